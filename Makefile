@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test test-all test-mpi measure mutation lint docs package bench environment lock clean
+.PHONY: help demo quick test test-all test-mpi measure mutation lint types docs package bench environment lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -26,6 +26,7 @@ help:
 	@echo "make mutation  how many changes of the package each suite sees"
 	@echo "make test-mpi  the tests of processes over MPI alone"
 	@echo "make lint    style, floors of imports, types"
+	@echo "make types   write the types of self.nn, after a change of its layers"
 	@echo "make docs    the documentation, into docs/_build/html"
 	@echo "make package  the wheel, tried in an environment without any framework"
 	@echo "make bench   the benchmarks"
@@ -77,6 +78,9 @@ lint: $(STAMP)
 	@$(PY) -m ruff format --check -q
 	@$(VENV)/bin/lint-imports --no-logo
 	@$(PY) -m mypy
+
+types: $(STAMP)
+	@$(PY) -m tests.typed.interface
 
 docs: $(STAMP)
 	@$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build/html

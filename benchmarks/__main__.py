@@ -32,6 +32,7 @@ NAMES = (
     "trainer",
     "zoo",
     "zoo_compiled",
+    "convolutions",
     "proof",
 )
 RESULTS = Path(__file__).parent / "results.json"

@@ -21,6 +21,10 @@ class UnknownName(DeliralikeError, LookupError):
     """There is no network, dataset, file format or setting of that name."""
 
 
+class UnknownOperation(UnknownName, AttributeError):
+    """The vocabulary `nn` has no layer or function of that name."""
+
+
 class ArgumentError(DeliralikeError, TypeError):
     """A layer or network was given an unknown argument, or lacks one that it needs."""
 
@@ -71,6 +75,20 @@ class WeightFileError(DeliralikeError, ValueError):
 
 class WeightFileMissing(WeightFileError, FileNotFoundError):
     """There is no such weight file."""
+
+
+class DownloadError(DeliralikeError, ConnectionError):
+    """A file cannot be had from the network.
+
+    Attributes:
+        reason: The failure alone, without the advice of the message.
+        status: The status that the server answered with; None if there was no answer.
+    """
+
+    def __init__(self, message: str, reason: str = "", status: int | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.status = status
 
 
 class CheckpointError(DeliralikeError, ValueError):

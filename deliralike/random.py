@@ -108,6 +108,17 @@ def keep_mask(
     return (values >= drop_threshold(p)).reshape(shape)
 
 
+def uniform(seed: int, path: str, step: int, sample: int) -> float:
+    """Return a number from 0 to 1, without 1, which is the same on every backend.
+
+    Example:
+        >>> uniform(0, "", 0, 0) == uniform(0, "", 0, 0) != uniform(0, "", 0, 1)
+        True
+    """
+    (word,) = _generator(seed, path, step, sample).random_raw(1)
+    return int(word >> np.uint64(11)) / 2**53
+
+
 def drop_threshold(p: float) -> int:
     """Return the integer of 16 bits below which an element is dropped.
 
@@ -120,7 +131,10 @@ def drop_threshold(p: float) -> int:
 
 
 def _draw_u16(seed: int, path: str, step: int, sample: int, count: int) -> np.ndarray:
-    counter = np.array([0, 0, sample, step], dtype=np.uint64)
-    generator = np.random.Philox(key=start.key(seed, path), counter=counter)
-    words = generator.random_raw((count + 3) // 4)
+    words = _generator(seed, path, step, sample).random_raw((count + 3) // 4)
     return np.asarray(words, dtype="<u8").view(np.uint16)[:count]
+
+
+def _generator(seed: int, path: str, step: int, sample: int) -> np.random.Philox:
+    counter = np.array([0, 0, sample, step], dtype=np.uint64)
+    return np.random.Philox(key=start.key(seed, path), counter=counter)

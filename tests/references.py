@@ -4,7 +4,7 @@ them late."""
 import pkgutil
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -24,6 +24,24 @@ def allow_torchvision() -> None:
                 f"torchvision::{name}",
                 "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
             )
+
+
+def compute_on_cpu(owner: Any, name: str) -> None:
+    """Let a function of a library compute its tensors on the CPU in a context of the meta device.
+
+    The RegNets work out their widths with tensors, which need values also where weights have none.
+
+    Args:
+        owner, name: The module or class that holds the function, and its name there.
+    """
+    computed = getattr(owner, name)
+
+    @wraps(computed)
+    def on_cpu(*args: Any, **settings: Any) -> Any:
+        with torch.device("cpu"):
+            return computed(*args, **settings)
+
+    setattr(owner, name, on_cpu)
 
 
 class Later:

@@ -37,6 +37,12 @@ LAYERS = {
     "InstanceNorm2d": ("InstanceNorm2d", (3,), {"affine": True, "track_running_stats": True}),
     "InstanceNorm3d": ("InstanceNorm3d", (3,), {"affine": True}),
     "LayerNorm": ("LayerNorm", ((3, 5),), {}),
+    "RMSNorm": ("RMSNorm", ((3, 5),), {}),
+    "RNN": ("RNN", (5, 3, 2), {"nonlinearity": "relu", "bidirectional": True}),
+    "RNNCell": ("RNNCell", (5, 3), {}),
+    "LSTMCell": ("LSTMCell", (5, 3), {}),
+    "GRUCell": ("GRUCell", (5, 3), {"bias": False}),
+    "Bilinear": ("Bilinear", (5, 3, 2), {}),
     "GroupNorm": ("GroupNorm", (2, 6), {}),
     "PReLU": ("PReLU", (), {}),
     "PReLU of channels": ("PReLU", (4,), {}),
@@ -155,8 +161,10 @@ def test_the_list_of_layers_has_every_layer_with_weights():
     from deliralike.nn.layers import LAYERS as VOCABULARY
 
     listed = {kind for kind, _, _ in LAYERS.values()}
-    with_weights = {"Linear", "Embedding", "PReLU", "MultiheadAttention", "LSTM", "GRU"}
+    with_weights = {"Linear", "Embedding", "PReLU", "MultiheadAttention", "LSTM", "GRU", "RNN"}
+    with_weights |= {"LSTMCell", "GRUCell", "RNNCell", "Bilinear"}
     with_weights |= {name for name in VOCABULARY if name.startswith("Conv") or "Norm" in name}
+    with_weights -= {"LocalResponseNorm"}
     assert listed == with_weights
 
 

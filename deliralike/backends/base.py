@@ -45,7 +45,9 @@ class Backend(Networks[AbstractNetwork], Files, Processes):
             base: The native class that networks written once are bound to.
             layers: Native layers by name, which take the place of those written once.
         """
-        self.nn = base.nn = functions
+        self.nn = functions
+        base.nn = functions  # type: ignore[assignment]  # with the layers below
+        functions.backend_name = self.name
         self.network_base = base
         base.backend = self
         native_layers = layers or {}

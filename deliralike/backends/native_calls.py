@@ -189,7 +189,8 @@ def _neutral(
         return found
     short = name.rpartition(".")[2]
     arrays = tuple(leaf for leaf in nest.leaves((args, kwargs)) if isinstance(leaf, Given))
-    return Neutral(name if hasattr(Functions, short) else short, arrays)
+    is_known = neutral is not None and hasattr(Functions, short)
+    return Neutral(name if is_known else short, arrays)
 
 
 def _there(leaf: Any) -> Any:

@@ -231,15 +231,19 @@ class OutlineFunctions(Functions):
     def stop_gradient(self, x):
         return x
 
-    exp = log = sqrt = sin = cos = tanh = erf = sigmoid = softplus = relu = abs = stop_gradient
+    exp = log = sqrt = sin = cos = tanh = erf = sigmoid = exact_softplus = stop_gradient
+    abs = floor = atan = stop_gradient
+
+    def relu(self, x, inplace=False):
+        return x
 
     def clip(self, x, low, high):
         return x
 
-    def flip(self, x, dim):
+    def flip_along(self, x, dim):
         return x
 
-    log_softmax = flip
+    log_softmax = flip_along
 
     def where(self, condition, x, y):
         return ShapeArray(_broadcast(condition, x, y).shape, _broadcast(x, y).dtype)
@@ -258,9 +262,9 @@ class OutlineFunctions(Functions):
                 shape.append(1)
         return ShapeArray(shape, x.dtype)
 
-    mean = max = sum
+    mean = max_along = sum
 
-    def argmax(self, x, dim):
+    def argmax_along(self, x, dim):
         return ShapeArray(self.sum(x, dim).shape, "int64")
 
     def reshape(self, x, shape):
@@ -300,6 +304,12 @@ class OutlineFunctions(Functions):
 
     def select_along(self, x, index, dim):
         return ShapeArray(index.shape, x.dtype)
+
+    def scatter_add(self, x, dim, index, src):
+        return x
+
+    def argsort_along(self, x, dim):
+        return ShapeArray(x.shape, "int64")
 
     def matmul(self, x, y):
         if x.shape[-1] != y.shape[-2]:
@@ -370,7 +380,7 @@ class OutlineSlot(Slot):
 
     @property
     def value(self) -> Any:
-        raise _no_values()
+        return self.native
 
     @value.setter
     def value(self, array: Any) -> None:

@@ -19,6 +19,7 @@ from deliralike.cli import (
     runs,
     settings,
     train,
+    weights,
     zoo,
 )
 from deliralike.errors import DeliralikeError
@@ -99,6 +100,7 @@ for _module in (
 ):
     _context = getattr(_module, "CONTEXT", None)
     app.command(_module.__name__.rpartition(".")[2], context_settings=_context)(_module.command)
+app.add_typer(weights.app, name="weights")
 
 
 def main() -> None:

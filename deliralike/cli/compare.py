@@ -45,7 +45,7 @@ def command(
     ] = False,
     thorough: Annotated[
         bool,
-        typer.Option("--thorough", help="Every probe, and noise and curves in float32: minutes."),
+        typer.Option("--thorough", help="Every probe of hard inputs: minutes."),
     ] = False,
     steps: Annotated[int, typer.Option(help="Free steps of the loss curve.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Of weights, batch and masks.")] = 0,

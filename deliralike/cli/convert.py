@@ -33,6 +33,14 @@ def command(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the model: num_classes=10."),
     ] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            "--pairs",
+            help="A CSV file that says which tensor is which of the model's: written where it is "
+            "not there, to be read and edited, and followed where it is.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")
     ] = False,
@@ -50,4 +58,5 @@ def command(
     from deliralike.cli.options import key_values
 
     settings = key_values(set_ or (), "--set")
-    say(str(zoo.convert(source, target, model, to, dry_run=dry_run, check=check, **settings)))
+    report = zoo.convert(source, target, model, to, dry_run, check, pairs, **settings)
+    say(str(report))

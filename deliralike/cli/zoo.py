@@ -30,12 +30,21 @@ def command(
             "--depth", help="How deep to look into blocks when drawing. (default: as fits)"
         ),
     ] = None,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="List the published weights instead, of NAME or all.")
+    ] = False,
 ) -> None:
-    """List the architectures with parameters and shapes; with NAME: settings, layers and source."""
+    """List the architectures with parameters and shapes; with NAME: settings, layers and source.
+
+    With --weights: the published weights.
+    """
     from deliralike import zoo
     from deliralike.cli.options import key_values
     from deliralike.errors import SettingError
 
+    if weights:
+        _weights(name or "*")
+        return
     if name is None or set(name) & set("*?["):
         if draw is not None:
             raise SettingError(
@@ -72,6 +81,23 @@ def _list(names: tuple[str, ...]) -> None:
     )
 
 
+def _weights(name: str) -> None:
+    from deliralike import zoo
+    from deliralike.cli.console import say, show_table
+
+    if not set(name) & set("*?["):
+        zoo.find(name)  # names the nearest if there is none
+    table = zoo.weights(name)
+    if not table:
+        say(f"nobody is known to have published weights of {name}")
+        return
+    show_table(table.COLUMNS, table.rows(), right=["classes", "size"])
+    say(
+        "The star marks weights='pretrained'. As the publishers' libraries state it; to hold it "
+        "against the network: deliralike weights check"
+    )
+
+
 def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) -> None:
     from deliralike import zoo
     from deliralike.cli.console import say, show_table
@@ -81,6 +107,9 @@ def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) 
     counts = f"{outline.parameters:,} parameters, {outline.multiply_adds:,} multiply-adds"
     say(f"{name}: {architecture.task}, {counts}", "bold")
     say(f"source: {architecture.source}")
+    published = zoo.weights(name)
+    if published:
+        say(f"published weights: {len(published)}, see deliralike zoo {name} --weights")
     values = {**architecture.settings, **settings}
     show_table(["setting", "value"], zip(values, map(repr, values.values()), strict=True))
     rows = _input_rows(architecture, outline, settings)

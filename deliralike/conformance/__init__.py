@@ -11,6 +11,7 @@ from deliralike.conformance.agreement import (
 from deliralike.conformance.comparing import LEVELS, compare
 from deliralike.conformance.findings import Explanation, Finding, Level
 from deliralike.conformance.matching import Match, propose
+from deliralike.conformance.operations import OperationCheck, check_operation
 from deliralike.conformance.probing import distance_loss
 from deliralike.conformance.proof import Proof, Proofs, load
 from deliralike.conformance.subject import Subject
@@ -23,11 +24,13 @@ __all__ = [
     "Finding",
     "Level",
     "Match",
+    "OperationCheck",
     "Probe",
     "Proof",
     "Proofs",
     "Subject",
     "agreement",
+    "check_operation",
     "compare",
     "distance_loss",
     "load",

@@ -19,6 +19,8 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import LossFunction
 from deliralike.training import History, classification_loss
 from deliralike.training.evaluation import concatenate, predict
+from deliralike.weights.matching.distance import norm
+from deliralike.weights.matching.distance import relative_difference as relative_difference
 
 K = TypeVar("K")  # names of tensors
 
@@ -142,30 +144,6 @@ def differences(
     return {name: 0.0 if d * sizes.get(name, np.inf) <= floor else d for name, d in found.items()}
 
 
-def relative_difference(reference: Any, candidate: Any) -> float:
-    """The L2 norm of the difference, divided by that of the reference.
-
-    Two absent arrays (None) agree, and so do two that are zero everywhere; an absent one and a
-    present one, or two of different shapes, are infinitely far apart. Infinities in the same places
-    are equal.
-
-    Example:
-        >>> relative_difference([3.0, 4.0], [3.0, 4.5])
-        0.1
-    """
-    if reference is None or candidate is None:
-        return 0.0 if reference is candidate else np.inf
-    first, second = np.asarray(reference, dtype=np.float64), np.asarray(candidate, dtype=np.float64)
-    if first.shape != second.shape:
-        return np.inf
-    with np.errstate(invalid="ignore"):  # an infinity minus itself, as in masks of scores
-        distance = np.where(first == second, 0.0, first - second)
-    difference, size = _norm(distance), _norm(first[np.isfinite(first)])
-    if difference == 0.0:
-        return 0.0
-    return difference / size if size and np.isfinite(difference) else np.inf
-
-
 def _by_step(history: History) -> dict[str, float]:
     """Return the loss of each step under a name of its own.
 
@@ -174,21 +152,13 @@ def _by_step(history: History) -> dict[str, float]:
     return {f"step {step.step}": step.loss for step in history.steps}
 
 
-def _norm(array: np.ndarray) -> float:
-    """The L2 norm, of arrays too that hold numbers whose squares would underflow."""
-    largest = float(np.abs(array).max(initial=0.0))
-    if not (0.0 < largest < np.inf):
-        return largest
-    return largest * float(np.sqrt(np.square(array / largest).sum()))
-
-
 def _sizes(tensors: Mapping[Any, Any]) -> dict[Any, float]:
     """The root mean square of each tensor whose numbers are all finite."""
     present = {
         name: np.asarray(value, np.float64) for name, value in tensors.items() if value is not None
     }
     finite = {name: value for name, value in present.items() if np.isfinite(value).all()}
-    return {name: _norm(value) / max(1, value.size) ** 0.5 for name, value in finite.items()}
+    return {name: norm(value) / max(1, value.size) ** 0.5 for name, value in finite.items()}
 
 
 def _null(sizes: Mapping[Any, float]) -> set[Any]:

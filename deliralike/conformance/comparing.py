@@ -73,9 +73,8 @@ def compare(
         streams: What gives batches to each side, such as data loaders: their order and contents are
             compared.
         steps: Of the free curves of level L5.
-        seed: Of random masks, forced gradients and noise.
-        thorough: Whether levels L2, L5 and L7 repeat, draw and probe all that they can, which takes
-            hundreds of passes.
+        seed: Of random masks and forced gradients.
+        thorough: Whether level L7 makes every probe, with one for each layer.
         progress: Called when a level is begun, with its title and how much of the work is done, from
             0 to 1: ``("L2 quality in float32, about 20 seconds to go", 0.2)``. The estimate follows
             from the passes of level L1.
@@ -84,8 +83,8 @@ def compare(
         The proof. ``print(proof)`` is the report, ``proof.check()`` raises unless it holds.
 
     Raises:
-        SettingError: There is no such level, or way of treating weights, or no step or replica at
-            all.
+        SettingError: There is no such level, or way of treating weights, no step or replica at
+            all, or the loss is no function.
         BatchError: The batch holds no sample.
         UnknownName: The networks cannot be matched, or a correction does not fit.
         ProofFailed: The reference itself raises an error on this batch.
@@ -106,6 +105,11 @@ def compare(
     if steps < 1 or any(count < 1 for count in replicas):
         raise SettingError(
             f"compare: steps={steps}, replicas={tuple(replicas)}: wanted one at least"
+        )
+    if not callable(loss):
+        raise SettingError(
+            f"compare: loss={loss!r}: wanted a function, such as "
+            "lambda network, x, y: network.nn.mse_loss(network(x), y)"
         )
     given = OPTIMIZERS if optimizers is None else optimizers
     sides = [_subject(one, loss, given) for one in (reference, candidate)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ from deliralike.conformance.places import TENSOR, Quantity, Tap, inputs, outputs
 
 LIMIT = 1e-10  # of relative differences in float64, where right backends agree to about 4e-15
 MATCH = 1e-8  # up to here a convention explains a difference
+_OF_INPUT = ("input", "input plus", "input goes through", "channels of the input")
+OWN = "own "  # before the class of a user's own block, which is no layer of `nn`
 _FAR = 0.3  # from here on the nearest convention says nothing
 
 
@@ -56,6 +58,12 @@ class Explanation:
     def known(self) -> bool:
         """Whether the match is good enough to call it the cause."""
         return self.match <= self.limit
+
+    @property
+    def is_of_input(self) -> bool:
+        """Whether all that differs is what the block is given."""
+        settings = [one.setting.removeprefix("scale of ") for one in self.causes]
+        return bool(settings) and all(one in _OF_INPUT for one in settings)
 
     def __str__(self) -> str:
         """The sentence of a report."""
@@ -167,7 +175,7 @@ class Level:
         worst: The largest difference seen; None where nothing was compared.
         findings: The places that differ, the deepest and first one first.
         notes: What a reader should know: null gradients by name, what was left out and why.
-        figures: Numbers for pictures and tables, by name; nests of plain numbers, texts and lists.
+        figures: Numbers for tables, by name; nests of plain numbers, texts and lists.
     """
 
     name: str
@@ -177,6 +185,20 @@ class Level:
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     figures: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def judged(
+        cls,
+        name: str,
+        title: str,
+        worst: float | None,
+        findings: Iterable[Finding],
+        notes: Iterable[str] = (),
+        **figures: Any,
+    ) -> Level:
+        """A level that was compared: it failed where there are findings."""
+        found = tuple(findings)
+        return cls(name, title, FAILED if found else PASSED, worst, found, tuple(notes), figures)
 
 
 @dataclass(frozen=True)

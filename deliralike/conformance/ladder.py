@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.conformance import filling
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED, Level
 from deliralike.conformance.levels import (
     checkpoints,
@@ -177,7 +178,7 @@ class Ladder:
 
     def _leave_undecided(self, match: Match) -> None:
         """A difference that a wrong match would show as well decides nothing."""
-        why = match.left_over if not match.complete else match.doubtful
+        why = match.doubtful if match.holds_all else match.left_over
         for index, level in enumerate(self.levels):
             if level.status == FAILED:
                 self.levels[index] = replace(level, status=NOT_REACHED, notes=(why, *level.notes))
@@ -196,6 +197,8 @@ class Ladder:
         folded = sides.folded or self._held_otherwise(sides)
         found = semantics.level(modes)
         notes = self._of_dropout()
+        if found.status == PASSED:
+            found, notes = self._with_filled_zeros(sides, found, notes)
         failed = found.status == FAILED
         why = self.running.why_undecided() if failed else self.running.why_nothing_shown()
         if why and self.running.only_training_is_random():
@@ -208,6 +211,24 @@ class Ladder:
         figures = {**found.figures, "by_layer": self._by_layer()}
         self.levels.append(replace(found, figures=figures, notes=(*found.notes, *notes)))
         self._after(found, folded)
+
+    def _with_filled_zeros(
+        self, sides: Sides, found: Level, notes: tuple[str, ...]
+    ) -> tuple[Level, tuple[str, ...]]:
+        """Compare again, where gradients may vanish because parameters are zero at the start."""
+        filled = filling.fill_zeros(sides, found.figures["null"], self.settings.seed)
+        if not filled:
+            return found, notes
+        self.running = Running.of(sides, self.batch, self.masks, self.settings)
+        modes = self.running.modes
+        for name in found.figures["differences"]:
+            modes[name] = self.running.mode(name)
+        some = ", ".join(filled[:3])
+        note = (
+            f"Gradients were zero. {len(filled)} parameters that held nothing but zeros, such as "
+            f"{some}, were given other numbers on both sides, here and in the levels that follow."
+        )
+        return semantics.level(modes), (*notes, note)
 
     def _after(self, values: Level, folded: tuple[str, ...]) -> None:
         """Places where values differ; where they agree all that is judged then."""
@@ -247,7 +268,7 @@ class Ladder:
         return ()
 
     def _by_layer(self) -> list[dict[str, Any]]:
-        """The relative difference of each block's output, for pictures."""
+        """The relative difference of each block's output, for reports."""
         blocks = dict(self.running.reference.network.named_blocks())
         modes, rows = self.running.modes, []
         for name in next(iter(modes.values())).layers:
@@ -296,7 +317,6 @@ class Ladder:
             self.running.correspondence,
             self.settings.seed,
             exact=looks if self.is_short else None,
-            always_with_noise=self.settings.thorough,
         )
 
     def _stepping(self) -> Level:
@@ -309,9 +329,7 @@ class Ladder:
             *self._sides,
             [self.batch],
             self.settings.steps,
-            self._names(),
             self.settings.seed,
-            in_float32=self.settings.thorough,
             match=self.match,
             gradients=self.running.modes["train"].reference.recording.parameters,
         )

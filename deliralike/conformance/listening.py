@@ -12,20 +12,31 @@ from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
 
 
-class Listener:
-    """A network in whose place it is called; keeps the arguments and outputs of each call."""
+class InPlace:
+    """Something that a loss takes for a network; what it does not have itself is the network's."""
+
+    def __init__(self, network: AbstractNetwork) -> None:
+        """Stand in the place of a network."""
+        self._network: Any = network
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the network's."""
+        return getattr(self._network, name)
+
+
+class Listener(InPlace):
+    """Keeps the arguments and outputs of each call of its network."""
 
     def __init__(self, network: AbstractNetwork) -> None:
         """Listen to a network."""
-        self._network = network
-        self.batch: Any = None  # what the loss was given
+        super().__init__(network)
         self.arguments: list[Any] = []
         self.outputs: list[Any] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the network."""
         self.arguments.append((args, kwargs))
-        outputs = self._network(*args, **kwargs)  # type: ignore[operator]
+        outputs = self._network(*args, **kwargs)
         self.outputs.append(outputs)
         return outputs
 
@@ -33,10 +44,6 @@ class Listener:
         """Listen to what a loss sees of the network instead."""
         self._network = seen(self._network)
         return self
-
-    def __getattr__(self, name: str) -> Any:
-        """All else is the network's."""
-        return getattr(self._network, name)
 
 
 class _Heard(Exception):
@@ -47,21 +54,15 @@ class _Heard(Exception):
         self.given = given
 
 
-class _Hearing:
-    """A network in whose place it is called, until the first call.
+class _Hearing(InPlace):
+    """Listens until the first call.
 
     It is no `Listener`: where a loss sees its network in another layout, this is what is seen, and
     hears what the network itself would be given.
     """
 
-    def __init__(self, network: AbstractNetwork) -> None:
-        self._network = network
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise _Heard(args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._network, name)
 
 
 def handed(

@@ -16,7 +16,7 @@ from deliralike.conformance.proof_data import (
     ProofsData,
     Verdict,
 )
-from deliralike.conformance.report import content, html, markdown, structured, text
+from deliralike.conformance.report import content, html, structured, text
 from deliralike.errors import ProofFailed, SettingError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Report(Verdict):
         return text.plain(self.__rich__())
 
     def _repr_html_(self) -> str:
-        """The report with its pictures, in a notebook."""
+        """The report, in a notebook."""
         return html.fragment(self)
 
 
@@ -162,9 +162,15 @@ def check_ending(path: str | Path) -> Path:
     return path
 
 
+def _markdown(report: Any) -> str:
+    """The text as it stands, for pull requests and issues; of several proofs each one's, too."""
+    parts = [f"````text\n{one}\n````" for one in (report, *getattr(report, "proofs", ()))]
+    return "\n\n".join(["# What was compared", *parts]) + "\n"
+
+
 _WRITERS: dict[str, Callable[[Any], str]] = {
     ".txt": lambda report: f"{report}\n",
-    ".md": markdown.page,
+    ".md": _markdown,
     ".json": lambda report: (
         json.dumps(report.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     ),

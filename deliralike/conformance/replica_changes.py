@@ -88,25 +88,6 @@ class HookedEach(AccumulateGradients):
         return added(self.network, each)
 
 
-class Uncleared(AccumulateGradients):
-    """Adds what earlier steps have left in the replicas once more."""
-
-    def __init__(self, network: Any) -> None:
-        """Nothing is left yet."""
-        super().__init__(network)
-        self.left: list[Gradients] = []
-
-    def __call__(self, optimizer: AbstractOptimizer, gradients: Gradients) -> Gradients:
-        """The sum, with all that is left."""
-        copied = self.network.backend.copied
-        of_replicas = [
-            {name: None if g is None else copied(g) for name, g in one.items()}
-            for one in optimizer.replica_gradients()
-        ]
-        self.left += of_replicas
-        return added(self.network, [gradients, *self.left])
-
-
 def scaled(gradients: Gradients, factor: float) -> Gradients:
     """Gradients times a factor."""
     return {name: None if each is None else each * factor for name, each in gradients.items()}

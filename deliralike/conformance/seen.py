@@ -12,11 +12,11 @@ import numpy as np
 from deliralike import nest, random
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import LIMIT
-from deliralike.conformance.listening import Listener
+from deliralike.conformance.listening import InPlace, Listener
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
-from deliralike.conformance.matching.layouts import NEAR, Transform, channels_first
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.network.base import AbstractNetwork
+from deliralike.weights.matching.layouts import Transform, channels_first
 
 Axes = tuple[int, ...]
 
@@ -53,16 +53,13 @@ class Layout:
         return of_seen
 
 
-class Seen:
+class Seen(InPlace):
     """A network in another layout, as a loss sees it."""
 
     def __init__(self, network: AbstractNetwork, layout: Layout) -> None:
         """See a network in this layout."""
-        self._network, self._layout, self._calls = network, layout, 0
-
-    def __getattr__(self, name: str) -> Any:
-        """All else is the network's."""
-        return getattr(self._network, name)
+        super().__init__(network)
+        self._layout, self._calls = layout, 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the network in its own layout."""
@@ -73,7 +70,7 @@ class Seen:
             return leaf if axes is None else backend.nn.permute(leaf, axes)
 
         args, kwargs = nest.map(turned, (args, kwargs))
-        outputs = self._network(*args, **kwargs)  # type: ignore[operator]
+        outputs = self._network(*args, **kwargs)
         self._calls += 1
         return self._back(outputs, self._calls - 1)
 
@@ -171,6 +168,7 @@ def _best(found: list[Fit]) -> Fit:
     return best
 
 
+_ALIKE = 1e-4  # relative: a wrong pair of layers is farther, a wrong eps or a cast is not
 _LEAD = 0.1  # of the distance of the layout before it; with a mistake, none is near
 
 
@@ -272,14 +270,17 @@ def _inputs(batch: tuple[Any, ...]) -> Iterator[dict[int, Axes]]:
 
 def _shared(mine: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> int:
     """How many arrays of the reference's blocks the candidate's hold, in any order of elements."""
-    sums: dict[int, list[float]] = {}
+    known: dict[int, list[np.ndarray]] = {}
     for array in theirs:
-        sums.setdefault(array.size, []).append(_sum(array))
-    return sum(
-        bool(np.isclose(sums.get(array.size, [np.inf]), _sum(array), rtol=NEAR, atol=0.0).any())
-        for array in mine
-    )
+        known.setdefault(array.size, []).append(_print(array))
+    count = 0
+    for array in mine:
+        near = np.isclose(known.get(array.size, [np.full(3, np.inf)]), _print(array), _ALIKE, 0.0)
+        count += bool(near.all(axis=1).any())
+    return count
 
 
-def _sum(array: np.ndarray) -> float:
-    return float(np.sum(np.square(array.astype(np.float64))))
+def _print(array: np.ndarray) -> np.ndarray:
+    """Numbers that no order of the elements changes: several, since one is alike by chance."""
+    size = np.abs(array.astype(np.float64))
+    return np.array([np.sum(size), np.sum(np.square(size)), np.sum(np.sqrt(size))])

@@ -39,9 +39,8 @@ TITLES = {
 QUICK = ("L0", "L1", "L3")
 # Passes through a network, or what takes as long.
 _PASSES = {"data": 1, "L0": 1, "L1": 4, "L2": 4, "L3": 20, "L4": 4, "L7": 14, "checkpoints": 8}
-_THOROUGH_PASSES = {"L2": 14, "L7": 150}
+_THOROUGH_PASSES = {"L7": 60}
 _PASSES_OF_A_STEP, _PASSES_OF_REPLICAS = 2, 20
-_NOISY_CURVES = 5  # beside two in float64, where level L5 draws that in float32
 _OP_BY_OP = ("L1", "L5", "L7")  # levels of which each program would run a few times
 
 Progress = Callable[[str, float], None]
@@ -70,8 +69,7 @@ class Settings:
     def passes(self, level: str) -> int:
         """About how many passes through a network a level takes."""
         if level == "L5":
-            curves = _PASSES_OF_A_STEP + (_NOISY_CURVES if self.thorough else 0)
-            return curves * self.steps
+            return _PASSES_OF_A_STEP * self.steps
         if level == "L6":
             return _PASSES_OF_REPLICAS * (len(self.replicas) + (self.processes.count > 1))
         thorough = _THOROUGH_PASSES if self.thorough else {}

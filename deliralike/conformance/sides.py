@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +12,8 @@ import numpy as np
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import LIMIT
-from deliralike.conformance.matching import Match, block_paths, folding
+from deliralike.conformance.matching import Match, folding
 from deliralike.conformance.matching.aligning import Orders
-from deliralike.conformance.matching.layouts import NEAR
 from deliralike.conformance.matching.settling import Alone, Settled, settle
 from deliralike.conformance.observe import Unit, listen
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
@@ -21,6 +21,8 @@ from deliralike.conformance.observe.matched import Matched
 from deliralike.conformance.seen import Evaluation, Fit, Layout, called, evaluate, fit
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import Network
+from deliralike.weights.matching import block_paths
+from deliralike.weights.matching.layouts import NEAR
 
 Order = tuple[Sequence[str], Sequence[str]]  # the paths of either side's blocks as they are called
 
@@ -75,14 +77,18 @@ def bring_together(
     if not _without_choice(match):
         order = mine.order, called(candidate, batch)
         match = matching.propose(reference.network, candidate.network, names, called=order)
+    folds = [] if match.complete else folding.folds(match, reference.network, order[0])
+    if folds:
+        folded = reference.but(network=deepcopy(reference.network))
+        without = _folded(folded, candidate, folds, match, names, order)
+        if weights == "load" or without.holds_all:
+            reference, match, mine = folded, without, evaluate(folded, batch)
+        else:
+            folds = []
     if weights == "judge" and not match.holds_all:
         own = fit(reference, candidate, batch, mine)
         together = _together(match, reference, candidate, batch)
         return _sides(reference, candidate, together, own.layout)
-    folds = [] if match.complete else folding.folds(match, reference.network, order[0])
-    if folds:
-        match = _folded(reference, candidate, folds, match, names, order)
-        mine = evaluate(reference, batch)
     found, layout = _settled(reference, candidate, batch, match, mine)
     settled = found.agrees or (found.exhausted and not found.match.parameters_left_over())
     norms = tuple(fold.norm for fold in folds)
@@ -230,7 +236,8 @@ def _together(
     others = [name for name in match.reference.tensors if name not in mine]
     others += [name for name in match.candidate.tensors if name not in theirs]
     owners = {name.rpartition(".")[0] for name in others}
-    owners -= {"", *(name.rpartition(".")[0] for name in (*mine, *theirs))}
+    fused = {name.rpartition(".")[0] for name in apart if name in used}
+    owners -= {"", *(name.rpartition(".")[0] for name in (*mine, *theirs))} - fused
     blocks = {
         mine: its
         for mine, its in block_paths.between(match.reference, match.candidate, kept).items()
@@ -256,6 +263,11 @@ def _without_choice(match: Match) -> bool:
     """Whether there is nothing that the order of calls could decide: whole tensors, all certain."""
     straight = all(pair.straight and pair.decided != "order" for pair in match.names)
     return straight and match.complete and not match.ambiguous
+
+
+def is_certain(match: Match | None) -> bool:
+    """Whether names alone decide which tensor is which; None where they are the same."""
+    return match is None or (_without_choice(match) and not (match.together or match.summed))
 
 
 def matched_by_names(given: Sequence[Subject], names: Mapping[str, Any]) -> Match | None:

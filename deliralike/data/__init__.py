@@ -3,18 +3,22 @@
 A loader gives the same batches in the same order on every backend and machine.
 """
 
-from deliralike.data import transforms
+from deliralike.data import nifti, transforms
 from deliralike.data.adapters import albumentations, batchgenerators
 from deliralike.data.batching import batch_count, batches, order, size
 from deliralike.data.broadcast_loader import FromRoot
+from deliralike.data.cached import Cached
 from deliralike.data.collate import collate
 from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.distances import SignedDistances, signed_distances
 from deliralike.data.folders import ImageFolder, PairedFolders, image_folder, paired_folders
 from deliralike.data.folds import Fold, folds, train_validation
+from deliralike.data.label_crops import CropByPosNegLabel
 from deliralike.data.loader import Loader, LoaderIterator
 from deliralike.data.named import known, load
+from deliralike.data.nifti import NiftiFiles, Volume, nifti_files, read_nifti, write_nifti
 from deliralike.data.sampling import (
+    RepeatedSampler,
     SequentialSampler,
     ShuffledSampler,
     StratifiedSampler,
@@ -23,13 +27,17 @@ from deliralike.data.sampling import (
 from deliralike.data.source import Stream, Subset, subset
 
 __all__ = [
+    "Cached",
+    "CropByPosNegLabel",
     "Dataset",
     "Fold",
     "FromRoot",
     "ImageFolder",
     "Loader",
     "LoaderIterator",
+    "NiftiFiles",
     "PairedFolders",
+    "RepeatedSampler",
     "Samples",
     "SequentialSampler",
     "ShuffledSampler",
@@ -37,6 +45,7 @@ __all__ = [
     "Stream",
     "StratifiedSampler",
     "Subset",
+    "Volume",
     "WeightedSampler",
     "albumentations",
     "batch_count",
@@ -47,12 +56,16 @@ __all__ = [
     "image_folder",
     "known",
     "load",
+    "nifti",
+    "nifti_files",
     "order",
     "paired_folders",
+    "read_nifti",
     "signed_distances",
     "size",
     "stratified_split",
     "subset",
     "train_validation",
     "transforms",
+    "write_nifti",
 ]

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import nest
 from deliralike.data.packages import needed
-from deliralike.data.transforms import spatial_shape
+from deliralike.data.transforms import labels_of
 from deliralike.errors import BatchError, SettingError
 
 
@@ -87,19 +86,7 @@ class SignedDistances:
 
     def __call__(self, sample: Any) -> Any:
         """Return the sample with its maps."""
-        maps = signed_distances(self._labels(sample), self.classes, self.spacing)
+        maps = signed_distances(labels_of(sample), self.classes, self.spacing)
         if isinstance(sample, Mapping):
             return {**sample, self.name: maps}
         return (*sample, maps)
-
-    def _labels(self, sample: Any) -> np.ndarray:
-        shape = spatial_shape(sample)
-        arrays = [leaf for leaf in nest.leaves(sample) if isinstance(leaf, np.ndarray)]
-        on_grid = [array for array in arrays if array.shape == shape]
-        masks = [array for array in on_grid if array.dtype.kind in "iub"]
-        if len(masks) != 1:
-            raise BatchError(
-                f"a map of distances needs one array of labels of shape {shape}; here are "
-                f"{len(masks)}"
-            )
-        return masks[0]

@@ -47,6 +47,34 @@ class ShuffledSampler:
         return batching.order(samples, seed, epoch)
 
 
+@dataclass(frozen=True)
+class RepeatedSampler:
+    """Every sample several times in an epoch, in an order drawn anew for each epoch.
+
+    Random transforms draw other numbers each time: `CropByPosNegLabel` gives so many windows of
+    each volume.
+
+    Args:
+        times: How often each sample comes.
+
+    Example:
+        >>> order = RepeatedSampler(times=2)(3, seed=0, epoch=0)
+        >>> sorted(order.tolist())
+        [0, 0, 1, 1, 2, 2]
+    """
+
+    times: int
+
+    def __post_init__(self) -> None:
+        if self.times < 1:
+            raise SettingError(f"times, how often each sample comes, is at least 1: {self.times!r}")
+
+    def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
+        """Return the indices of an epoch."""
+        order = batching.permutation(self.times * samples, seed, "data/repeated", epoch)
+        return order % samples
+
+
 class WeightedSampler:
     """Samples drawn with probabilities that are proportional to `weights`.
 

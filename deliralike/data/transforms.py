@@ -62,7 +62,7 @@ class Flip:
         """Return the sample, mirrored or not."""
         _check_present(self.axes, sample)
         axes = tuple(axis for axis in self.axes if generator.random() < self.probability)
-        return _on_grid(sample, lambda array: np.flip(array, axes))
+        return on_grid(sample, lambda array: np.flip(array, axes))
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Crop:
         def cropped(array: np.ndarray) -> np.ndarray:
             return self._padded(array, len(shape))[tuple(window)]
 
-        return _on_grid(sample, cropped)
+        return on_grid(sample, cropped)
 
     def _sizes(self, axes: int) -> tuple[int, ...]:
         if isinstance(self.size, int):
@@ -130,6 +130,50 @@ class Crop:
         unpadded = [(0, 0)] * (array.ndim - spatial)
         widths = unpadded + [(self.padding, self.padding)] * spatial
         return np.pad(array, widths, mode=self.mode)  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class PadTo:
+    """Pad pictures that are smaller than `size` on both sides; larger ones stay as they are.
+
+    Masks are padded with 0.
+
+    Args:
+        size: The least size along each axis, or one number for all.
+        mode: The mode of `numpy.pad`: ``"constant"``, ``"reflect"``, ``"edge"``, ``"symmetric"``.
+        value: The value of the picture's constant padding.
+
+    Example:
+        >>> picture, mask = PadTo((4, 2), value=9.0)((np.zeros((1, 1, 3)), np.ones((1, 3), int)))
+        >>> picture[0, :, 0].tolist(), mask[:, 0].tolist()
+        ([9.0, 0.0, 9.0, 9.0], [0, 1, 0, 0])
+    """
+
+    size: int | Sequence[int]
+    mode: str = "constant"
+    value: float = 0.0
+
+    def __call__(self, sample: Any) -> Any:
+        """Return the padded sample."""
+        shape = spatial_shape(sample)
+        size = self.size
+        if isinstance(size, int):
+            size = (size,) * len(shape)
+        if len(size) != len(shape):
+            raise BatchError(f"size={size!r} has {len(size)} axes, and the picture has {shape}")
+        widths = []
+        for length, least in zip(shape, size, strict=True):
+            missing = max(least - length, 0)
+            widths.append((missing // 2, missing - missing // 2))
+
+        def padded(array: np.ndarray) -> np.ndarray:
+            others = [(0, 0)] * (array.ndim - len(shape))
+            mode: Any = self.mode
+            if mode == "constant" and array.dtype.kind == "f":
+                return np.pad(array, others + widths, mode, constant_values=self.value)
+            return np.pad(array, others + widths, mode)
+
+        return on_grid(sample, padded)
 
 
 @dataclass(frozen=True)
@@ -224,7 +268,7 @@ class Rotate:
                 _as_numbers(array), angle, self.axes, reshape=False, order=_order(array)
             )
 
-        return _on_grid(sample, rotated)
+        return on_grid(sample, rotated)
 
 
 @dataclass(frozen=True)
@@ -273,7 +317,7 @@ class Elastic:
                 new_planes.append(new)
             return np.stack(new_planes).reshape(array.shape)
 
-        return _on_grid(sample, deformed)
+        return on_grid(sample, deformed)
 
 
 def spatial_shape(sample: Any) -> tuple[int, ...]:
@@ -286,16 +330,63 @@ def spatial_shape(sample: Any) -> tuple[int, ...]:
         >>> spatial_shape((np.zeros((3, 7, 5)), np.int64(1)))
         (7, 5)
     """
-    return _picture(nest.leaves(sample)).shape[1:]
+    return picture_of(sample).shape[1:]
 
 
-# Application to samples ---------------------------------------------------------------------------
+def picture_of(sample: Any) -> np.ndarray:
+    """Return the sample's picture: of its arrays of floats the one with the most dimensions.
+
+    Raises:
+        BatchError: There is no picture.
+    """
+    leaves = nest.leaves(sample)
+    pictures = []
+    for leaf in leaves:
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.ndim > 1:
+            pictures.append(leaf)
+    if not pictures:
+        described = ", ".join(map(_described, leaves))
+        raise BatchError(
+            "a sample needs a picture, an array of floats with channels first, and holds only "
+            f"{described}"
+        )
+    return max(pictures, key=np.ndim)
 
 
-def _on_grid(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
+def labels_of(sample: Any) -> np.ndarray:
+    """Return the sample's labels: its one array of whole numbers of the picture's spatial shape.
+
+    One channel before that shape is left out.
+
+    Raises:
+        BatchError: There is no such array, or there are several.
+
+    Example:
+        >>> labels_of((np.zeros((3, 7, 5)), np.zeros((1, 7, 5), int))).shape
+        (7, 5)
+    """
+    shape = spatial_shape(sample)
+    found = []
+    for leaf in nest.leaves(sample):
+        is_mask = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iub"
+        if is_mask and leaf.shape in (shape, (1, *shape)):
+            found.append(leaf.reshape(shape))
+    if len(found) != 1:
+        raise BatchError(
+            f"a sample needs one array of labels, whole numbers of shape {shape}; here are "
+            f"{len(found)}"
+        )
+    return found[0]
+
+
+def on_grid(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
     """Return the sample with `function` applied to every array on the picture's grid.
 
     The arrays keep their types.
+
+    Example:
+        >>> on_grid((np.ones((1, 2, 2)), 7), lambda array: array[..., :1])[0].shape
+        (1, 2, 1)
     """
     shape = spatial_shape(sample)
 
@@ -309,9 +400,12 @@ def _on_grid(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
     return nest.map(applied, sample)
 
 
+# Application to samples ---------------------------------------------------------------------------
+
+
 def _on_picture(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
     """Return the sample with `function` applied to its picture, which keeps its type."""
-    picture = _picture(nest.leaves(sample))
+    picture = picture_of(sample)
 
     def applied(leaf: Any) -> Any:
         if leaf is not picture:
@@ -319,20 +413,6 @@ def _on_picture(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> An
         return function(leaf).astype(leaf.dtype)
 
     return nest.map(applied, sample)
-
-
-def _picture(leaves: list[Any]) -> np.ndarray:
-    pictures = []
-    for leaf in leaves:
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.ndim > 1:
-            pictures.append(leaf)
-    if not pictures:
-        described = ", ".join(map(_described, leaves))
-        raise BatchError(
-            "a sample needs a picture, an array of floats with channels first, and holds only "
-            f"{described}"
-        )
-    return max(pictures, key=np.ndim)
 
 
 def _described(leaf: Any) -> str:

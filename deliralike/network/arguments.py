@@ -62,16 +62,15 @@ def bind_arguments(cls: Any, args: tuple, kwargs: Mapping[str, Any]) -> InitKwar
     Raises:
         ArgumentError: The class does not take these arguments; the message lists those it takes.
     """
-    signature = _signature(getattr(cls, "written_once", cls).__init__)
+    signature = _signature(_constructor(getattr(cls, "written_once", cls)))
     try:
         bound = signature.bind(None, *args, **kwargs)
     except TypeError as error:
         names = [name for name in signature.parameters if name != "self"]
         unknown = [name for name in kwargs if name not in names]
-        hint = f" {suggestion(unknown[0], names)}" if unknown else ""
-        raise ArgumentError(
-            f"{cls.__name__}: {error}.{hint} Its arguments are {', '.join(names)}."
-        ) from None
+        hint = f" {suggestion(unknown[0], names)}" if unknown and names else ""
+        known = f"Its arguments are {', '.join(names)}." if names else "It takes no arguments."
+        raise ArgumentError(f"{cls.__name__}: {error}.{hint} {known}") from None
     _, *own = bound.arguments.items()  # the first one is `self`
     arguments = dict(own)
     for name, parameter in signature.parameters.items():
@@ -90,6 +89,18 @@ def in_positions(cls: Any, args: tuple, kwargs: Mapping[str, Any]) -> tuple[tupl
     bound = inspect.signature(cls.__init__).bind(None, *args, **kwargs)
     bound.apply_defaults()
     return bound.args[1:], bound.kwargs
+
+
+def _constructor(cls: Any) -> Callable[..., Any]:
+    """Return the ``__init__`` of a class as written; without one of its own, one without arguments.
+
+    Python's own accepts any arguments at first.
+    """
+    return _without_arguments if cls.__init__ is object.__init__ else cls.__init__
+
+
+def _without_arguments(self: Any) -> None:
+    pass
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

@@ -11,7 +11,7 @@ import fnmatch
 import importlib
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from deliralike.errors import ConstructionError, UnboundNetwork
 from deliralike.network import steps
@@ -31,8 +31,19 @@ from deliralike.network.interface import Networks
 from deliralike.network.overlooked import refuse_overlooked, refuse_plain_container
 from deliralike.nn.start import Distribution, draw
 
+# A network written once is a native one of some framework, which no type checker can know: its
+# other attributes are taken as they come, and it may be given where a native network is wanted.
+if TYPE_CHECKING:
+    from typing import Any as Native
+else:
+    Native = object
+
+N = TypeVar("N", bound="Network")
+BackendName = Literal["torch", "chainer", "jax"]
+
 __all__ = [
     "AbstractNetwork",
+    "BackendName",
     "Block",
     "InitKwargs",
     "Network",
@@ -192,7 +203,7 @@ class StateDictNames:
         return self.load_neutral_state(state, strict)
 
 
-class Network(AbstractNetwork):
+class Network(AbstractNetwork, Native):
     """The base of a network written once.
 
     Write ``__init__`` and ``forward`` with the layers and functions of `self.nn`; other networks
@@ -216,14 +227,17 @@ class Network(AbstractNetwork):
 
     @classmethod
     def on(
-        cls,
-        backend: str | Networks[Any],
+        cls: type[N],
+        backend: BackendName | str | Networks[Any],
         *,
         seed: int | None = None,
         dtype: str | None = None,
         device: Any = None,
-    ) -> Any:
+    ) -> type[N]:
         """Return a native class of this network, or (with options) a function that builds it.
+
+        For type checkers it is the class as written: its arguments, attributes and methods are
+        known, and whatever else the framework's own networks have is taken as it comes.
 
         Args:
             backend: Its name, ``"torch"``, ``"chainer"``, ``"jax"`` …, or the backend itself.
@@ -244,10 +258,13 @@ class Network(AbstractNetwork):
         """
         if isinstance(backend, str):
             backend = importlib.import_module("deliralike.backends").get(backend)
-        bound = _bound_class(cls, backend)
+        bound: Any = _bound_class(cls, backend)
         if seed is None and dtype is None and device is None:
             return bound
-        return partial(build, bound, seed=seed or 0, dtype=dtype or "float32", device=device)
+        builder: Any = partial(
+            build, bound, seed=seed or 0, dtype=dtype or "float32", device=device
+        )
+        return builder
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the outputs; every network written once has its own."""

@@ -79,8 +79,8 @@ def functions_called_through(functions: Any, around: Around) -> Iterator[None]:
     """Let `around` make this thread's calls of a vocabulary's functions, in a ``with`` block.
 
     Args:
-        functions: The `nn` of a backend. Functions that compute nothing (`constant`, `cast` …) are
-            left alone.
+        functions: The `nn` of a backend. Functions that compute nothing (`constant`, `cast` …) and
+            second names of others are left alone.
         around: As in `Backend.called_through`; the path is the function's name, and the block the
             vocabulary.
     """
@@ -99,7 +99,7 @@ def functions_called_through(functions: Any, around: Around) -> Iterator[None]:
         if not name[0].islower() or name in _COMPUTE_NOTHING:
             continue
         call = getattr(functions, name)
-        if callable(call):
+        if callable(call) and not getattr(call, "is_other_name", False):
             followers[name] = through(name, call)
     vars(functions).update(followers)
     try:

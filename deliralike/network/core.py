@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +21,9 @@ from deliralike.network.state import (
     refuse_torn_ties,
 )
 
+if TYPE_CHECKING:
+    from deliralike.nn.interface import Vocabulary
+
 
 class NetworkCore:
     """The part of `AbstractNetwork` that knows no optimizer, step or backend.
@@ -33,7 +35,7 @@ class NetworkCore:
     """
 
     backend: ClassVar[Arrays]
-    nn: ClassVar[Any]
+    nn: ClassVar[Vocabulary]
     _parallelism: ClassVar[type[Single]] = Single
     training: bool
     dtype_built: str = "float32"
@@ -41,36 +43,36 @@ class NetworkCore:
     # Methods of each backend
     # -------------------------------------------------------------------------------------
 
-    @abstractmethod
     def neutral_slots(self) -> dict[str, Slot]:
         """Return every parameter and buffer by its neutral name, in creation order.
 
         The order is own parameters, own buffers, children.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
         """Yield every native block with its dotted path; this network, with ``""``, is first."""
+        raise NotImplementedError
 
-    @abstractmethod
     def train(self, mode: bool = True) -> Any:
         """Set training or evaluation mode for this network and all its blocks.
 
         The network is returned.
         """
+        raise NotImplementedError
 
     @property
-    @abstractmethod
     def device_name(self) -> str:
         """The device that holds the parameters."""
+        raise NotImplementedError
 
     @property
-    @abstractmethod
     def dtype_name(self) -> str:
         """Return the floating type of the parameters.
 
         A network without any has the type that it was built with.
         """
+        raise NotImplementedError
 
     # Methods of every network
     # ----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -67,6 +68,13 @@ class Networks(Arrays, Generic[N]):
         """Return whether a value is a parameter of the framework."""
         return False
 
+    def how_to_bind(self, value: Any) -> str:
+        """Return how a layer of the framework that holds no parameters by itself gets them.
+
+        The text is empty for anything else.
+        """
+        return ""
+
     def wrappers(self) -> tuple[type, ...]:
         """Return the framework's own classes of networks that only wrap another network.
 
@@ -89,6 +97,19 @@ class Networks(Arrays, Generic[N]):
 
         The call is compiled as one that is made once; see `compiling_quickly`.
         """
+
+    def program(self, function: Callable[..., Any], network: N) -> Callable[..., Any]:
+        """Return ``function(network, ...)`` as a function of its other arguments.
+
+        A backend that compiles programs compiles it, once for the shapes of the arrays that come;
+        those may stand in nests. A function that changes the network, or whose course depends on
+        the values of arrays, is called as it is. The weights are those at the time of this call.
+
+        Args:
+            function: A function that is defined once, at the top of a module: programs are kept by
+                it.
+        """
+        return partial(function, network)
 
     def in_dtype(self, network: N, dtype: str) -> N:
         """Return a copy of a network that computes in another floating type.

@@ -8,20 +8,24 @@ from __future__ import annotations
 import importlib
 from collections import deque
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, partial
+from types import FunctionType, MethodType
 from typing import Any
 
 from deliralike.errors import BackendUnavailable, ConstructionError
 
 _NOT_SEARCHED = "init_kwargs"  # a record, not a place for layers
+_IN_FUNCTION = "(…)"  # the step of a path that leads into a function
+_DEPTH = 6  # of containers, objects and functions within one another
+_OWN_PACKAGE = __name__.partition(".")[0]
 
 
 def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
     """Refuse a finished network that holds a layer or parameter that would not be trained.
 
     Layers of another framework are refused anywhere, those of the network's own framework in a
-    container that the framework does not look into. A container whose name begins with an
-    underscore may hold layers of the network's own framework on purpose.
+    container or object that the framework does not look into. An attribute whose name begins with
+    an underscore, and a function, may hold layers of the network's own framework on purpose.
 
     Args:
         blocks: Every block of the network by its path; those of the framework's own are not
@@ -31,11 +35,12 @@ def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
         ConstructionError: Names the path, the layer, and what to do.
     """
     for path, block in blocks.items():
-        if not isinstance(block, network.backend.network_base):
+        is_wrapper = hasattr(type(block), "enclosed")
+        if is_wrapper or not isinstance(block, network.backend.network_base):
             continue
         for name, value in vars(block).items():
             if name != _NOT_SEARCHED:
-                _refuse_in(network, blocks, f"{path}.{name}".lstrip("."), value)
+                refuse_in(network, blocks, f"{path}.{name}".lstrip("."), value)
 
 
 def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
@@ -58,24 +63,32 @@ def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
         )
 
 
-def _refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) -> None:
+def refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) -> None:
     """Refuse layers and parameters in one attribute; see `refuse_overlooked`.
 
     Raises:
         ConstructionError: Names the path, the layer, and what to do.
     """
     is_private = path.rpartition(".")[2].startswith("_")
-    for place, leaf in _leaves(path, value, ()):
+    for place, leaf in _leaves(path, value, set()):
         owner = _backend_of(leaf, network.backend)
         if owner is None:
             continue
         if owner is not network.backend:
             raise ConstructionError(_foreign(network.backend, owner, place, leaf))
-        if place != path and not is_private and not _is_kept(network, blocks, leaf):
+        how_to_bind = owner.how_to_bind(leaf)
+        if how_to_bind:
+            raise ConstructionError(
+                f"{place!r} is a {type(leaf).__name__} that holds no parameters by itself, so the "
+                f"network would have none of it: {how_to_bind}, or use {_instead(owner, leaf)}"
+            )
+        is_allowed = place == path or is_private or _IN_FUNCTION in place
+        if not is_allowed and not _is_kept(network, blocks, leaf):
             raise ConstructionError(
                 f"{place!r} is a {type(leaf).__name__} in a plain {type(value).__name__}, where "
                 "its parameters would be overlooked: hold layers in nn.ModuleList or "
-                "nn.ModuleDict, and parameters under their own names"
+                "nn.ModuleDict, parameters under their own names, and write classes that hold "
+                "layers as networks (deliralike.Network)"
             )
 
 
@@ -88,33 +101,67 @@ def _is_kept(network: Any, blocks: Mapping[str, Any], leaf: Any) -> bool:
 
 def _foreign(backend: Any, owner: Any, place: str, leaf: Any) -> str:
     """Return the message for a layer of another backend, its owner."""
-    kind = type(leaf).__name__
-    instead = "a layer of self.nn"
-    if hasattr(backend.nn, kind):
-        instead = f"self.nn.{kind}"
     return (
-        f"{place!r} is a {kind} of backend {owner.name!r} in a network of backend "
-        f"{backend.name!r}, which would overlook its parameters: use {instead}, or write the whole "
-        f"network for {owner.name!r} and wrap it, deliralike.wrap(network)"
+        f"{place!r} is a {type(leaf).__name__} of backend {owner.name!r} in a network of backend "
+        f"{backend.name!r}, which would overlook its parameters: use {_instead(backend, leaf)}, or "
+        f"write the whole network for {owner.name!r} and wrap it, deliralike.wrap(network)"
     )
 
 
-def _leaves(path: str, value: Any, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    """Yield what a nest of plain containers holds, with the path of each.
+def _instead(backend: Any, leaf: Any) -> str:
+    """Return what to use in the place of a framework's layer."""
+    kind = type(leaf).__name__
+    if hasattr(backend.nn, kind):
+        return f"self.nn.{kind}"
+    return "a layer of self.nn"
 
-    A container within itself is not entered again.
-    """
-    if id(value) in above:
-        return
-    inner = (*above, id(value))
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield from _leaves(f"{path}[{key!r}]", each, inner)
-    elif isinstance(value, list | tuple | deque | set | frozenset):
-        for index, each in enumerate(value):
-            yield from _leaves(f"{path}[{index}]", each, inner)
-    else:
+
+def _leaves(path: str, value: Any, visited: set[int], depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield what plain containers, objects and functions hold, with the path of each."""
+    parts = _parts(value) if depth < _DEPTH else None
+    if parts is None:
         yield path, value
+    elif id(value) not in visited:
+        visited.add(id(value))
+        for step, part in parts:
+            yield from _leaves(f"{path}{step}", part, visited, depth + 1)
+
+
+def _parts(value: Any) -> list[tuple[str, Any]] | None:
+    """Return what a value holds, each with the step of the path to it; None for a leaf."""
+    if isinstance(value, dict):
+        return [(f"[{key!r}]", part) for key, part in value.items()]
+    if isinstance(value, list | tuple | deque | set | frozenset):
+        return [(f"[{index}]", part) for index, part in enumerate(value)]
+    if isinstance(value, partial):
+        return [(_IN_FUNCTION, part) for part in (value.func, value.args, value.keywords)]
+    if isinstance(value, MethodType):
+        return [(_IN_FUNCTION, value.__self__)]
+    if isinstance(value, FunctionType):
+        return [(_IN_FUNCTION, part) for part in _enclosed_values(value)]
+    if _is_plain_object(value):
+        return [(f".{name}", part) for name, part in vars(value).items()]
+    return None
+
+
+def _enclosed_values(function: FunctionType) -> list[Any]:
+    """Return the values of the variables that a function has from functions around it."""
+    values = []
+    for cell in function.__closure__ or ():
+        try:
+            values.append(cell.cell_contents)
+        except ValueError:
+            continue  # not filled yet
+    return values
+
+
+def _is_plain_object(value: Any) -> bool:
+    """Return whether a value is an object of a class that no framework nor this package has."""
+    kind: Any = type(value)
+    if issubclass(kind, type) or not hasattr(value, "__dict__"):
+        return False
+    package = kind.__module__.partition(".")[0]
+    return package not in ("builtins", "numpy", _OWN_PACKAGE) and _framework_of(kind) is None
 
 
 def _backend_of(value: Any, own: Any) -> Any:
@@ -138,7 +185,8 @@ def _backend_of(value: Any, own: Any) -> Any:
 
 
 def _belongs_to(backend: Any, value: Any) -> bool:
-    return backend.is_native(value) or backend.is_parameter(value)
+    is_part = backend.is_native(value) or backend.is_parameter(value)
+    return is_part or bool(backend.how_to_bind(value))
 
 
 @cache

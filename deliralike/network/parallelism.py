@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Protocol
 
 from deliralike.errors import CapabilityError, SettingError
+from deliralike.network import overlooked
 from deliralike.network.anomalies import Anomalies, anomalies_of
 from deliralike.optim.accumulation import count_samples
 from deliralike.optim.loss import Loss, LossFunction, LossResult
@@ -184,6 +185,14 @@ class Single:
         for path, block in self.network.named_blocks():
             if is_replicated(block):
                 yield path
+
+    def refuse_overlooked(self) -> None:
+        """Refuse a network that holds a layer or parameter which would not be trained.
+
+        Raises:
+            ConstructionError: Names the path, the layer, and what to do.
+        """
+        overlooked.refuse_overlooked(self.network, dict(self.network.named_blocks()))
 
     def refuse_replicas(self, verb: str = "replicate") -> None:
         """Refuse a network whose replicas, or those of a block of it, would not be kept in step.

@@ -2,18 +2,26 @@
 
 import math
 
-from deliralike.errors import SettingError
-from deliralike.nn.primitives import Array, Primitives
+from deliralike.errors import SettingError, ShapeError
+from deliralike.nn.elementwise import Elementwise
+from deliralike.nn.primitives import Array
+
+# Klambauer et al. 2017, arXiv 1706.02515
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
 
 
-class Activations(Primitives):
-    """Functions of one element, and softmax."""
+class Activations(Elementwise):
+    """Functions of one element, and softmax.
 
-    def relu6(self, x: Array) -> Array:
+    `inplace` is taken as PyTorch's and has no effect: no function changes its arguments.
+    """
+
+    def relu6(self, x: Array, inplace: bool = False) -> Array:
         """``min(max(x, 0), 6)`` with derivative 0 at both ends."""
         return self.where(x < 6.0, self.relu(x), 6.0)
 
-    def leaky_relu(self, x: Array, negative_slope: float = 0.01) -> Array:
+    def leaky_relu(self, x: Array, negative_slope: float = 0.01, inplace: bool = False) -> Array:
         """`x` where positive, else ``negative_slope * x``."""
         return self.where(x > 0, x, x * negative_slope)
 
@@ -23,13 +31,79 @@ class Activations(Primitives):
             weight = self._per_channel(weight, x)
         return self.where(x > 0, x, x * weight)
 
-    def elu(self, x: Array, alpha: float = 1.0) -> Array:
+    def elu(self, x: Array, alpha: float = 1.0, inplace: bool = False) -> Array:
         """`x` where positive, else ``alpha * (exp(x) - 1)``."""
         # The zeros keep exp from overflowing where its branch is not taken.
         negative = self.where(x > 0, 0.0, x)
         return self.where(x > 0, x, alpha * (self.exp(negative) - 1.0))
 
-    def silu(self, x: Array) -> Array:
+    def celu(self, x: Array, alpha: float = 1.0, inplace: bool = False) -> Array:
+        """`x` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
+        negative = self.where(x > 0, 0.0, x)
+        return self.where(x > 0, x, alpha * self.expm1(negative * (1.0 / alpha)))
+
+    def selu(self, x: Array, inplace: bool = False) -> Array:
+        """A scaled `elu` that keeps mean 0 and variance 1. Source: arXiv 1706.02515."""
+        return _SELU_SCALE * self.elu(x, _SELU_ALPHA)
+
+    def softplus(self, x: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
+        """``log(1 + exp(beta * x)) / beta``; `x` itself where ``beta * x`` is above `threshold`."""
+        scaled = x if beta == 1 else x * beta
+        y = self.exact_softplus(scaled)
+        return self.where(scaled > threshold, x, y if beta == 1 else y * (1.0 / beta))
+
+    def mish(self, x: Array, inplace: bool = False) -> Array:
+        """``x * tanh(softplus(x))``. Source: arXiv 1908.08681."""
+        return x * self.tanh(self.exact_softplus(x))
+
+    def logsigmoid(self, x: Array) -> Array:
+        """The logarithm of the sigmoid, without overflow."""
+        return -self.exact_softplus(-x)
+
+    def softsign(self, x: Array) -> Array:
+        """``x / (1 + |x|)``."""
+        return x / (1.0 + self.abs(x))
+
+    def tanhshrink(self, x: Array) -> Array:
+        """``x - tanh(x)``."""
+        return x - self.tanh(x)
+
+    def hardtanh(
+        self, x: Array, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+    ) -> Array:
+        """Limit to ``[min_val, max_val]`` with derivative 0 at both ends."""
+        return self.where(x <= min_val, min_val, self.where(x >= max_val, max_val, x))
+
+    def hardshrink(self, x: Array, lambd: float = 0.5) -> Array:
+        """0 from ``-lambd`` to `lambd`, else `x`."""
+        return self.where(self.abs(x) <= lambd, 0.0, x)
+
+    def softshrink(self, x: Array, lambd: float = 0.5) -> Array:
+        """0 from ``-lambd`` to `lambd`, else `x` moved towards 0 by `lambd`."""
+        moved = self.where(x > 0, x - lambd, x + lambd)
+        return self.where(self.abs(x) <= lambd, 0.0, moved)
+
+    def threshold(self, x: Array, threshold: float, value: float, inplace: bool = False) -> Array:
+        """`x` where it is above a threshold, else `value`."""
+        return self.where(x > threshold, x, float(value))
+
+    def glu(self, x: Array, dim: int = -1) -> Array:
+        """The first half of an axis times the sigmoid of the second. Source: arXiv 1612.08083."""
+        size = x.shape[dim]
+        if size % 2:
+            raise ShapeError(
+                f"glu: axis {dim} of shape {tuple(x.shape)} has {size} elements, wanted an even "
+                "number"
+            )
+        before = (slice(None),) * (dim % len(x.shape))
+        half = size // 2
+        return x[(*before, slice(0, half))] * self.sigmoid(x[(*before, slice(half, size))])
+
+    def softmin(self, x: Array, dim: int) -> Array:
+        """`softmax` of ``-x``."""
+        return self.softmax(-x, dim)
+
+    def silu(self, x: Array, inplace: bool = False) -> Array:
         """``x * sigmoid(x)``, also called swish."""
         return x * self.sigmoid(x)
 
@@ -42,11 +116,11 @@ class Activations(Primitives):
         inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)
         return 0.5 * x * (1.0 + self.tanh(inner))
 
-    def hardsigmoid(self, x: Array) -> Array:
+    def hardsigmoid(self, x: Array, inplace: bool = False) -> Array:
         """``relu6(x + 3) / 6``."""
         return self.relu6(x + 3.0) * (1.0 / 6.0)
 
-    def hardswish(self, x: Array) -> Array:
+    def hardswish(self, x: Array, inplace: bool = False) -> Array:
         """``x * hardsigmoid(x)``."""
         return x * self.hardsigmoid(x)
 

@@ -40,7 +40,7 @@ class AdversarialLosses(Losses):
         if kind == "least-squares":
             distance = real - 1.0
             return 0.5 * (self.mean(distance * distance) + self.mean(fake * fake))
-        return self.mean(self.softplus(-real)) + self.mean(self.softplus(fake))
+        return self.mean(self.exact_softplus(-real)) + self.mean(self.exact_softplus(fake))
 
     def generator_loss(self, fake: Array, kind: str = "non-saturating") -> Array:
         """Return the generator's loss, which is small for high scores of generated samples.
@@ -57,7 +57,7 @@ class AdversarialLosses(Losses):
             distance = fake - 1.0
             return 0.5 * self.mean(distance * distance)
         if kind == "non-saturating":
-            return self.mean(self.softplus(-fake))
+            return self.mean(self.exact_softplus(-fake))
         return -self.mean(fake)
 
     def gradient_penalty(

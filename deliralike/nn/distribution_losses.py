@@ -29,6 +29,30 @@ class DistributionLosses(Losses):
         log_target = self.log(self.where(target > 0.0, target, 1.0))
         return self._reduce(self.sum(target * (log_target - log_prediction), dim), reduction)
 
+    def kl_div(
+        self, x: Array, target: Array, reduction: str = "mean", log_target: bool = False
+    ) -> Array:
+        """The terms ``t * (log t - log p)`` of the divergence, over all elements.
+
+        Args:
+            x: Logarithms of the predicted probabilities.
+            target: Probabilities, or their logarithms.
+            reduction: ``"batchmean"`` (the sum divided by the batch size, which is the
+                divergence), ``"mean"`` over all elements, ``"sum"`` or ``"none"``.
+            log_target: Whether `target` holds logarithms.
+
+        Shapes:
+            Two arrays of one shape give a scalar, or that shape for ``"none"``.
+        """
+        self._same_shape("kl_div", x, target)
+        if log_target:
+            terms = self.exp(target) * (target - x)
+        else:
+            terms = self.xlogy(target, target) - target * x
+        if reduction == "batchmean":
+            return self.sum(terms) * (1.0 / x.shape[0])
+        return self._reduce(terms, reduction)
+
     def kl_gaussian(
         self,
         mu: Array,

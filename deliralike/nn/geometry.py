@@ -5,6 +5,7 @@ Everything here is plain integers and host arrays.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,23 @@ def at_least(values: tuple[int, ...], least: int, name: str) -> tuple[int, ...]:
     if min(values) < least:
         raise SettingError(f"{name}={values!r}: every number must be at least {least}")
     return values
+
+
+def output_sizes(
+    value: int | Sequence[int | None] | None, sizes: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the output's size along each axis; None stands for that of the input.
+
+    Example:
+        >>> output_sizes((None, 7), (5, 5))
+        (5, 7)
+    """
+    if value is None or isinstance(value, (int, np.integer)):
+        value = (value,) * len(sizes)
+    filled = [old if new is None else new for new, old in zip(value, sizes, strict=False)]
+    if len(value) != len(sizes):
+        return per_axis([new or 1 for new in value], len(sizes), "output_size")  # raises the error
+    return at_least(per_axis(filled, len(sizes), "output_size"), 1, "output_size")
 
 
 def steps(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
@@ -196,6 +214,78 @@ def pool_divisor(
     return np.minimum(ends, size) - np.maximum(starts, 0)
 
 
+def window_table(sizes: Sequence[int], axes: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the positions below each window, in row-major order: (windows, taps); -1 for padding.
+
+    Args:
+        sizes: The length of each axis.
+        axes: For each axis the positions below its windows, as `window_taps` gives them.
+    """
+    table = np.zeros((1, 1), np.int64)
+    for size, axis in zip(sizes, axes, strict=True):
+        before = table[:, None, :, None]
+        along = axis[None, :, None, :]
+        joined = np.where((before < 0) | (along < 0), -1, before * size + along)
+        table = joined.reshape(len(table) * len(axis), -1)
+    return table
+
+
+def window_taps(
+    size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> np.ndarray:
+    """Return the positions below each window along an axis: (windows, kernel); -1 for padding.
+
+    Example:
+        >>> window_taps(4, 2, 2, 1, 1, ceil_mode=False).tolist()
+        [[-1, 0], [1, 2], [3, -1]]
+    """
+    count = pool_size(size, kernel, stride, padding, dilation, ceil_mode)
+    starts = np.arange(count) * stride - padding
+    taps = starts[:, None] + np.arange(kernel) * dilation
+    return np.where((taps >= 0) & (taps < size), taps, -1)
+
+
+def adaptive_taps(size: int, out: int) -> np.ndarray:
+    """Return the positions below each window of adaptive pooling, filled up with -1.
+
+    Example:
+        >>> adaptive_taps(3, 2).tolist()
+        [[0, 1], [1, 2]]
+    """
+    windows = adaptive_windows(size, out)
+    longest = max(end - start for start, end in windows)
+    taps = np.full((out, longest), -1)
+    for row, (start, end) in enumerate(windows):
+        taps[row, : end - start] = np.arange(start, end)
+    return taps
+
+
+def unpool_size(
+    size: tuple[int, ...],
+    settings: tuple[tuple[int, ...], ...],
+    output_size: Sequence[int] | None,
+) -> tuple[int, ...]:
+    """Return the size in front of a pooling; that of `pool_settings`, or a larger one as given.
+
+    Example:
+        >>> unpool_size((2, 3), ((2, 2), (2, 2), (0, 0), (1, 1)), None)
+        (4, 6)
+    """
+    rows = zip(size, *settings[:3], strict=True)
+    least = tuple((n - 1) * stride - 2 * pad + kernel for n, kernel, stride, pad in rows)
+    if output_size is None:
+        return least
+    wanted = tuple(int(length) for length in output_size)[-len(size) :]
+    stride = settings[1]
+    near = [abs(a - b) < s for a, b, s in zip(wanted, least, stride, strict=False)]
+    if len(wanted) != len(size) or not all(near):
+        raise SettingError(
+            f"max_unpool: output_size={tuple(output_size)!r}; wanted sizes less than the stride "
+            f"{stride!r} away from {least!r}"
+        )
+    return wanted
+
+
 def adaptive_windows(size: int, out: int) -> list[tuple[int, int]]:
     """Return the start and end of each window of adaptive pooling; `out` may exceed `size`."""
     windows = []
@@ -260,30 +350,99 @@ def linear_matrix(size: int, out: int, align_corners: bool, scale: float | None)
 
 
 def _linear_position(size: int, out: int, align_corners: bool, scale: float | None) -> np.ndarray:
+    return np.maximum(_position(size, out, align_corners, scale), 0.0)
+
+
+def _position(size: int, out: int, align_corners: bool, scale: float | None) -> np.ndarray:
+    """Return the position of each output element among those of the input."""
     index = np.arange(out, dtype=np.float64)
+    step = _step(size, out, align_corners, scale)
+    return index * step if align_corners else (index + 0.5) * step - 0.5
+
+
+def _step(size: int, out: int, align_corners: bool, scale: float | None) -> float:
     if align_corners:
-        step = (size - 1) / (out - 1) if out > 1 else 0.0
-        return index * step
-    step = size / out if scale is None else 1.0 / scale
-    return np.maximum((index + 0.5) * step - 0.5, 0.0)
+        return (size - 1) / (out - 1) if out > 1 else 0.0
+    return size / out if scale is None else 1.0 / scale
+
+
+def nearest_exact_index(size: int, out: int, scale: float | None) -> np.ndarray:
+    """Return the source of each output element by its centre: ``floor((i + 0.5) / scale)``."""
+    index = np.arange(out)
+    if scale is None:
+        return (2 * index + 1) * size // (2 * out)
+    return np.minimum(((index + 0.5) / scale).astype(np.int64), size - 1)
+
+
+def cubic_matrix(size: int, out: int, align_corners: bool, scale: float | None) -> np.ndarray:
+    """Return the (out, size) matrix of cubic convolution along one axis; no antialiasing.
+
+    Positions beyond an end count as the last element there. Source: Keys 1981, with -0.75.
+    """
+    position = _position(size, out, align_corners, scale)
+    low = np.floor(position).astype(np.int64)
+    matrix = np.zeros((out, size))
+    for step in (-1, 0, 1, 2):
+        weight = _cubic(position - (low + step), -0.75)
+        np.add.at(matrix, (np.arange(out), np.clip(low + step, 0, size - 1)), weight)
+    return matrix
+
+
+def antialiased_matrix(
+    size: int, out: int, cubic: bool, align_corners: bool, scale: float | None
+) -> np.ndarray:
+    """Return the (out, size) matrix of linear or cubic interpolation with antialiasing.
+
+    When the result is smaller, the filter is stretched over as many elements as one covers.
+    """
+    step = _step(size, out, align_corners, scale)
+    stretch = max(step, 1.0)
+    reach = (2.0 if cubic else 1.0) * stretch
+    matrix = np.zeros((out, size))
+    for i in range(out):
+        centre = step * (i + 0.5)
+        first = max(int(centre - reach + 0.5), 0)
+        last = min(int(centre + reach + 0.5), size)
+        distance = (np.arange(first, last) - centre + 0.5) / stretch
+        weight = _cubic(distance, -0.5) if cubic else np.maximum(1.0 - np.abs(distance), 0.0)
+        matrix[i, first:last] = weight / weight.sum()
+    return matrix
+
+
+def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
+    """Return the kernel of cubic convolution."""
+    d = np.abs(distance)
+    near = ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+    far = ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
+    return np.where(d <= 1.0, near, np.where(d < 2.0, far, 0.0))
 
 
 def pad_pairs(shape: tuple[int, ...], padding: Sequence[int | Sequence[int]]) -> Pads:
-    """Return the padding before and after every axis, from the pairs given for the last axes.
+    """Return the padding before and after every axis.
+
+    It is given as pairs for the last axes, or as PyTorch's flat numbers from the last axis on.
 
     Example:
         >>> pad_pairs((2, 3, 4), [(1, 0), (-1, 2)])
         ((0, 0), (1, 0), (-1, 2))
+        >>> pad_pairs((2, 3, 4), (-1, 2, 1, 0))
+        ((0, 0), (1, 0), (-1, 2))
     """
+    is_flat = all(isinstance(number, (int, np.integer)) for number in padding)
+    if is_flat and len(padding) % 2 == 0:
+        backwards = [padding[at : at + 2] for at in range(0, len(padding), 2)]
+        given: Sequence[Any] = backwards[::-1]
+    else:
+        given = padding
     pairs = []
-    for pair in padding:
+    for pair in given:
         if isinstance(pair, Sequence) and len(pair) == 2:
             before, after = pair
             pairs.append((int(before), int(after)))
-    if len(padding) > len(shape) or len(pairs) < len(padding):
+    if len(given) > len(shape) or len(pairs) < len(given):
         raise SettingError(
-            f"pad: padding={padding!r}; wanted (before, after) for each of the last axes of shape "
-            f"{shape}"
+            f"pad: pad={padding!r}; wanted (before, after) for each of the last axes of shape "
+            f"{shape}, or PyTorch's flat numbers"
         )
     untouched = ((0, 0),) * (len(shape) - len(pairs))
     pads = (*untouched, *pairs)
@@ -307,3 +466,19 @@ def reflect_index(size: int, before: int, after: int) -> np.ndarray:
 def replicate_index(size: int, before: int, after: int) -> np.ndarray:
     """Return the source positions of replicating padding; negative numbers crop."""
     return np.clip(np.arange(-before, size + after), 0, size - 1)
+
+
+def circular_index(size: int, before: int, after: int) -> np.ndarray:
+    """Return the source positions of circular padding; negative numbers crop."""
+    if max(before, after) > size:
+        raise SettingError(
+            f"circular padding by {(before, after)!r} needs more elements than {size}"
+        )
+    return np.arange(-before, size + after) % size
+
+
+PADDING_INDEX = {
+    "reflect": reflect_index,
+    "replicate": replicate_index,
+    "circular": circular_index,
+}

@@ -6,11 +6,12 @@ import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
-from deliralike.nn.primitives import Array
-from deliralike.nn.shaping import Shaping
+from deliralike.nn.elementwise import is_floating
+from deliralike.nn.primitives import Array, other_name
+from deliralike.nn.selecting import Selecting
 
 
-class Losses(Shaping):
+class Losses(Selecting):
     """Functions from predictions and targets to a loss."""
 
     def cross_entropy(
@@ -19,32 +20,36 @@ class Losses(Shaping):
         target: Array,
         weight: Array | None = None,
         ignore_index: int = -100,
-        label_smoothing: float = 0.0,
         reduction: str = "mean",
+        label_smoothing: float = 0.0,
     ) -> Array:
-        """Cross-entropy of whole-number labels.
+        """Cross-entropy of whole-number labels, or of probabilities.
 
         Args:
             logits: Scores, one for each class along axis 1.
-            target: Labels from 0 to ``classes - 1``, or `ignore_index`.
+            target: Labels from 0 to ``classes - 1``, or `ignore_index`; or probabilities in the
+                shape of `logits`.
             weight: One weight for each class.
             ignore_index: Positions with this label count neither in the sum nor in the mean's
                 denominator.
+            reduction: ``"mean"`` (divided by the sum of the labels' weights, for probabilities by
+                the number of positions), ``"sum"`` or ``"none"``.
             label_smoothing: The share of the label that is spread evenly over all classes.
-            reduction: ``"mean"`` (divided by the sum of the labels' weights), ``"sum"`` or
-                ``"none"``.
 
         Shapes:
             ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for
             ``"none"``. When every position is ignored the mean is 0, with a warning where the
             labels are at hand on the host.
         """
-        self._check_labels(logits, target, ignore_index, reduction)
-        self._check_weight(weight, logits.shape[1])
         if not 0.0 <= label_smoothing <= 1.0:
             raise SettingError(
                 f"cross_entropy: label_smoothing={label_smoothing!r} must lie between 0 and 1"
             )
+        if is_floating(target) and tuple(target.shape) == tuple(logits.shape):
+            self._check_weight(weight, logits.shape[1])
+            return self._soft_cross_entropy(logits, target, weight, reduction, label_smoothing)
+        self._check_labels(logits, target, ignore_index, reduction)
+        self._check_weight(weight, logits.shape[1])
         label, label_weight = self._labels(target, ignore_index, weight, logits)
         log_p = self.log_softmax(logits, dim=1)
         loss = -self._at_label(log_p, label) * label_weight
@@ -57,6 +62,31 @@ class Losses(Shaping):
             classes = logits.shape[1]
             loss = (1.0 - label_smoothing) * loss + (label_smoothing / classes) * spread
         return self._reduce_labels(loss, label_weight, reduction)
+
+    def nll_loss(
+        self,
+        x: Array,
+        target: Array,
+        weight: Array | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> Array:
+        """The negative logarithms of the labels' probabilities.
+
+        Args:
+            x: Logarithms of probabilities, as `log_softmax` gives them, along axis 1.
+            target, weight, ignore_index, reduction: As in `cross_entropy`.
+
+        Shapes:
+            ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for
+            ``"none"``.
+        """
+        self._check_labels(x, target, ignore_index, reduction, "nll_loss")
+        self._check_weight(weight, x.shape[1], "nll_loss")
+        label, label_weight = self._labels(target, ignore_index, weight, x)
+        return self._reduce_labels(
+            -self._at_label(x, label) * label_weight, label_weight, reduction
+        )
 
     def focal_loss(
         self,
@@ -104,10 +134,36 @@ class Losses(Shaping):
             shape.
         """
         self._same_shape("bce_with_logits", logits, target)
-        positive = self.softplus(-logits)
+        positive = self.exact_softplus(-logits)
         if pos_weight is not None:
             positive = pos_weight * positive
-        loss = target * positive + (1.0 - target) * self.softplus(logits)
+        loss = target * positive + (1.0 - target) * self.exact_softplus(logits)
+        if weight is not None:
+            loss = loss * weight
+        return self._reduce(loss, reduction)
+
+    @other_name
+    def binary_cross_entropy_with_logits(
+        self,
+        x: Array,
+        target: Array,
+        weight: Array | None = None,
+        reduction: str = "mean",
+        pos_weight: Array | None = None,
+    ) -> Array:
+        """`bce_with_logits` by PyTorch's name and order of arguments."""
+        return self.bce_with_logits(x, target, weight, pos_weight, reduction)
+
+    def binary_cross_entropy(
+        self, x: Array, target: Array, weight: Array | None = None, reduction: str = "mean"
+    ) -> Array:
+        """Binary cross-entropy of probabilities; logarithms count as -100 at least.
+
+        Shapes:
+            Two arrays of one shape give a scalar; `weight` broadcasts to that shape.
+        """
+        self._same_shape("binary_cross_entropy", x, target)
+        loss = -target * self._bounded_log(x) - (1.0 - target) * self._bounded_log(1.0 - x)
         if weight is not None:
             loss = loss * weight
         return self._reduce(loss, reduction)
@@ -143,29 +199,87 @@ class Losses(Shaping):
             loss = loss * (alpha * target + (1.0 - alpha) * (1.0 - target))
         return self._reduce(loss, reduction)
 
-    def mse_loss(self, prediction: Array, target: Array, reduction: str = "mean") -> Array:
-        """Return the squared difference (not halved)."""
+    def mse_loss(
+        self,
+        prediction: Array,
+        target: Array,
+        reduction: str = "mean",
+        weight: Array | None = None,
+    ) -> Array:
+        """Return the squared difference (not halved).
+
+        With a `weight` for each element, the mean is that of the weights.
+        """
         self._same_shape("mse_loss", prediction, target)
         difference = prediction - target
-        return self._reduce(difference * difference, reduction)
+        return self._weighted(difference * difference, weight, reduction)
 
     def l1_loss(self, prediction: Array, target: Array, reduction: str = "mean") -> Array:
         """Return the absolute difference."""
         self._same_shape("l1_loss", prediction, target)
         return self._reduce(self.abs(prediction - target), reduction)
 
-    def one_hot(self, target: Array, classes: int, like: Array) -> Array:
-        """Return labels as an array with one channel for each class, in the type of `like`.
+    def one_hot(self, target: Array, num_classes: int = -1, like: Array | None = None) -> Array:
+        """Return labels as whole numbers 0 and 1, one for each class along the last axis.
+
+        Args:
+            target: Whole numbers.
+            num_classes: The number of classes; one more than the largest label when not given,
+                which needs values on the host.
+            like: With an array, the classes are axis 1, as losses want them, in its type.
 
         Shapes:
-            ``(batch, ...)`` gives ``(batch, classes, ...)``.
+            ``(batch, ...)`` gives ``(batch, ..., classes)``; with `like`
+            ``(batch, classes, ...)``.
         """
         checks.whole_numbers(target, "one_hot: target")
+        classes = num_classes
+        if classes == -1:
+            values = self.concrete(target)
+            if values is None:
+                raise SettingError(
+                    "one_hot: num_classes must be given where values are not at hand"
+                )
+            classes = int(values.max()) + 1
+        if like is None:
+            self.checked(target, checks.InRange(classes, "one_hot: target"))
+            numbers = self.constant(np.arange(classes), like=target)
+            return self.cast(self.expand_dims(target, -1) == numbers, "int64")
         self.checked(target, checks.InRange(classes, "one_hot: target"))
         positions = (1,) * (len(target.shape) - 1)
         numbers = np.arange(classes).reshape((1, classes, *positions))
         is_class = self.expand_dims(target, 1) == self.constant(numbers, like=target)
         return self.cast(is_class, like)
+
+    def _soft_cross_entropy(
+        self,
+        logits: Array,
+        target: Array,
+        weight: Array | None,
+        reduction: str,
+        label_smoothing: float,
+    ) -> Array:
+        """The cross-entropy of probabilities: (batch, classes, ...)."""
+        if label_smoothing:
+            spread = label_smoothing / logits.shape[1]
+            target = target * (1.0 - label_smoothing) + spread
+        terms = self.log_softmax(logits, dim=1) * target
+        if weight is not None:
+            terms = terms * self._per_channel(weight, logits)
+        return self._reduce(-self.sum(terms, dim=1), reduction)
+
+    def _bounded_log(self, x: Array) -> Array:
+        positive = x > 0.0
+        logarithm = self.log(self.where(positive, x, 1.0))
+        return self.where(positive & (logarithm > -100.0), logarithm, -100.0)
+
+    def _weighted(self, loss: Array, weight: Array | None, reduction: str) -> Array:
+        """Reduce with a weight for each element, over whose sum the mean is taken."""
+        if weight is None:
+            return self._reduce(loss, reduction)
+        if reduction == "mean":
+            return self.sum(loss * weight) / self.sum(weight)
+        return self._reduce(loss * weight, reduction)
 
     def _reduce(self, loss: Array, reduction: str) -> Array:
         if reduction == "none":
@@ -175,19 +289,6 @@ class Losses(Shaping):
         if reduction == "sum":
             return self.sum(loss)
         raise SettingError(f"reduction={reduction!r}; wanted 'mean', 'sum' or 'none'")
-
-    def _power(self, base: Array, exponent: float) -> Array:
-        """Raise elements that are not negative to a power.
-
-        The derivatives at 0 are 0, even where the exponent is small.
-        """
-        if exponent == 1.0:
-            return base
-        if exponent == 0.0:
-            return base * 0.0 + 1.0
-        positive = base > 0.0
-        safe = self.where(positive, base, 1.0)
-        return self.where(positive, safe**exponent, 0.0)
 
     def _labels(
         self, target: Array, ignore_index: int, weight: Array | None, like: Array

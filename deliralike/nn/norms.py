@@ -7,10 +7,18 @@ import math
 from collections.abc import Callable, Sequence
 
 from deliralike.nn import checks
-from deliralike.nn.primitives import Array, Primitives
+from deliralike.nn.primitives import Array
+from deliralike.nn.reductions import Reductions
+
+_EPSILON = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+}
 
 
-class Norms(Primitives):
+class Norms(Reductions):
     """Normalizations, the linear map and embeddings."""
 
     def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
@@ -36,19 +44,6 @@ class Norms(Primitives):
         checks.whole_numbers(index, "embedding: index")
         self.checked(index, checks.InRange(weight.shape[0], "embedding: index"))
         return self.select(weight, index, 0)
-
-    def var(
-        self, x: Array, dim: int | Sequence[int], keepdim: bool = False, correction: int = 0
-    ) -> Array:
-        """Return the variance over some axes, computed in two passes.
-
-        ``correction=1`` makes it unbiased.
-        """
-        dims = (dim,) if isinstance(dim, int) else tuple(dim)
-        centred = x - self.mean(x, dims, keepdim=True)
-        count = math.prod([x.shape[d] for d in dims])
-        squares = self.sum(centred * centred, dims, keepdim)
-        return squares * (1.0 / (count - correction))
 
     def batch_norm(
         self,
@@ -82,7 +77,7 @@ class Norms(Primitives):
         """
         dims = _all_but_channels(x)
         mean = self.mean(x, dims)
-        var = self.var(x, dims)
+        var = self.var(x, dims, correction=0)
         return self.batch_norm(x, mean, var, weight, bias, eps), mean, var
 
     def batch_statistics(
@@ -126,6 +121,33 @@ class Norms(Primitives):
             y = y + self._per_channel(bias, x)
         return y
 
+    def instance_norm(
+        self,
+        x: Array,
+        running_mean: Array | None = None,
+        running_var: Array | None = None,
+        weight: Array | None = None,
+        bias: Array | None = None,
+        use_input_stats: bool = True,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Array:
+        """Normalise each channel of each sample, or by running statistics.
+
+        A function changes no argument: running statistics are moved by the layer `InstanceNorm2d`.
+
+        Args:
+            x: ``(batch, channels, ...)``.
+            running_mean, running_var: ``(channels,)``; used if `use_input_stats` is False.
+            weight, bias: ``(channels,)``.
+            use_input_stats: Whether the statistics are those of the input.
+            momentum: Has no effect here.
+            eps: Added to the variance.
+        """
+        if use_input_stats:
+            return self.group_norm(x, x.shape[1], weight, bias, eps)
+        return self.batch_norm(x, running_mean, running_var, weight, bias, eps)
+
     def layer_norm(
         self,
         x: Array,
@@ -148,11 +170,54 @@ class Norms(Primitives):
             y = y + bias
         return y
 
-    def normalize(self, x: Array, dim: int = 1, eps: float = 1e-12) -> Array:
-        """``x / max(norm, eps)`` with the Euclidean norm over an axis.
+    def rms_norm(
+        self,
+        x: Array,
+        normalized_shape: Sequence[int],
+        weight: Array | None = None,
+        eps: float | None = None,
+    ) -> Array:
+        """Divide by the root of the mean square over the last axes.
+
+        Source: Zhang and Sennrich 2019, arXiv 1910.07467.
+
+        Args:
+            x: Any array.
+            normalized_shape: The sizes of the last axes.
+            weight: Factors of that shape.
+            eps: Added to the mean square; the type's machine epsilon when not given.
+        """
+        if eps is None:
+            eps = _EPSILON[str(x.dtype).rpartition(".")[2]]
+        axes = len(x.shape)
+        dims = tuple(range(axes - len(normalized_shape), axes))
+        y = x / self.sqrt(self.mean(x * x, dims, keepdim=True) + eps)
+        return y if weight is None else y * weight
+
+    def local_response_norm(
+        self, x: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    ) -> Array:
+        """Divide by a power of the mean square of the neighbouring channels.
+
+        Source: Krizhevsky et al. 2012. The sum over ``size`` channels is divided by `size`.
+
+        Shapes:
+            ``(batch, channels, ...)``
+        """
+        rest = math.prod(x.shape[2:])
+        squares = self.reshape(x * x, (x.shape[0], 1, x.shape[1], rest))
+        pads = ((size // 2, (size - 1) // 2), (0, 0))
+        totals = self.sum_windows(squares, (size, 1), (1, 1), pads)
+        means = self.reshape(totals, tuple(x.shape)) * (1.0 / size)
+        return x / (k + alpha * means) ** beta
+
+    def normalize(self, x: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:
+        """``x / max(norm, eps)`` with the p-norm over an axis.
 
         The gradient at zero is finite.
         """
+        if p != 2:
+            return x / self.clamp(self.norm(x, p, dim, keepdim=True), eps)
         squares = self.sum(x * x, dim, keepdim=True)
         safe = squares > eps * eps
         norm = self.sqrt(self.where(safe, squares, squares * 0.0 + 1.0))

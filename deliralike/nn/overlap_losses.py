@@ -65,7 +65,7 @@ class OverlapLosses(Losses):
         present = volume > 0.0
         safe = self.where(present, volume, 1.0)
         weight = self.where(present, 1.0 / (safe * safe), 0.0)
-        largest = self.max(weight, 1, keepdim=True)
+        largest = self.max_along(weight, 1, keepdim=True)
         weight = self.where(present, weight, self.broadcast_to(largest, weight.shape))
         overlap = self.sum(weight * self.sum(probabilities * target, dims), 1)
         total = self.sum(weight * (self.sum(probabilities, dims) + volume), 1)

@@ -17,6 +17,15 @@ from deliralike.nn.start import Distribution
 Array = Any
 
 
+def other_name(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function that is another one, or an operator, by a second name.
+
+    Where calls are followed, the other one is followed in its place.
+    """
+    function.is_other_name = True  # type: ignore[attr-defined]
+    return function
+
+
 class Primitives(ABC):
     """The functions of a backend, one short method each."""
 
@@ -126,16 +135,24 @@ class Primitives(ABC):
         """
 
     @abstractmethod
-    def softplus(self, x: Array) -> Array:
-        """``log(1 + exp(x))`` without overflow."""
+    def exact_softplus(self, x: Array) -> Array:
+        """``log(1 + exp(x))`` without overflow, exact everywhere."""
 
     @abstractmethod
-    def relu(self, x: Array) -> Array:
-        """``max(x, 0)`` with derivative 0 at 0."""
+    def relu(self, x: Array, inplace: bool = False) -> Array:
+        """``max(x, 0)`` with derivative 0 at 0; `inplace` is taken and has no effect."""
 
     @abstractmethod
     def abs(self, x: Array) -> Array:
         """The absolute value with derivative 0 at 0."""
+
+    @abstractmethod
+    def floor(self, x: Array) -> Array:
+        """The largest whole number that is not above `x`, in its type; the derivative is 0."""
+
+    @abstractmethod
+    def atan(self, x: Array) -> Array:
+        """The arc tangent."""
 
     @abstractmethod
     def clip(self, x: Array, low: float, high: float) -> Array:
@@ -158,11 +175,11 @@ class Primitives(ABC):
         """The mean over some axes, or over all."""
 
     @abstractmethod
-    def max(self, x: Array, dim: int, keepdim: bool = False) -> Array:
+    def max_along(self, x: Array, dim: int, keepdim: bool = False) -> Array:
         """The maximum over an axis; of equal maxima the first alone takes the gradient."""
 
     @abstractmethod
-    def argmax(self, x: Array, dim: int) -> Array:
+    def argmax_along(self, x: Array, dim: int) -> Array:
         """The index of the first maximum along an axis."""
 
     @abstractmethod
@@ -192,7 +209,7 @@ class Primitives(ABC):
         """Padding before and after every axis; negative numbers crop."""
 
     @abstractmethod
-    def flip(self, x: Array, dim: int) -> Array:
+    def flip_along(self, x: Array, dim: int) -> Array:
         """The elements along an axis in reverse order."""
 
     @abstractmethod
@@ -211,6 +228,21 @@ class Primitives(ABC):
 
         `index` has as many axes as `x` and is not checked.
         """
+
+    @abstractmethod
+    def scatter_add(self, x: Array, dim: int, index: Array, src: Array) -> Array:
+        """Add each entry of `src` to the element of `x` at its position along an axis.
+
+        The transpose of `select_along`: `index` has the shape of `src`, as many axes as `x`, and is
+        not checked. Entries at the same position are summed.
+
+        Shapes:
+            ``x.shape``
+        """
+
+    @abstractmethod
+    def argsort_along(self, x: Array, dim: int) -> Array:
+        """The positions that sort an axis in ascending order; equal elements keep their order."""
 
     # Products and windows
 

@@ -2,13 +2,16 @@
 
 import math
 
+import numpy as np
+
+from deliralike.errors import SettingError
 from deliralike.nn.activations import Activations
 from deliralike.nn.norms import Norms
-from deliralike.nn.primitives import Array
+from deliralike.nn.primitives import Array, other_name
 from deliralike.nn.shaping import Shaping
 
 
-class Sequences(Norms, Shaping, Activations):
+class Sequences(Norms, Activations, Shaping):
     """Functions over tokens and time."""
 
     def attention(
@@ -50,6 +53,52 @@ class Sequences(Norms, Shaping, Activations):
             return outputs, None
         return outputs, weights
 
+    @other_name
+    def scaled_dot_product_attention(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        attn_mask: Array | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Array:
+        """`attention` by PyTorch's name and arguments; the outputs alone.
+
+        Args:
+            query, key, value: ``(..., tokens, width)``.
+            attn_mask: True where a query may attend to a key, or numbers that are added to the
+                scores.
+            dropout_p: Must be 0: dropout belongs to layers, such as `MultiheadAttention`.
+            is_causal: Whether a query attends to no later key.
+            scale: The factor of the scores; ``1/sqrt(width)`` when not given.
+            enable_gqa: Whether groups of queries share a head of keys and values, third axis from
+                the end.
+        """
+        if dropout_p:
+            raise SettingError(
+                f"scaled_dot_product_attention: dropout_p={dropout_p!r}; layers draw masks: "
+                "use MultiheadAttention, or Dropout on weights of your own"
+            )
+        if enable_gqa:
+            repeats = query.shape[-3] // key.shape[-3]
+            key = self.repeat_interleave(key, repeats, -3)
+            value = self.repeat_interleave(value, repeats, -3)
+        if is_causal:
+            if attn_mask is not None:
+                raise SettingError(
+                    "scaled_dot_product_attention: give either attn_mask or is_causal=True"
+                )
+            allowed = np.tri(query.shape[-2], key.shape[-2], dtype=bool)
+            bias = self.constant(np.where(allowed, 0.0, -np.inf), like=query)
+        elif attn_mask is not None and "bool" in str(attn_mask.dtype):
+            bias = self.where(attn_mask, self.zeros((), like=query), -math.inf)
+        else:
+            bias = attn_mask
+        return self.attention(query, key, value, bias, scale=scale, need_weights=False)[0]
+
     def lstm(
         self,
         x: Array,
@@ -59,8 +108,11 @@ class Sequences(Norms, Shaping, Activations):
         weight_hh: Array,
         bias_ih: Array | None,
         bias_hh: Array | None,
+        weight_hr: Array | None = None,
     ) -> tuple[Array, Array, Array]:
         """One layer of an LSTM in one direction; gate blocks in the order i, f, g, o.
+
+        With `weight_hr`, the output and the hidden state are projected by it.
 
         Shapes:
             ``(time, batch, in)``, states ``(batch, hidden)``, weights ``(4 * hidden, ...)`` give
@@ -73,11 +125,38 @@ class Sequences(Norms, Shaping, Activations):
             i, f, g, o = self.split(gates, cell.shape[-1], dim=-1)
             cell = self.sigmoid(f) * cell + self.sigmoid(i) * self.tanh(g)
             hidden = self.sigmoid(o) * self.tanh(cell)
+            if weight_hr is not None:
+                hidden = self.linear(hidden, weight_hr)
             return (hidden, cell), hidden
 
         from_input = self.linear(x, weight_ih, bias_ih)
         (hidden, cell), outputs = self.scan(step, (hidden, cell), from_input)
         return outputs, hidden, cell
+
+    def rnn(
+        self,
+        x: Array,
+        hidden: Array,
+        weight_ih: Array,
+        weight_hh: Array,
+        bias_ih: Array | None,
+        bias_hh: Array | None,
+        nonlinearity: str = "tanh",
+    ) -> tuple[Array, Array]:
+        """One layer of a plain recurrent network in one direction, with tanh or ReLU.
+
+        Shapes:
+            ``(time, batch, in)``, state ``(batch, hidden)``, weights ``(hidden, ...)`` give
+            ``(time, batch, hidden)`` and the last state.
+        """
+        function = {"tanh": self.tanh, "relu": self.relu}[nonlinearity]
+
+        def step(hidden: Array, from_input: Array) -> tuple[Array, Array]:
+            hidden = function(from_input + self.linear(hidden, weight_hh, bias_hh))
+            return hidden, hidden
+
+        hidden, outputs = self.scan(step, hidden, self.linear(x, weight_ih, bias_ih))
+        return outputs, hidden
 
     def gru(
         self,

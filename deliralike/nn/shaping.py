@@ -1,11 +1,14 @@
-"""Shapes, padding and gathering, written on the primitives."""
+"""Shapes, padding and taking, written on the primitives."""
 
 import math
+import operator
 from collections.abc import Sequence
+
+import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks, geometry
-from deliralike.nn.primitives import Array, Primitives
+from deliralike.nn.primitives import Array, Primitives, other_name
 
 
 class Shaping(Primitives):
@@ -23,8 +26,15 @@ class Shaping(Primitives):
         position = dim % (len(x.shape) + 1)
         return self.reshape(x, (*x.shape[:position], 1, *x.shape[position:]))
 
-    def squeeze(self, x: Array, dim: int) -> Array:
-        """Drop an axis of length one."""
+    @other_name
+    def unsqueeze(self, x: Array, dim: int) -> Array:
+        """Insert an axis of length one at `dim` of the result."""
+        return self.expand_dims(x, dim)
+
+    def squeeze(self, x: Array, dim: int | None = None) -> Array:
+        """Drop an axis of length one, or all such axes."""
+        if dim is None:
+            return self.reshape(x, tuple(size for size in x.shape if size != 1))
         position = dim % len(x.shape)
         if x.shape[position] != 1:
             raise ShapeError(
@@ -45,12 +55,196 @@ class Shaping(Primitives):
         expanded = [self.expand_dims(x, dim) for x in arrays]
         return self.concatenate(expanded, dim=position)
 
+    @other_name
+    def cat(self, tensors: Sequence[Array], dim: int = 0) -> Array:
+        """Join along an axis."""
+        return self.concatenate(tensors, dim)
+
+    @other_name
+    def concat(self, tensors: Sequence[Array], dim: int = 0) -> Array:
+        """Join along an axis."""
+        return self.concatenate(tensors, dim)
+
+    @other_name
+    def hstack(self, tensors: Sequence[Array]) -> Array:
+        """Join along the second axis, arrays with one axis along that one."""
+        return self.concatenate(tensors, 0 if len(tensors[0].shape) == 1 else 1)
+
+    @other_name
+    def vstack(self, tensors: Sequence[Array]) -> Array:
+        """Join along the first axis; an array with one axis is a row."""
+        rows = [x if len(x.shape) > 1 else self.expand_dims(x, 0) for x in tensors]
+        return self.concatenate(rows, 0)
+
+    @other_name
+    def movedim(
+        self, x: Array, source: int | Sequence[int], destination: int | Sequence[int]
+    ) -> Array:
+        """Move axes to other places; the others keep their order."""
+        rank = len(x.shape)
+        sources = [d % rank for d in _several(source)]
+        targets = [d % rank for d in _several(destination)]
+        order = [d for d in range(rank) if d not in sources]
+        for target, moved in sorted(zip(targets, sources, strict=True)):
+            order.insert(target, moved)
+        return self.permute(x, order)
+
+    @other_name
+    def moveaxis(
+        self, x: Array, source: int | Sequence[int], destination: int | Sequence[int]
+    ) -> Array:
+        """Move axes to other places; the others keep their order."""
+        return self.movedim(x, source, destination)
+
+    @other_name
+    def swapaxes(self, x: Array, axis0: int, axis1: int) -> Array:
+        """Swap two axes."""
+        return self.transpose(x, axis0, axis1)
+
+    @other_name
+    def swapdims(self, x: Array, dim0: int, dim1: int) -> Array:
+        """Swap two axes."""
+        return self.transpose(x, dim0, dim1)
+
+    @other_name
+    def t(self, x: Array) -> Array:
+        """Swap the two axes of a matrix."""
+        return self.transpose(x, 0, 1) if len(x.shape) == 2 else x
+
+    @other_name
+    def ravel(self, x: Array) -> Array:
+        """All elements in row-major order, along one axis."""
+        return self.reshape(x, (-1,))
+
+    @other_name
+    def unflatten(self, x: Array, dim: int, sizes: Sequence[int]) -> Array:
+        """Spread an axis over several; one of the sizes may be -1."""
+        position = dim % len(x.shape)
+        known = -math.prod(sizes) if -1 in sizes else 1
+        full = [x.shape[position] // known if size == -1 else size for size in sizes]
+        return self.reshape(x, (*x.shape[:position], *full, *x.shape[position + 1 :]))
+
+    def tile(self, x: Array, dims: Sequence[int]) -> Array:
+        """Repeat the whole array along axes; new axes come first."""
+        x = self.reshape(x, (*(1,) * (len(dims) - len(x.shape)), *x.shape))
+        counts = (*(1,) * (len(x.shape) - len(dims)), *dims)
+        for dim, count in enumerate(counts):
+            if count > 1:
+                x = self.concatenate([x] * count, dim)
+        return x
+
+    def repeat_interleave(self, x: Array, repeats: int, dim: int | None = None) -> Array:
+        """Repeat each element along an axis, or of the array as one axis.
+
+        `repeats` is a number: with one for each element the shape would depend on values.
+        """
+        if dim is None:
+            x = self.reshape(x, (-1,))
+            dim = 0
+        index = np.repeat(np.arange(x.shape[dim]), repeats)
+        return self.select(x, self.constant(index, like=x), dim)
+
+    def broadcast_tensors(self, *tensors: Array) -> list[Array]:
+        """Repeat arrays along axes of length one until all have the same shape."""
+        shape = np.broadcast_shapes(*(tuple(x.shape) for x in tensors))
+        return [self.broadcast_to(x, shape) for x in tensors]
+
+    def meshgrid(self, *tensors: Array, indexing: str = "ij") -> list[Array]:
+        """Grids of coordinates, one for each array with one axis.
+
+        The order of the axes is that of the arrays (``"ij"``), or the first two are swapped
+        (``"xy"``).
+        """
+        if indexing not in ("ij", "xy"):
+            raise SettingError(f"meshgrid: indexing={indexing!r}; wanted 'ij' or 'xy'")
+        shape = tuple(x.shape[0] for x in tensors)
+        grids = []
+        for axis, x in enumerate(tensors):
+            alone = [1] * len(shape)
+            alone[axis] = shape[axis]
+            grid = self.broadcast_to(self.reshape(x, alone), shape)
+            swaps = indexing == "xy" and len(shape) > 1
+            grids.append(self.transpose(grid, 0, 1) if swaps else grid)
+        return grids
+
+    def flip(self, x: Array, dims: int | Sequence[int]) -> Array:
+        """The elements along one or several axes in reverse order."""
+        for dim in _several(dims):
+            x = self.flip_along(x, dim)
+        return x
+
+    @other_name
+    def fliplr(self, x: Array) -> Array:
+        """`flip` of the second axis."""
+        return self.flip_along(x, 1)
+
+    @other_name
+    def flipud(self, x: Array) -> Array:
+        """`flip` of the first axis."""
+        return self.flip_along(x, 0)
+
+    def rot90(self, x: Array, k: int = 1, dims: Sequence[int] = (0, 1)) -> Array:
+        """Turn the plane of two axes by `k` times 90 degrees, from the first towards the second."""
+        first, second = dims
+        for _ in range(k % 4):
+            x = self.flip_along(self.transpose(x, first, second), first)
+        return x
+
+    @other_name
+    def unbind(self, x: Array, dim: int = 0) -> list[Array]:
+        """The parts of an array along an axis, without that axis."""
+        before = (slice(None),) * (dim % len(x.shape))
+        return [x[(*before, index)] for index in range(x.shape[dim])]
+
+    @other_name
+    def narrow(self, x: Array, dim: int, start: int, length: int) -> Array:
+        """The elements from `start` to before ``start + length`` along an axis."""
+        before = (slice(None),) * (dim % len(x.shape))
+        first = start % x.shape[dim] if start < 0 else start
+        return x[(*before, slice(first, first + length))]
+
+    def tensor_split(
+        self, x: Array, indices_or_sections: int | Sequence[int], dim: int = 0
+    ) -> list[Array]:
+        """Split along an axis into so many parts, or in front of the given positions."""
+        length = x.shape[dim]
+        if isinstance(indices_or_sections, int):
+            parts = indices_or_sections
+            more = length % parts
+            sizes = [length // parts + (part < more) for part in range(parts)]
+        else:
+            cuts = [min(cut, length) for cut in indices_or_sections]
+            sizes = list(np.diff([0, *cuts, length]))
+        return self.split(x, sizes, dim)
+
+    def column_stack(self, arrays: Sequence[Array]) -> Array:
+        """Join along the second axis; vectors are columns."""
+        columns = [self.expand_dims(x, 1) if len(x.shape) == 1 else x for x in arrays]
+        return self.concatenate(columns, 1)
+
+    def dstack(self, arrays: Sequence[Array]) -> Array:
+        """Join along the third axis; vectors are rows, and matrices get an axis of length one."""
+        deep = []
+        for x in arrays:
+            rows = self.expand_dims(x, 0) if len(x.shape) == 1 else x
+            deep.append(self.expand_dims(rows, 2) if len(rows.shape) == 2 else rows)
+        return self.concatenate(deep, 2)
+
+    def diff(self, x: Array, n: int = 1, dim: int = -1) -> Array:
+        """The differences of neighbours along an axis, `n` times."""
+        for _ in range(n):
+            length = x.shape[dim] - 1
+            x = self.narrow(x, dim, 1, length) - self.narrow(x, dim, 0, length)
+        return x
+
     def split(self, x: Array, sizes: int | Sequence[int], dim: int = 0) -> list[Array]:
         """Split along an axis into pieces of one size, or of the sizes given.
 
         Of pieces of one size the last may be smaller.
         """
         length = x.shape[dim]
+        if not isinstance(sizes, int | Sequence):
+            sizes = operator.index(sizes)  # a traced size is an array in TorchScript
         if isinstance(sizes, int):
             checks.positive(sizes, "sizes", "split")
             sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
@@ -94,32 +288,37 @@ class Shaping(Primitives):
     def pad(
         self,
         x: Array,
-        padding: Sequence[int | Sequence[int]],
+        pad: Sequence[int | Sequence[int]],
         mode: str = "constant",
-        value: float = 0.0,
+        value: float | None = None,
     ) -> Array:
         """Pad (or, with negative numbers, crop) the last axes.
 
         Args:
             x: Any array.
-            padding: ``(before, after)`` for each of the last ``len(padding)`` axes, in the order of
-                the axes. (PyTorch lists them flat and from the last axis backwards.)
-            mode: ``"constant"``, ``"reflect"`` (without the edge) or ``"replicate"``.
-            value: The constant.
+            pad: Numbers before and after each axis, flat and from the last axis backwards:
+                ``(left, right, top, bottom)``. Or pairs ``(before, after)`` for each of the last
+                ``len(pad)`` axes, in the order of the axes.
+            mode: ``"constant"``, ``"reflect"`` (without the edge), ``"replicate"`` or
+                ``"circular"``.
+            value: The constant, 0 when not given.
 
         Example:
             >>> import numpy as np
             >>> from deliralike import backends
             >>> torch = backends.get("torch")
-            >>> torch.nn.pad(torch.array(np.ones((2, 3))), [(0, 1)]).shape
-            torch.Size([2, 4])
+            >>> x = torch.array(np.ones((2, 3)))
+            >>> torch.nn.pad(x, (0, 1)).shape, torch.nn.pad(x, [(0, 1)]).shape
+            (torch.Size([2, 4]), torch.Size([2, 4]))
         """
-        pads = geometry.pad_pairs(tuple(x.shape), padding)
+        pads = geometry.pad_pairs(tuple(x.shape), pad)
         if mode == "constant":
-            return self.pad_constant(x, pads, value)
-        if mode not in ("reflect", "replicate"):
-            raise SettingError(f"pad: mode={mode!r}; wanted 'constant', 'reflect' or 'replicate'")
-        index_of = geometry.reflect_index if mode == "reflect" else geometry.replicate_index
+            return self.pad_constant(x, pads, 0.0 if value is None else value)
+        if mode not in geometry.PADDING_INDEX:
+            raise SettingError(
+                f"pad: mode={mode!r}; wanted 'constant', 'reflect', 'replicate' or 'circular'"
+            )
+        index_of = geometry.PADDING_INDEX[mode]
         for dim, (before, after) in enumerate(pads):
             if before or after:
                 index = index_of(x.shape[dim], before, after)
@@ -161,3 +360,27 @@ class Shaping(Primitives):
         x = self.reshape(x, (batch, channels_after, r, r, height, width))
         x = self.permute(x, (0, 1, 4, 2, 5, 3))  # (batch, channels, height, r, width, r)
         return self.reshape(x, (batch, -1, height * r, width * r))
+
+    def pixel_unshuffle(self, x: Array, downscale_factor: int) -> Array:
+        """Space to channels, undoing `pixel_shuffle`.
+
+        ``(batch, c, h*r, w*r)`` gives ``(batch, c*r*r, h, w)``.
+        """
+        r = downscale_factor
+        batch, channels, height, width = x.shape
+        checks.divides(height, r, "pixel_unshuffle: height", "downscale_factor")
+        checks.divides(width, r, "pixel_unshuffle: width", "downscale_factor")
+        x = self.reshape(x, (batch, channels, height // r, r, width // r, r))
+        x = self.permute(x, (0, 1, 3, 5, 2, 4))  # (batch, channels, r, r, height, width)
+        return self.reshape(x, (batch, channels * r * r, height // r, width // r))
+
+    def channel_shuffle(self, x: Array, groups: int) -> Array:
+        """Take channels from each group in turn. Source: arXiv 1707.01083."""
+        batch, channels, *size = x.shape
+        checks.divides(channels, groups, "channel_shuffle: channels", "groups")
+        x = self.reshape(x, (batch, groups, channels // groups, *size))
+        return self.reshape(self.transpose(x, 1, 2), (batch, channels, *size))
+
+
+def _several(dims: int | Sequence[int]) -> Sequence[int]:
+    return (dims,) if isinstance(dims, int) else dims

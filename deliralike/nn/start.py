@@ -124,6 +124,16 @@ class XavierUniform:
         return generator.uniform(-bound, bound, shape)
 
 
+@dataclass(frozen=True)
+class XavierNormal:
+    """Normal with variance 2/(fan in + fan out). Source: Glorot and Bengio 2010."""
+
+    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Draw an array in float64."""
+        std = math.sqrt(2.0 / (_fan(shape, "in") + _fan(shape, "out")))
+        return std * generator.standard_normal(shape)
+
+
 ZEROS = Constant(0.0)
 ONES = Constant(1.0)
 

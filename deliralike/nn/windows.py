@@ -9,9 +9,11 @@ import numpy as np
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import geometry
 from deliralike.nn.geometry import at_least, per_axis
-from deliralike.nn.primitives import Array, Primitives
+from deliralike.nn.maxima import Maxima
+from deliralike.nn.primitives import Array
 
 Sizes = int | Sequence[int]
+OutputSizes = int | Sequence[int | None] | None  # None: as the input
 
 
 def _for_rank(name: str, n: int) -> Any:
@@ -31,7 +33,7 @@ def _for_rank(name: str, n: int) -> Any:
     return function
 
 
-class Windows(Primitives):
+class Windows(Maxima):
     """Functions over the axes after the second; their number is read from the input."""
 
     def conv(
@@ -102,8 +104,12 @@ class Windows(Primitives):
         padding: Sizes = 0,
         dilation: Sizes = 1,
         ceil_mode: bool = False,
+        return_indices: bool = False,
     ) -> Array:
         """Return the maximum of each window; `stride` is the kernel's size when not given.
+
+        With `return_indices` also where it is: the position of the first maximum among the elements
+        of its channel, in row-major order.
 
         Shapes:
             ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
@@ -112,7 +118,13 @@ class Windows(Primitives):
         settings = geometry.pool_settings(n, kernel_size, stride, padding, dilation)
         kernel, stride, padding, dilation = settings
         pads = geometry.pool_pads_per_axis(x.shape[2:], settings, ceil_mode)
-        return self.max_windows(x, kernel, stride, pads, dilation)
+        y = self.max_windows(x, kernel, stride, pads, dilation)
+        if not return_indices:
+            return y
+        rows = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+        axes = [geometry.window_taps(*row, ceil_mode) for row in rows]
+        positions = self._positions_of_maxima(x, geometry.window_table(x.shape[2:], axes))
+        return y, self.reshape(positions, y.shape)
 
     def avg_pool(
         self,
@@ -122,6 +134,7 @@ class Windows(Primitives):
         padding: Sizes = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: int | None = None,
     ) -> Array:
         """Return the average of each window; `stride` is the kernel's size when not given.
 
@@ -131,6 +144,7 @@ class Windows(Primitives):
             ceil_mode: Whether to keep a last window that extends beyond the end; it is averaged
                 over the elements that it covers.
             count_include_pad: Whether padding counts as elements of value zero.
+            divisor_override: Divides the sums in the place of the number of elements.
 
         Shapes:
             ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
@@ -144,14 +158,16 @@ class Windows(Primitives):
             divisors.append(geometry.pool_divisor(*row, count_include_pad))
         divisor = reduce(np.multiply.outer, divisors)
         sums = self.sum_windows(x, kernel, stride, pads)
+        if divisor_override is not None:
+            return sums * (1.0 / divisor_override)
         return sums * self.constant(1.0 / divisor, like=x)
 
-    def adaptive_avg_pool(self, x: Array, output_size: Sizes) -> Array:
+    def adaptive_avg_pool(self, x: Array, output_size: OutputSizes) -> Array:
         """Average over windows that cover the input evenly.
 
-        The output may be larger than the input.
+        The output may be larger than the input; a size of None is that of the input.
         """
-        sizes = at_least(per_axis(output_size, len(x.shape) - 2, "output_size"), 1, "output_size")
+        sizes = geometry.output_sizes(output_size, tuple(x.shape[2:]))
         if set(sizes) == {1}:
             dims = tuple(range(2, len(x.shape)))
             return self.mean(x, dim=dims, keepdim=True)
@@ -159,21 +175,113 @@ class Windows(Primitives):
             x = self.resample(x, geometry.adaptive_matrix(x.shape[dim], size), dim)
         return x
 
-    def adaptive_max_pool(self, x: Array, output_size: Sizes) -> Array:
+    def adaptive_max_pool(
+        self, x: Array, output_size: OutputSizes, return_indices: bool = False
+    ) -> Array:
         """Return the maxima of windows that cover the input evenly.
 
-        Of equal maxima the first one gets the gradient.
+        Of equal maxima the first one gets the gradient. `return_indices` as in `max_pool`.
         """
-        sizes = at_least(per_axis(output_size, len(x.shape) - 2, "output_size"), 1, "output_size")
+        y = self._adaptive_maxima(x, output_size)
+        if not return_indices:
+            return y
+        sizes = tuple(x.shape[2:])
+        axes = list(map(geometry.adaptive_taps, sizes, y.shape[2:]))
+        positions = self._positions_of_maxima(x, geometry.window_table(sizes, axes))
+        return y, self.reshape(positions, y.shape)
+
+    def _adaptive_maxima(self, x: Array, output_size: OutputSizes) -> Array:
+        sizes = geometry.output_sizes(output_size, tuple(x.shape[2:]))
         # The last axis comes first: of equal maxima the first in row-major order is then taken.
         for dim in range(len(sizes) + 1, 1, -1):
             before = (slice(None),) * dim
             maxima = []
             for start, end in geometry.adaptive_windows(x.shape[dim], sizes[dim - 2]):
                 window = x[(*before, slice(start, end))]
-                maxima.append(self.max(window, dim, keepdim=True))
+                maxima.append(self.max_along(window, dim, keepdim=True))
             x = self.concatenate(maxima, dim=dim)
         return x
+
+    def lp_pool(
+        self,
+        x: Array,
+        norm_type: float,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        ceil_mode: bool = False,
+    ) -> Array:
+        """Return the p-norm of each window, without absolute values as in PyTorch.
+
+        It is the sum of ``x**p`` to the power ``1/p``, and 0 with derivative 0 where that sum is
+        not positive.
+        """
+        n = len(x.shape) - 2
+        kernel = geometry.pool_settings(n, kernel_size, stride, 0, 1)[0]
+        powers = x**norm_type
+        means = self.avg_pool(powers, kernel_size, stride, 0, ceil_mode, divisor_override=1)
+        if ceil_mode:
+            counts = self.avg_pool(x * 0.0 + 1.0, kernel_size, stride, 0, True, divisor_override=1)
+            means = means * (float(np.prod(kernel)) / self.stop_gradient(counts))
+        return self._power(self.relu(means), 1.0 / norm_type)
+
+    def unfold(
+        self,
+        x: Array,
+        kernel_size: Sizes,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        stride: Sizes = 1,
+    ) -> Array:
+        """The elements under each position of a window, as columns.
+
+        Shapes:
+            ``(batch, channels, height, width)`` gives
+            ``(batch, channels * kernel height * kernel width, positions)``.
+        """
+        kernel = per_axis(kernel_size, 2, "kernel_size")
+        weight = self._one_hot_kernels(x, kernel, x.shape[1])
+        y = self.conv(x, weight, None, stride, padding, dilation, x.shape[1])
+        return self.reshape(y, (x.shape[0], weight.shape[0], -1))
+
+    def fold(
+        self,
+        x: Array,
+        output_size: Sizes,
+        kernel_size: Sizes,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        stride: Sizes = 1,
+    ) -> Array:
+        """Put the columns of `unfold` back in their places, and add up where they overlap.
+
+        Shapes:
+            ``(batch, channels * kernel height * kernel width, positions)`` gives
+            ``(batch, channels, *output_size)``.
+        """
+        size = per_axis(output_size, 2, "output_size")
+        kernel = geometry.steps(kernel_size, 2, "kernel_size")
+        stride = geometry.steps(stride, 2, "stride")
+        dilation = geometry.steps(dilation, 2, "dilation")
+        padding = at_least(per_axis(padding, 2, "padding"), 0, "padding")
+        pads = tuple((p, p) for p in padding)
+        counts = tuple(map(geometry.conv_size, size, kernel, stride, pads, dilation))
+        channels = x.shape[1] // int(np.prod(kernel))
+        if channels * int(np.prod(kernel)) != x.shape[1] or x.shape[2] != int(np.prod(counts)):
+            raise ShapeError(
+                f"fold: got an input of shape {tuple(x.shape)}, wanted (batch, channels * "
+                f"{int(np.prod(kernel))}, {int(np.prod(counts))})"
+            )
+        least = map(geometry.conv_transposed_size, counts, kernel, stride, padding, dilation)
+        extra = tuple(want - have for want, have in zip(size, least, strict=True))
+        columns = self.reshape(x, (*x.shape[:2], *counts))
+        weight = self._one_hot_kernels(x, kernel, channels)
+        return self.convolve_transposed(columns, weight, stride, padding, extra, dilation, channels)
+
+    def _one_hot_kernels(self, x: Array, kernel: Sequence[int], channels: int) -> Array:
+        """One kernel for each element of a window, for each channel on its own."""
+        taps = int(np.prod(kernel))
+        kernels = np.eye(taps).reshape(taps, 1, *kernel)
+        return self.constant(np.tile(kernels, (channels, 1, 1, 1)), like=x)
 
     def interpolate(
         self,
@@ -181,34 +289,57 @@ class Windows(Primitives):
         size: Sizes | None = None,
         scale_factor: float | Sequence[float] | None = None,
         mode: str = "nearest",
-        align_corners: bool = False,
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
+        antialias: bool = False,
     ) -> Array:
-        """Resize the axes after the second, without antialiasing.
+        """Resize the axes after the second.
 
         Args:
             x: The input.
             size: The new size; or
             scale_factor: The new size divided by the old one. The new size is rounded down, and
                 positions follow the factor itself.
-            mode: ``"nearest"`` (``floor(i / scale)``), or ``"linear"``, which is bilinear and
-                trilinear in 2 and 3 dimensions (both names are accepted too).
-            align_corners: For linear: whether the outermost elements' centres, not their edges,
-                stay in place.
+            mode: ``"nearest"`` (``floor(i / scale)``), ``"nearest-exact"`` (by the centres of
+                elements), ``"linear"``, which is bilinear and trilinear in 2 and 3 dimensions (both
+                names are accepted too), ``"bicubic"``, or ``"area"`` (`adaptive_avg_pool`).
+            align_corners: For linear and bicubic: whether the outermost elements' centres, not
+                their edges, stay in place.
+            recompute_scale_factor: Whether positions follow the ratio of the sizes instead.
+            antialias: For bilinear and bicubic: whether a smaller result averages over all elements
+                that it covers.
 
         Shapes:
             ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
         """
         sizes, scales = self._new_size(x, size, scale_factor)
-        linear = _is_linear(mode, len(sizes), align_corners)
+        if recompute_scale_factor:
+            scales = (None,) * len(sizes)
+        kind = _resizing(mode, len(sizes), bool(align_corners), antialias)
+        if kind == "area":
+            return self.adaptive_avg_pool(x, sizes)
         for dim, (new, scale) in enumerate(zip(sizes, scales, strict=True), start=2):
             old = x.shape[dim]
-            if linear:
-                matrix = geometry.linear_matrix(old, new, align_corners, scale)
+            if kind in ("linear", "cubic"):
+                matrix = _resizing_matrix(kind, old, new, bool(align_corners), scale, antialias)
                 x = self.resample(x, matrix, dim)
             elif old != new:
-                index = geometry.nearest_index(old, new, scale)
+                exact = kind == "nearest-exact"
+                index_of = geometry.nearest_exact_index if exact else geometry.nearest_index
+                index = index_of(int(old), new, scale)  # a traced size is an array in TorchScript
                 x = self.select(x, self.constant(index, like=x), dim)
         return x
+
+    def upsample(
+        self,
+        x: Array,
+        size: Sizes | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+    ) -> Array:
+        """`interpolate` by PyTorch's older name."""
+        return self.interpolate(x, size, scale_factor, mode, align_corners)
 
     conv1d = _for_rank("conv", 1)
     conv2d = _for_rank("conv", 2)
@@ -222,6 +353,12 @@ class Windows(Primitives):
     avg_pool1d = _for_rank("avg_pool", 1)
     avg_pool2d = _for_rank("avg_pool", 2)
     avg_pool3d = _for_rank("avg_pool", 3)
+    max_unpool1d = _for_rank("max_unpool", 1)
+    max_unpool2d = _for_rank("max_unpool", 2)
+    max_unpool3d = _for_rank("max_unpool", 3)
+    lp_pool1d = _for_rank("lp_pool", 1)
+    lp_pool2d = _for_rank("lp_pool", 2)
+    lp_pool3d = _for_rank("lp_pool", 3)
     adaptive_avg_pool1d = _for_rank("adaptive_avg_pool", 1)
     adaptive_avg_pool2d = _for_rank("adaptive_avg_pool", 2)
     adaptive_avg_pool3d = _for_rank("adaptive_avg_pool", 3)
@@ -273,15 +410,32 @@ class Windows(Primitives):
         return sizes, tuple(float(s) for s in scales)
 
 
-def _is_linear(mode: str, n: int, align_corners: bool) -> bool:
-    names = {1: "linear", 2: "bilinear", 3: "trilinear"}
-    if mode in ("linear", names.get(n)):
-        return True
-    if mode != "nearest":
+def _resizing(mode: str, n: int, align_corners: bool, antialias: bool) -> str:
+    """Return the kind of a mode of `interpolate`: nearest, nearest-exact, linear, cubic or area."""
+    linear = {1: "linear", 2: "bilinear", 3: "trilinear"}
+    kinds = {mode: mode for mode in ("nearest", "nearest-exact", "area", "linear")}
+    kinds[linear[n]] = "linear"
+    if n == 2:
+        kinds["bicubic"] = "cubic"
+    if mode not in kinds:
         raise SettingError(
-            f"interpolate: mode={mode!r}; wanted 'nearest' or 'linear' for an input with {n} "
-            "spatial axes"
+            f"interpolate: mode={mode!r}; wanted 'nearest', 'nearest-exact', 'linear', 'bicubic' "
+            f"(two axes) or 'area' for an input with {n} spatial axes"
         )
-    if align_corners:
-        raise SettingError("interpolate: align_corners=True is for mode='linear' only")
-    return False
+    kind = kinds[mode]
+    if align_corners and kind not in ("linear", "cubic"):
+        raise SettingError(
+            "interpolate: align_corners=True is for mode='linear' and 'bicubic' only"
+        )
+    if antialias and (n != 2 or kind not in ("linear", "cubic")):
+        raise SettingError("interpolate: antialias=True is for mode='bilinear' and 'bicubic' only")
+    return kind
+
+
+def _resizing_matrix(
+    kind: str, old: int, new: int, align_corners: bool, scale: float | None, antialias: bool
+) -> np.ndarray:
+    if antialias:
+        return geometry.antialiased_matrix(old, new, kind == "cubic", align_corners, scale)
+    matrix = geometry.cubic_matrix if kind == "cubic" else geometry.linear_matrix
+    return matrix(old, new, align_corners, scale)

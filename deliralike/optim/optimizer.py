@@ -65,7 +65,9 @@ class AbstractOptimizer(ABC):
 
         Raises:
             UnknownName: No parameter matches the pattern.
+            ConstructionError: The network was given a layer that would not be trained.
         """
+        network.parallelism.refuse_overlooked()
         self.network: Any = network
         self.pattern = pattern
         self.updated: tuple[str, ...] = ()

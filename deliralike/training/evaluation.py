@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -44,6 +45,7 @@ __all__ = [
 _NOTHING = object()
 AnyMetric = Metric | MetricFunction | str
 Metrics = Mapping[str, AnyMetric] | Sequence[AnyMetric]
+Inferer = Callable[[Any, Any], Any]
 
 
 def evaluate(
@@ -57,6 +59,7 @@ def evaluate(
     losses: ValidationLosses | None = None,
     processes: ProcessGroup | None = None,
     between: Callable[[], None] | None = None,
+    inferer: Inferer | None = None,
 ) -> dict[str, float]:
     """Evaluate a network on labelled samples.
 
@@ -83,6 +86,9 @@ def evaluate(
         between: A function to call after each batch; its errors end the evaluation.
         processes: The group of processes that take turns at the batches; every process makes the
             call, and gets the figures of all data.
+        inferer: A function of inputs and network that computes the outputs, such as an
+            `inference.SlidingWindowInferer`; a loss is that of these outputs too. (A step of the
+            network's own still sees whole inputs.)
 
     Returns:
         The figures by name. A metric that has several adds theirs: ``"dice/mean"``.
@@ -111,7 +117,7 @@ def evaluate(
     pairs = map(_pair, turns)
     if losses is not None:
         losses = losses.without(evidence)
-    evaluated = _evaluated(network, pairs, device_batches, losses)
+    evaluated = _evaluated(network, pairs, device_batches, losses, inferer)
     # The mode is held over all batches, as a network that is spread over processes is gathered for
     # it; and a loader's workers end here in any case.
     with network.training_mode(False), closing(evaluated):
@@ -170,7 +176,13 @@ def _of_all(processes: ProcessGroup, turns: Turns, batches: list[Any]) -> list[A
     return in_order[: turns.total]
 
 
-def predict(network: AbstractNetwork, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:
+def predict(
+    network: AbstractNetwork,
+    inputs: Any,
+    *,
+    batch_size: int = 512,
+    inferer: Inferer | None = None,
+) -> Iterator[Any]:
     """Yield the outputs in evaluation mode as NumPy arrays, one nest for each batch in order.
 
     Memory does not grow with the number of batches. The mode is set for each batch and restored
@@ -178,22 +190,25 @@ def predict(network: AbstractNetwork, inputs: Any, *, batch_size: int = 512) -> 
 
     Args:
         inputs: An array of samples, or a tuple of them for a network with several inputs.
+        inferer: A function of inputs and network that computes the outputs; see `evaluate`.
 
     Raises:
         BatchError: The arrays differ in length, or there is no sample.
     """
     network = backends.wrap(network)
     for batch in data.batches(inputs, batch_size, shuffle=False):
-        yield network.backend.to_numpy(_outputs(network, batch))
+        yield network.backend.to_numpy(_outputs(network, batch, inferer))
 
 
-def _outputs(network: AbstractNetwork, batch: Any) -> Any:
+def _outputs(network: AbstractNetwork, batch: Any, inferer: Inferer | None) -> Any:
     """Return native outputs in evaluation mode; the mode of every block is restored before."""
     backend = network.backend
+    if inferer is not None:
+        return backend.prepare(inferer(batch, network), network)
     inputs = backend.prepare(batch, network)
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     with network.training_mode(False), backend.evaluating():
-        return network(*arguments)  # type: ignore[operator]
+        return backend.program(operator.call, network)(*arguments)
 
 
 def _evaluated(
@@ -201,6 +216,7 @@ def _evaluated(
     pairs: Iterable[tuple[Any, Any]],
     ahead: int,
     losses: ValidationLosses | None,
+    inferer: Inferer | None,
 ) -> Generator[tuple[Any, Any], None, None]:
     """Yield outputs and targets on the host, at most `ahead` batches behind the device."""
     if ahead < 1:
@@ -208,7 +224,7 @@ def _evaluated(
     to_numpy = network.backend.to_numpy
     waiting: deque[tuple[Any, Any]] = deque()
     for inputs, targets in pairs:
-        outputs = _outputs(network, inputs)
+        outputs = _outputs(network, inputs, inferer)
         if losses is not None:
             losses.add(network, outputs, inputs, targets)
         waiting.append((outputs, targets))

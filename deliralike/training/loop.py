@@ -17,9 +17,10 @@ from deliralike.training.history import History
 from deliralike.training.trainer import Trainer
 
 
-def classification_loss(network: AbstractNetwork, inputs: Any, labels: Any) -> Any:
-    """Return the mean cross-entropy of a network's scores."""
-    return network.nn.cross_entropy(network(inputs), labels)  # type: ignore[operator]
+def classification_loss(network: AbstractNetwork, inputs: Any, labels: Any, *more: Any) -> Any:
+    """Return the mean cross-entropy of scores; the last of a batch are the labels."""
+    *inputs, labels = inputs, labels, *more
+    return network.nn.cross_entropy(network(*inputs), labels)  # type: ignore[operator]
 
 
 def fit(

@@ -73,6 +73,8 @@ class Trainer:
         seed: The seed of the order of the samples and of the random layers.
         rng: ``"portable"`` draws the masks of random layers equal on every backend; ``"native"``
             leaves them to the framework, which is faster.
+        inferer: A function of inputs and network that computes the outputs in evaluation and
+            prediction, such as an `inference.SlidingWindowInferer`.
 
     Example:
         >>> from deliralike import zoo
@@ -88,7 +90,7 @@ class Trainer:
         network: AbstractNetwork,
         optimizer: rules.Rule | AbstractOptimizer | Mapping[str, rules.Rule | AbstractOptimizer],
         losses: steps.Losses | None = None,
-        metrics: Mapping[str, Any] | None = None,
+        metrics: evaluation.Metrics | None = None,
         callbacks: Iterable[Callback] = (),
         *,
         devices: Sequence[str] | None = None,
@@ -102,6 +104,7 @@ class Trainer:
         schedule: Any = None,
         seed: int = 0,
         rng: str = "portable",
+        inferer: evaluation.Inferer | None = None,
     ) -> None:
         """Combine the parts; nothing is trained."""
         if rng not in RANDOM:
@@ -115,6 +118,7 @@ class Trainer:
         self.callbacks = sorted(callbacks, key=lambda callback: callback.runs_last)
         self.seed = seed
         self.rng = rng
+        self.inferer = inferer
         for each in self.optimizers.values():
             if accumulate is not None:
                 each.accumulate = accumulate
@@ -255,11 +259,14 @@ class Trainer:
                 losses=ValidationLosses(self.losses),
                 processes=self.processes,
                 between=between,
+                inferer=self.inferer,
             )
 
     def predict(self, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:
         """Yield the outputs in evaluation mode, batch by batch; see `predict`."""
-        outputs = evaluation.predict(self.network, inputs, batch_size=batch_size)
+        outputs = evaluation.predict(
+            self.network, inputs, batch_size=batch_size, inferer=self.inferer
+        )
         while True:
             # For each batch: between two of them the network may be used.
             with self._as_evaluated():

@@ -6,13 +6,17 @@ runs code from a file.
 """
 
 from deliralike.weights.conversion import ConversionReport, Renaming, convert
+from deliralike.weights.foreign import FileMatch, MatchReport, match
 from deliralike.weights.inflate import refuse_expansion, refuse_hostile_archive
-from deliralike.weights.reading import Contents, contents, load, read, read_metadata, without_prefix
+from deliralike.weights.loading import load
+from deliralike.weights.reading import Contents, contents, read, read_metadata, without_prefix
 from deliralike.weights.writing import State, channels_last, flush, write
 
 __all__ = [
     "Contents",
     "ConversionReport",
+    "FileMatch",
+    "MatchReport",
     "Renaming",
     "State",
     "channels_last",
@@ -20,6 +24,7 @@ __all__ = [
     "convert",
     "flush",
     "load",
+    "match",
     "read",
     "read_metadata",
     "refuse_expansion",

@@ -14,18 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from deliralike.errors import BackendUnavailable, StateError, WeightFileError, WeightFileMissing
-from deliralike.network.state import LoadReport
+from deliralike.errors import BackendUnavailable, WeightFileError, WeightFileMissing
 from deliralike.weights import frameworks, hdf5_files, npz_files, safetensors_files
 from deliralike.weights.inflate import refuse_hostile_archive, refuse_nul
 from deliralike.weights.mark import FileStates, archive_is_marked
-
-if TYPE_CHECKING:
-    from deliralike.network.base import AbstractNetwork
 
 _LOGGER = logging.getLogger("deliralike")
 _PARALLEL = "module."  # what torch.nn.DataParallel puts before every name
@@ -103,34 +99,14 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """
     file_contents = contents(path)
     state, notes = file_contents.best()
-    _report(path, file_contents.kind, notes)
+    report(path, file_contents.kind, notes)
     return state
 
 
-def _report(path: object, kind: str, notes: tuple[str, ...]) -> None:
+def report(path: object, kind: str, notes: tuple[str, ...]) -> None:
+    """Log what was guessed of a file; nothing where there is nothing to say."""
     if notes:
         _LOGGER.warning("%s, %s: %s", path, kind, "; ".join(notes))
-
-
-def load(network: AbstractNetwork, path: str | os.PathLike[str], strict: bool = True) -> LoadReport:
-    """Load the weights in a file, under the network's own names, into the network; see `read`.
-
-    `deliralike.zoo.load` also loads files that other libraries and trainers have saved.
-
-    Raises:
-        StateError: The weights do not fit the network, which is left as it was.
-        WeightFileMissing, WeightFileError, BackendUnavailable: As for `read`.
-    """
-    file_contents = contents(path)
-    state, notes = file_contents.first()
-    # The prefix is taken off only if no name fits: a network may well have a block called "module".
-    if not any(name in state for name in network.neutral_slots()):
-        state = without_prefix(state)
-    _report(path, file_contents.kind, notes)
-    try:
-        return network.load_neutral_state(state, strict=strict)
-    except StateError as error:
-        raise StateError(f"{path}: {error}") from None
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:

@@ -27,7 +27,7 @@ def by_dims(nn: Any, dims: int, *kinds: str) -> Any:
     return layers
 
 
-def classifier(nn: Any, width: int, num_classes: int, what: str) -> Any:
+def classifier(nn: Any, width: int, num_classes: int, what: str, bias: bool = True) -> Any:
     """Make the last layer of a classifier; without classes it passes its input on.
 
     Raises:
@@ -35,7 +35,7 @@ def classifier(nn: Any, width: int, num_classes: int, what: str) -> Any:
     """
     if num_classes == 0 and not isinstance(num_classes, bool):
         return nn.Identity()
-    return nn.Linear(width, checks.positive(num_classes, "num_classes", what))
+    return nn.Linear(width, checks.positive(num_classes, "num_classes", what), bias)
 
 
 def images(side: int) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:

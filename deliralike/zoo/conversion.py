@@ -37,6 +37,7 @@ def convert(
     to: str | None = None,
     dry_run: bool = False,
     check: bool = False,
+    pairs: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> ConversionReport:
     """Write the weights of one file into another; see `deliralike.weights.convert`.
@@ -50,6 +51,9 @@ def convert(
             the zoo's own when not given.
         dry_run: Read and check everything, write nothing.
         check: Build the network from both files and compare outputs in double precision.
+        pairs: A file that says which tensor of the source is which of the model's: followed where
+            it is there, else written with the pairs that names, shapes and order propose (see
+            `deliralike.weights.match`).
         settings: The settings of the architecture.
 
     Raises:
@@ -58,14 +62,14 @@ def convert(
         WeightFileMissing, WeightFileError, BackendUnavailable: As for `deliralike.weights.convert`.
     """
     if model is None:
-        if check or settings or to not in (None, "chainer"):
+        if check or settings or pairs is not None or to not in (None, "chainer"):
             raise SettingError(
                 "which network the weights belong to is not said: name it, model=... (--model)"
             )
         rename = _to_chainer if to else None
         return weight_files.convert(source, target, dry_run, rename)
     architecture = find(model)
-    plan = _Plan(architecture, settings, to, Path(target))
+    plan = _Plan(architecture, settings, to, Path(target), pairs)
     if not check:
         return weight_files.convert(source, target, dry_run, plan)
     # The check works in a folder that is deleted, so a failure leaves the target alone.
@@ -88,12 +92,18 @@ class _Plan:
     """The way from a file's names to those of an architecture and of the wanted layout."""
 
     def __init__(
-        self, architecture: Architecture, settings: Mapping[str, Any], to: str | None, target: Path
+        self,
+        architecture: Architecture,
+        settings: Mapping[str, Any],
+        to: str | None,
+        target: Path,
+        pairs: str | os.PathLike[str] | None,
     ) -> None:
         self._architecture = architecture
         self._settings = dict(settings)
         self._to = to
         self._target = target
+        self._pairs = None if pairs is None else Path(pairs)
         outline = importlib.import_module("deliralike.backends.outline").BACKEND
         self._network = architecture.on(outline)(**settings)
         self._slots = self._network.neutral_slots()
@@ -147,6 +157,8 @@ class _Plan:
         Returns:
             The weights, a description of how their names were found, and their former layouts.
         """
+        if self._pairs is not None:
+            return self._by_pairs(contents, self._pairs), f"matched by {self._pairs}", []
         plan = loading.Plan.of(self._network, contents.states)
         if plan.as_it_is:
             layouts = []
@@ -167,6 +179,19 @@ class _Plan:
         self._is_fitted = True
         arrays = {ours: state[theirs] for ours, theirs in names.items()}
         return arrays, "fitted by order and shapes", []
+
+    def _by_pairs(self, contents: Contents, pairs: Path) -> dict[str, np.ndarray]:
+        """Return the weights as a file of pairs says; it is written where it is not there."""
+        given = pairs if pairs.exists() else None
+        found = weight_files.match(self._network, contents, given)
+        if given is None:
+            found.write(pairs)
+        if found.open_pairs or found.missing or found.unexpected:
+            raise StateError(
+                self._misfit(f"{found}\n{pairs} has the pairs: correct it, and convert again")
+            )
+        self._is_fitted = True
+        return found.state()
 
     def _misfit(self, reason: str) -> str:
         return f"the weights do not fit {self._architecture.name} with these settings: {reason}"

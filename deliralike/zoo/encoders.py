@@ -14,6 +14,7 @@ from deliralike.errors import CapabilityError, SettingError, ShapeError
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Distribution, HeUniform, XavierUniform
 from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.keymaps import KeyMap, below, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import Architecture
 from deliralike.zoo.summary import Run, Stage, architecture_of, run_on_shapes, stages_of
@@ -84,7 +85,9 @@ class Encoder:
             run = run_on_shapes(architecture, shape, own, "forward_stages")
         except CapabilityError as error:
             raise SettingError(f"{architecture.name} cannot be an encoder: {error}") from None
-        return cls(architecture, own, stages_of(run), _unused(run))
+        passed_by = getattr(run.network, "not_for_decoders", ())
+        stages = {name: stage for name, stage in stages_of(run).items() if name not in passed_by}
+        return cls(architecture, own, stages, _unused(run))
 
     def taps(self, reductions: Iterable[int], owner: str) -> tuple[Tap, ...]:
         """Return the last stage for each reduction.
@@ -127,7 +130,7 @@ class Encoder:
             raise SettingError(
                 f"{owner}: encoder {self.architecture.name!r} cannot keep its last stages at "
                 f"1/{output_stride} of the input's size, since it has no setting output_stride: "
-                "take a residual network"
+                "take a residual network, an EfficientNet or mobilenet_v2"
             )
         settings = {**self.settings, "output_stride": output_stride}
         return Encoder(self.architecture, settings, self.stages, self.unused)
@@ -170,13 +173,18 @@ def _fractions(reductions: Sequence[int]) -> str:
     return ", ".join(f"1/{reduction}" for reduction in reductions)
 
 
+_SAME_NAMES = KeyMap("timm", by_patterns({"(.*)": r"\1"}))
+
+
 class EncoderDecoder(Model):
     """The base of networks made of an `encoder`, a `decoder` and a `segmentation_head`.
 
     Names, order, shapes and start values are those of segmentation_models_pytorch. The encoder is
     any classifier of the zoo that has stages at the reductions which the decoder takes; its layers
     keep their names below ``encoder.``, and the state is that of the whole classifier without its
-    head, also where the decoder takes the first stages only.
+    head, also where the decoder takes the first stages only. The other layouts of the classifier
+    are layouts of the whole network: ``"timm"`` is that of the reference's encoders ``timm-…``,
+    ``"timm universal"`` that of its ``tu-…``, of which some end with the last stage taken.
 
     Attributes:
         multiple: The number of which each spatial axis of the input must be a multiple.
@@ -192,6 +200,14 @@ class EncoderDecoder(Model):
     def stem_paths(self):  # type: ignore[override]
         """The encoder's stem."""
         return tuple(f"encoder.{path}" for path in getattr(self.encoder, "stem_paths", ()))
+
+    @property
+    def keymaps(self):  # type: ignore[override]
+        """The encoder's below ``encoder.``, and timm's below ``encoder.model.``."""
+        own = [each for each in getattr(self.encoder, "keymaps", ()) if not each.framework]
+        maps = [below(each, "encoder.", "encoder.") for each in own]
+        timm = next((each for each in own if each.name == "timm"), _SAME_NAMES)
+        return (*maps, below(timm, "encoder.", "encoder.model.", "timm universal"))
 
     def encode_with(
         self,

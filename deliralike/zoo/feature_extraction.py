@@ -100,6 +100,9 @@ def reset_head(network: Any, num_classes: int, *, seed: int = 0) -> Any:
     shared = [name for name in new.neutral_slots() if name not in head]
     _copy_weights(network, new, shared)
     _copy_modes(network, new, shared)
+    published = getattr(network, "published_weights", None)
+    if published is not None:
+        new.published_weights = published.without_head()
     return new
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 
 import numpy as np
 
@@ -115,6 +116,80 @@ class KeyMap:
             if fnmatchcase(ours, pattern):
                 return pair[direction](value)
         return value
+
+
+def below(
+    keymap: KeyMap, ours: str, theirs: str, name: str = "", notes: Sequence[str] = ()
+) -> KeyMap:
+    r"""Return the layout of a network that holds the one of a layout; other names are the same.
+
+    Args:
+        keymap: The layout of the network within.
+        ours, theirs: The prefixes of its names here and in the other layout, for example
+            ``"encoder."``.
+        name: The name of the new layout; that of `keymap` when empty.
+        notes: What to note beside the notes of `keymap`.
+
+    Example:
+        >>> old = KeyMap("old", by_patterns({r"fc\.(.*)": r"head.\1"}))
+        >>> below(old, "encoder.", "encoder.model.").table(["encoder.fc.bias", "last.bias"])
+        {'encoder.fc.bias': 'encoder.model.head.bias', 'last.bias': 'last.bias'}
+    """
+
+    def rename(names: Sequence[str]) -> dict[str, str]:
+        within = [each.removeprefix(ours) for each in names if each.startswith(ours)]
+        table = {f"{ours}{old}": f"{theirs}{new}" for old, new in keymap.rename(within).items()}
+        for each in names:
+            if not each.startswith(ours):
+                table[each] = each
+        return table
+
+    def within(change: Callable[[State], State] | None) -> Callable[[State], State] | None:
+        if change is None:
+            return None
+        return partial(_changed_below, change, theirs)
+
+    shapes = {f"{ours}{pattern}": pair for pattern, pair in keymap.shapes.items()}
+    return KeyMap(
+        name or keymap.name,
+        rename,
+        shapes,
+        within(keymap.mend),
+        within(keymap.complete),
+        (*keymap.notes, *notes),
+    )
+
+
+def _changed_below(change: Callable[[State], State], prefix: str, state: State) -> State:
+    """Change the part of a state whose names begin with a prefix."""
+    inner = {}
+    outer = {}
+    for name, value in state.items():
+        if name.startswith(prefix):
+            inner[name.removeprefix(prefix)] = value
+        else:
+            outer[name] = value
+    changed = {f"{prefix}{name}": value for name, value in change(inner).items()}
+    return changed | outer
+
+
+def by_layers(table: Mapping[str, str]) -> Callable[[Sequence[str]], dict[str, str]]:
+    """Make a renaming by the paths of layers; names of other layers are left out.
+
+    Example:
+        >>> by_layers({"fc": "head.fc"})(["fc.weight", "conv.weight"])
+        {'fc.weight': 'head.fc.weight'}
+    """
+
+    def rename(names: Sequence[str]) -> dict[str, str]:
+        renamed = {}
+        for name in names:
+            layer, _, field_name = name.rpartition(".")
+            if layer in table:
+                renamed[name] = f"{table[layer]}.{field_name}"
+        return renamed
+
+    return rename
 
 
 Replacement = str | Callable[[re.Match[str]], str]

@@ -14,7 +14,7 @@ import numpy as np
 from deliralike import weights as weight_files
 from deliralike.errors import StateError
 from deliralike.network.state import LoadReport, Slot, host_array
-from deliralike.zoo import stem_and_head
+from deliralike.zoo import settings_search, stem_and_head
 from deliralike.zoo.keymaps import KeyMap
 
 State = Mapping[str, np.ndarray]
@@ -158,7 +158,7 @@ def load(
     report = plan.report(source)
     report = replace(report, notes=(*notes, *report.notes))
     if not plan.arrays or (strict and not plan.fits):
-        remedy = _REMEDY if plan.arrays else ""
+        remedy = f"{_settings_that_fit(network, plan, states)}{_REMEDY}" if plan.arrays else ""
         raise StateError(
             f"the weights do not fit {type(network).__name__}, which was left unchanged: "
             f"{source}, {plan.problem()}{remedy}"
@@ -167,6 +167,20 @@ def load(
     level = logging.INFO if report.complete and not report.notes else logging.WARNING
     _LOGGER.log(level, "%s", report)
     return report
+
+
+def _settings_that_fit(network: Any, plan: Plan, states: Mapping[str, State]) -> str:
+    """Return in words the settings of the network under which the weights would fit, if any do."""
+
+    def problems(outline: Any) -> int:
+        likely = Plan(
+            outline, outline.neutral_slots(), plan.choice
+        )  # the same reading of the names
+        return likely.problem_count or Plan.of(outline, states).problem_count
+
+    shapes = {name: np.shape(value) for name, value in plan.choice.state.items()}
+    network = getattr(network, "root", network)
+    return settings_search.described(settings_search.would_fit(network, shapes, problems))
 
 
 # Where the weights are, and under which names
@@ -395,6 +409,13 @@ class Plan:
         """Whether no name is missing or unexpected, and no shape is wrong."""
         report = LoadReport(tuple(self.arrays), self.missing, self.unexpected, tuple(self.wrong))
         return report.complete
+
+    @property
+    def problem_count(self) -> int:
+        """The number of names that are missing or that came and are not loaded; 0 if it fits."""
+        if self.fits:
+            return 0
+        return len(self.missing) + sum(name not in self.arrays for name in self._state)
 
     @property
     def as_it_is(self) -> bool:

@@ -1,7 +1,10 @@
 """Blocks of the mobile families: convolution with normalisation, squeeze-and-excitation gate."""
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
+from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.windows import Sizes
@@ -52,6 +55,62 @@ class ConvNormActivation(Sequential):
         if activation:
             blocks.append(getattr(self.nn, activation)(inplace=True))
         super().__init__(*blocks)
+
+
+class SamePadded(ConvNormActivation):
+    """`ConvNormActivation` with TensorFlow's padding.
+
+    It is as little as gives ``size / stride``, with the odd element at the end.
+
+    Args:
+        side: The size of the input for which the padding is computed, whatever the size is; that of
+            each input when None.
+    """
+
+    def __init__(self, *args: Any, side: int | None = None, **settings: Any) -> None:
+        super().__init__(*args, **{**settings, "padding": 0})
+        self.side = side
+
+    def forward(self, x):
+        conv = self[0]
+        pads = []
+        for size, kernel, stride in zip(x.shape[2:], conv.kernel_size, conv.stride, strict=True):
+            side = size if self.side is None else self.side
+            total = max((math.ceil(side / stride) - 1) * stride + kernel - side, 0)
+            pads.append((total // 2, total - total // 2))
+        return super().forward(self.nn.pad(x, pads))
+
+
+def conv_norm_activation(
+    in_channels: int,
+    channels: int,
+    kernel: int = 1,
+    stride: int = 1,
+    same_padding: bool | int = False,
+    **options: Any,
+) -> Any:
+    """Make a `ConvNormActivation`, or a `SamePadded` one.
+
+    Args:
+        same_padding: Whether to pad as TensorFlow does where the stride is more than 1; a number
+            is the side of the input for which to do so.
+    """
+    if not same_padding or stride == 1:
+        return ConvNormActivation(in_channels, channels, kernel, stride, **options)
+    side = None if same_padding is True else same_padding
+    return SamePadded(in_channels, channels, kernel, stride, side=side, **options)
+
+
+def same_padding_after(same_padding: bool | int, stride: int) -> bool | int:
+    """Return the padding for what comes after a stride: a side is then smaller.
+
+    Example:
+        >>> same_padding_after(225, 2), same_padding_after(True, 2)
+        (113, True)
+    """
+    if isinstance(same_padding, bool):
+        return same_padding
+    return math.ceil(same_padding / stride)
 
 
 class SqueezeExcitation(Network):
@@ -107,6 +166,29 @@ def make_divisible(value: float, divisor: int = 8) -> int:
     """
     nearest = max(divisor, int(value + divisor / 2) // divisor * divisor)
     return nearest if nearest >= 0.9 * value else nearest + divisor
+
+
+def dilation_at(reduction: int, output_stride: int) -> int:
+    """Return the dilation that stands for the strides beyond an output stride.
+
+    Args:
+        reduction: How many times smaller than the input the output would be with all strides.
+
+    Example:
+        >>> dilation_at(16, 32), dilation_at(32, 8)
+        (1, 4)
+    """
+    return max(1, reduction // output_stride)
+
+
+def check_output_stride(output_stride: int, owner: str) -> None:
+    """Check an output stride.
+
+    Raises:
+        SettingError: It is not 8, 16 or 32.
+    """
+    if output_stride not in (8, 16, 32):
+        raise SettingError(f"{owner}: output_stride={output_stride!r}; wanted 8, 16 or 32")
 
 
 def stage_ends(strides: Sequence[int]) -> tuple[tuple[str, int], ...]:

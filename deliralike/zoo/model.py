@@ -25,8 +25,11 @@ class Model(Network):
         keymaps: Other layouts of the state that are in use, for example timm's.
         can_stop: Whether ``forward_stages(..., until=names)`` stops as soon as it has the stages of
             those names.
+        not_for_decoders: The names of stages that an encoder of a segmentation network passes by.
         channels_last: Whether a stage gives ``(batch, tokens, channels)``, as those of networks
             over sequences do.
+        published_weights: The entry of the registry that the weights came from (`Published`); None
+            for others.
     """
 
     stem_paths: ClassVar[tuple[str, ...]] = ()
@@ -34,7 +37,9 @@ class Model(Network):
     outputs: ClassVar[str] = "num_classes"
     keymaps: ClassVar[tuple[KeyMap, ...]] = ()
     can_stop: ClassVar[bool] = False
+    not_for_decoders: ClassVar[tuple[str, ...]] = ()
     channels_last: ClassVar[bool] = False
+    published_weights: Any = None
 
     def forward_stages(self, *inputs: Any) -> dict[str, Any]:
         """Return the output of each stage by name, from the first to the last.

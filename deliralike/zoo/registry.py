@@ -11,18 +11,32 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from deliralike import network
-from deliralike.errors import ArgumentError, DeliralikeError, SettingError, UnknownName, suggestion
-from deliralike.zoo import loading
+from deliralike.errors import (
+    ArgumentError,
+    DeliralikeError,
+    SettingError,
+    UnknownName,
+    WeightFileMissing,
+    suggestion,
+)
+from deliralike.zoo import loading, published
 
 if TYPE_CHECKING:
+    from deliralike.backends.chainer.network import AbstractChainerNetwork
+    from deliralike.backends.jax.network import AbstractJaxNetwork
+    from deliralike.backends.torch.network import AbstractTorchNetwork
     from deliralike.network.interface import Networks
 
+# What reference implementations call the number of outputs.
+OUTPUT_WORDS = ("num_classes", "classes", "n_classes", "num_labels", "out_channels", "out_features")
+
 Shape = tuple[int, ...]
+Weights = str | os.PathLike[str] | Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -140,14 +154,56 @@ class Architecture:
         entries = self.inputs_for(**settings)
         return tuple(entry.draw(generator, batch, dtype) for entry in entries)
 
+    @property
+    def outputs(self) -> str | None:
+        """The setting that holds the number of outputs; None if there is no such setting."""
+        parameters = _parameters(self.network)
+        for word in (getattr(self.network, "outputs", None), *OUTPUT_WORDS):
+            if word in parameters:
+                return word
+        return None
+
+    def in_own_words(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings with the number of outputs under this architecture's own name for it.
+
+        Every architecture takes it as ``num_classes``, and as any other of `OUTPUT_WORDS` that is
+        no setting of its own.
+
+        Raises:
+            ArgumentError: It came under two names.
+
+        Example:
+            >>> find("unet").in_own_words({"num_classes": 3})
+            {'out_channels': 3}
+        """
+        own = self.outputs
+        if own is None:
+            return dict(settings)
+        parameters = _parameters(self.network)
+        renamed: dict[str, Any] = {}
+        came: dict[str, str] = {}  # the name that a setting came under
+        for name, value in settings.items():
+            is_other_word = name in OUTPUT_WORDS and name not in parameters
+            word = own if is_other_word else name
+            if word in renamed:
+                raise ArgumentError(
+                    f"{self.name}: the number of outputs came twice, as {came[word]!r} and as "
+                    f"{name!r}: say num_classes alone"
+                )
+            renamed[word] = value
+            came[word] = name
+        return renamed
+
     def arguments(self, *args: Any, **settings: Any) -> dict[str, Any]:
         """Return the arguments that the network is created with.
 
         They are the variant's, overridden by the given ones.
 
         Raises:
-            ArgumentError: There is no such setting, or there are too many values.
+            ArgumentError: There is no such setting, there are too many values, or the number of
+                outputs came under two names.
         """
+        settings = self.in_own_words(settings)
         allowed = []
         open_ended = False
         for name, parameter in _parameters(self.network).items():
@@ -165,11 +221,22 @@ class Architecture:
                 raise ArgumentError(
                     f"{self.name}: setting {name!r} came twice, by position and by name"
                 )
+            if name in OUTPUT_WORDS and self.outputs is None and not open_ended:
+                raise ArgumentError(
+                    f"{self.name} has no setting {name!r}, nor another one for the number of its "
+                    "outputs"
+                )
             if name not in allowed and not open_ended:
                 raise ArgumentError(
-                    f"{self.name} has no setting {name!r}. {suggestion(name, allowed)}"
+                    f"{self.name} has no setting {name!r}. {suggestion(name, self._words(allowed))}"
                 )
         return dict(self.variant) | by_position | settings
+
+    def _words(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of settings, with the word that every architecture takes."""
+        if self.outputs is None or "num_classes" in names:
+            return names
+        return [*names, "num_classes"]
 
     def on(
         self,
@@ -240,6 +307,46 @@ def inputs(stated: Inputs) -> tuple[Input, ...]:
     return tuple(entries)
 
 
+@overload
+def build(
+    name: str,
+    *,
+    backend: Literal["torch"],
+    seed: int = 0,
+    dtype: str = "float32",
+    device: Any = None,
+    weights: Weights = None,
+    **settings: Any,
+) -> AbstractTorchNetwork: ...
+
+
+@overload
+def build(
+    name: str,
+    *,
+    backend: Literal["chainer"],
+    seed: int = 0,
+    dtype: str = "float32",
+    device: Any = None,
+    weights: Weights = None,
+    **settings: Any,
+) -> AbstractChainerNetwork: ...
+
+
+@overload
+def build(
+    name: str,
+    *,
+    backend: Literal["jax"],
+    seed: int = 0,
+    dtype: str = "float32",
+    device: Any = None,
+    weights: Weights = None,
+    **settings: Any,
+) -> AbstractJaxNetwork: ...
+
+
+@overload
 def build(
     name: str,
     *,
@@ -247,7 +354,19 @@ def build(
     seed: int = 0,
     dtype: str = "float32",
     device: Any = None,
-    weights: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    weights: Weights = None,
+    **settings: Any,
+) -> Any: ...
+
+
+def build(
+    name: str,
+    *,
+    backend: str | Networks[Any],
+    seed: int = 0,
+    dtype: str = "float32",
+    device: Any = None,
+    weights: Weights = None,
     **settings: Any,
 ) -> Any:
     """Create a network of the zoo by name: a native network of the backend.
@@ -258,29 +377,60 @@ def build(
         seed: The seed of the start values, which are the same on every backend.
         dtype: ``"float32"``, ``"float64"`` …
         device: One of ``backend.devices()``; the backend's first when not given.
-        weights: A file, or arrays by name, to load the weights from; see `load`. The file may be
-            for another number of input channels or classes: its stem is then adapted, its head left
-            at the start values.
-        settings: Settings to change in the architecture; see ``find(name).settings``.
+        weights: The name of published weights, which are downloaded once: ``"pretrained"`` for the
+            architecture's usual ones, ``"torchvision/IMAGENET1K_V2"``,
+            ``"timm/resnet50.a1_in1k"``, ``"hf-hub:google/vit-base-patch16-224"``; see `weights`.
+            Or a file, or arrays by name, see `load`. They may be for another number of input
+            channels or classes: the stem is then adapted, the head left at the start values, and
+            the logger ``"deliralike"`` says so.
+        settings: Settings to change in the architecture; see ``find(name).settings``. The number of
+            outputs is ``num_classes`` everywhere, and may have the reference's name too
+            (``out_channels``, ``classes``). Published weights bring those that they need, such as
+            the number of classes, where none are given.
 
     Raises:
         UnknownName: The zoo has no such architecture.
         ArgumentError: The architecture has no such setting.
         SettingError: A setting's value makes no sense.
         BackendUnavailable: The backend is unknown, not installed or broken.
-        StateError, WeightFileError: The weights do not fit, or the file is missing or cannot be
-            read.
+        StateError, WeightFileError: The weights do not fit, or the file is missing, cannot be read,
+            or is not the published one.
+        DownloadError: Published weights are not in the cache and cannot be downloaded.
 
     Example:
         >>> build("resnet18", backend="torch", num_classes=10).count_parameters()
         11181642
     """
-    bound = find(name).on(backend, seed=seed, dtype=dtype, device=device)
+    architecture = find(name)
+    _refuse_pretrained(name, settings)
+    settings = architecture.in_own_words(settings)
+    bound = architecture.on(backend, seed=seed, dtype=dtype, device=device)
+    entry = None
+    if published.is_name(weights):
+        entry = published.choose(name, str(weights), architecture.settings)
+        settings = dict(entry.settings) | settings
+        architecture.arguments(**settings)  # refuses an unknown one before anything is downloaded
+        weights = entry.fetch()
     with _blaming_settings(name, settings):
         model = bound(**settings)
-    if weights is not None:
-        loading.load(model, weights)
+    if weights is None:
+        return model
+    try:
+        report = loading.load(model, weights)
+    except WeightFileMissing as error:
+        error.add_note(f"Published weights have other names: {published.how_to_see_all(name)}")
+        raise
+    if entry is not None:
+        model.published_weights = entry.without_head() if report.skipped else entry
     return model
+
+
+def _refuse_pretrained(name: str, settings: Mapping[str, Any]) -> None:
+    if "pretrained" in settings:
+        raise ArgumentError(
+            f"{name} has no setting 'pretrained': say weights='pretrained', or one of the names in "
+            f"zoo.weights({name!r})"
+        )
 
 
 @contextmanager
@@ -333,8 +483,8 @@ def list(
         UnknownName: No architecture at all has such a task.
 
     Example:
-        >>> list("resnet1*", dims=3)
-        ('resnet18', 'resnet101', 'resnet152', 'resnet110')
+        >>> list("wide_*", dims=3)
+        ('wide_resnet50_2', 'wide_resnet101_2')
     """
     tasks = {architecture.task for architecture in _architectures.values()}
     if task is not None and task not in tasks:

@@ -12,13 +12,15 @@ TERMINAL = {"COLUMNS": "96", "TERM": "dumb", "NO_COLOR": "1", "_TYPER_FORCE_DISA
 
 
 class CommandLine(SphinxDirective):
-    """One section for each subcommand."""
+    """One section for each subcommand, and for each of a group of them."""
 
     def run(self):
         group = typer.main.get_command(app)
         lines = _section("deliralike", [])
         for name in group.list_commands(None):
             lines += _section(f"deliralike {name}", [name])
+            for part in getattr(group.commands[name], "commands", ()):
+                lines += _section(f"deliralike {name} {part}", [name, part])
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 

@@ -63,7 +63,7 @@ add(
 )
 add(
     "maxima that share the gradient",
-    "max",
+    "max_along",
     lambda self, x, dim, keepdim=False: anp.max(x, dim, keepdims=keepdim),
     "functions/gradient of equal maxima",
     "windows/gradient of equal maxima in a window",
@@ -73,6 +73,19 @@ add(
     "argmax",
     lambda self, x, dim: x.shape[dim] - 1 - np.argmax(np.flip(getval(x), dim), dim),
     "functions/argmax of equal maxima",
+)
+add(
+    "the largest first",
+    "argsort_along",
+    lambda self, x, dim: np.argsort(-getval(x), dim, kind="stable"),
+    "functions/argsort_along",
+    "functions/argsort_along of equal elements",
+)
+add(
+    "the last of equal elements first",
+    "argsort_along",
+    lambda self, x, dim: x.shape[dim] - 1 - np.argsort(np.flip(getval(x), dim), dim, kind="stable"),
+    "functions/argsort_along of equal elements",
 )
 add(
     "sigmoid by tanh",
@@ -85,7 +98,6 @@ add(
     "softplus",
     lambda self, x: self.where(x > 15.0, x, self.where(x < -15.0, 0.0, RIGHT["softplus"](self, x))),
     "functions/softplus at -20.0",
-    "functions/softplus at 20.0",
 )
 add(
     "sigmoid whose derivative at 0 is lost",
@@ -144,7 +156,9 @@ add(
 add(
     "normalisation with an epsilon beside the norm",
     "normalize",
-    lambda self, x, dim=1, eps=1e-12: x / (self.sqrt(self.sum(x * x, dim, keepdim=True)) + 1e-5),
+    lambda self, x, p=2.0, dim=1, eps=1e-12: (
+        x / (self.sqrt(self.sum(x * x, dim, keepdim=True)) + 1e-5)
+    ),
     "functions/normalize",
 )
 add(
@@ -183,14 +197,12 @@ add(
     "sigmoid that is nothing far out",
     "sigmoid",
     lambda self, x: self.where(anp.abs(x) > 700.0, np.nan, RIGHT["sigmoid"](x)),
-    "functions/sigmoid at -800.0",
     "functions/sigmoid at 800.0",
 )
 add(
     "softplus that is nothing far out",
     "softplus",
     lambda self, x: self.where(anp.abs(x) > 700.0, np.nan, RIGHT["softplus"](self, x)),
-    "functions/softplus at -800.0",
     "functions/softplus at 800.0",
 )
 add(
@@ -315,7 +327,6 @@ add(
     "convolve",
     conv(pads=lambda given: not_negative(given["pads"])),
     "windows/convolve with padding that crops",
-    "windows/convolve with padding that crops one side",
     "windows/convolve_transposed with padding beyond the kernel",
 )
 add(
@@ -730,7 +741,7 @@ def arithmetic(patch, kind, name, wrong):
     patch.setattr(Optimizer, "__init__", start)
 
 
-@broken("optimizers/sgd with momentum", "optimizers/sgd for a hundred updates")
+@broken("optimizers/sgd with momentum")
 def the_learning_rate_inside_the_velocity(patch):
     def wrong(self, p, g, state, scalars, xp):
         velocity = self.momentum * state.get("momentum_buffer", 0.0) + scalars[
@@ -762,7 +773,7 @@ def adam_without_bias_correction(patch):
     )
 
 
-@broken("optimizers/adam", "optimizers/adamw for a hundred updates")
+@broken("optimizers/adam")
 def a_step_number_that_starts_at_two(patch):
     right = rules.Adam.scalars
     arithmetic(patch, rules.Adam, "scalars", lambda self, step: right(self, step + 1))
@@ -782,7 +793,7 @@ def the_epsilon_of_rmsprop_inside_the_root(patch):
     arithmetic(patch, rules.RMSprop, "update", wrong)
 
 
-@broken("optimizers/sgd", "optimizers/adam", "optimizers/sgd for a hundred updates")
+@broken("optimizers/sgd", "optimizers/adam")
 def a_learning_rate_one_update_late(patch):
     def set_late(self, value):
         self._groups, self._next = self._groups.with_lr(getattr(self, "_next", self.lr)), value
@@ -834,8 +845,6 @@ def a_state_without_its_counts(patch):
 
 
 @broken(
-    "zoo/gradient of transformer_classifier",
-    "zoo/gradient of unet",
     "functions/operators",
     "functions/operators that broadcast a row",
 )
@@ -989,9 +998,6 @@ def linear_maps_that_remember(patch):
 
 @broken(
     "networks/containers",
-    "zoo/unet as outlined",
-    "zoo/gru_classifier as outlined",
-    "zoo/transformer_classifier as outlined",
 )
 def biases_that_are_forgotten(patch):
     right = Base.neutral_slots
@@ -1118,7 +1124,7 @@ def decay_that_is_left_out(patch):
     arithmetic(patch, rules.Rule, "_decayed", lambda self, p, g: g)
 
 
-@broken("zoo/gradient of gru_classifier", "layers/Linear")
+@broken("layers/Linear")
 def gradients_of_linear_maps_that_are_slightly_off(patch):
     patch.setattr(
         Functions, "linear", lambda self, *args: slightly(RIGHT["linear"](self, *args), "gradients")

@@ -52,15 +52,12 @@ def layers(count=24, wrong_from=None, seed=0):
 
 
 def curves(steps=100, drift=0.0):
-    """A falling loss, the candidate's with a drift of its own, a float32 one and its band."""
-    noise = np.random.default_rng(1).normal(size=(2, steps))
-    reference = 2.3 * np.exp(-np.arange(steps) / 30) + 0.05 + 0.02 * np.abs(noise[0])
-    wide = 1e-3 * np.arange(steps) * reference
+    """A falling loss, the candidate's with a drift of its own."""
+    noise = np.random.default_rng(1).normal(size=steps)
+    reference = 2.3 * np.exp(-np.arange(steps) / 30) + 0.05 + 0.02 * np.abs(noise)
     return {
         "reference": reference.tolist(),
         "candidate": (reference * (1 + drift * np.arange(steps))).tolist(),
-        "float32": (reference + 0.4 * wide * noise[1]).tolist(),
-        "band": [(reference - wide).tolist(), (reference + wide).tolist()],
     }
 
 

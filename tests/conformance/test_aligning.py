@@ -12,8 +12,14 @@ ADDED = np.where(SEEN, 0.0, -1e9)[:, None, None]
 
 @pytest.mark.parametrize(
     "mask",
-    [SEEN[:, None, None], ~SEEN, SEEN[:, None], np.where(SEEN, 0.0, -np.inf).astype("float32")],
-    ids=["seen", "hidden", "with other axes", "infinite"],
+    [
+        SEEN[:, None, None],
+        ~SEEN,
+        SEEN[:, None],
+        np.where(SEEN, 0.0, -np.inf).astype("float32"),
+        np.broadcast_to(SEEN[:, None, None], (3, 1, 4, 5)),
+    ],
+    ids=["seen", "hidden", "with other axes", "infinite", "of each query"],
 )
 def test_a_mask_of_another_form_that_hides_the_same_has_its_place(mask):
     assert align((PICTURES, ADDED), (PICTURES, mask)).complete

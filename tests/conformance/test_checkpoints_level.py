@@ -1,5 +1,4 @@
-"""The level "checkpoints": planted mistakes are detected, located and explained; right pairs give
-no alarm."""
+"""The level "checkpoints": planted mistakes are detected and located; right pairs give no alarm."""
 
 import copy
 
@@ -11,7 +10,6 @@ from deliralike.conformance.levels import checkpoints
 from deliralike.conformance.subject import Subject
 from deliralike.optim import rules
 from deliralike.training import classification_loss
-from tests.conformance.judging import assert_said
 from tests.planted import checkpoints as planted
 from tests.planted.fixtures import fixture
 
@@ -33,13 +31,14 @@ def _subject(name, backend, optimizers=BOTH):
 
 
 @pytest.mark.parametrize("mistake", planted.MISTAKES, ids=lambda mistake: mistake.name)
-def test_a_planted_mistake_is_detected_located_and_explained(mistake, tmp_path):
+def test_a_planted_mistake_is_detected_and_located(mistake, tmp_path):
     (reference, batch), (right, _) = (
         _subject(mistake.fixture, "torch"),
         _subject(mistake.fixture, "chainer"),
     )
     level = checkpoints.level(reference, mistake.plant(right), batch, tmp_path)
-    assert_said(level, mistake)
+    assert level.status == "failed"
+    assert any(text in one.place for one in level.findings for text in mistake.place)
 
 
 def _state(subject, name, updates=2):
@@ -164,14 +163,3 @@ def test_a_tied_parameter_has_one_state_under_its_first_name(backend):
         "other.weight",
         "other.bias",
     }
-
-
-def test_the_next_best_cause_of_a_lost_state_has_a_number(tmp_path):
-    """A report says how far away it is."""
-    (reference, batch), (right, _) = (_subject("tied", name) for name in ("torch", "torch"))
-    name = "optimizer: learning rate not restored"
-    mistake = next(each for each in planted.MISTAKES if each.name == name)
-    level = checkpoints.level(reference, mistake.plant(right), batch, tmp_path)
-    found = [each.explanation for each in level.findings if each.what == "update after resuming"]
-    assert found and all(each.known and each.next_best > each.match for each in found)
-    assert "next best" in str(found[0])

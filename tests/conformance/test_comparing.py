@@ -490,6 +490,7 @@ def test_a_loss_that_calls_no_network_proves_nothing():
         {"levels": ("L0", "L9")},
         {"levels": ("l1",)},
         {"weights": "loaded"},
+        {"loss": "mse"},
         {"steps": 0},
         {"replicas": (0,)},
         {"replicas": (2, -1)},

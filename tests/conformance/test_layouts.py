@@ -5,9 +5,9 @@ import pytest
 
 from deliralike.conformance.matching import propose
 from deliralike.conformance.matching.aligning import Orders, align
-from deliralike.conformance.matching.layouts import Transform, flattenings, transforms
 from deliralike.conformance.seen import fit
 from deliralike.conformance.subject import Subject
+from deliralike.weights.matching.layouts import Transform, flattenings, transforms
 from tests.conformance import ports
 
 CHANCE = np.random.default_rng(3)

@@ -304,6 +304,85 @@ def test_a_norm_that_is_folded_into_a_convolution():
     assert "train" not in found.level("L1").figures["differences"]
 
 
+@pytest.mark.parametrize(("off", "verdict"), [(1.0, "proved"), (1.01, "diverges")])
+def test_a_folded_norm_with_weights_of_its_own_is_judged(off, verdict):
+    torch.manual_seed(0)
+    network, port = Normed(), Folded()
+    network.bn.running_mean.uniform_(-1, 1)
+    network.bn.running_var.uniform_(0.5, 2)
+    network.eval()
+    fused = torch.nn.utils.fusion.fuse_conv_bn_eval(network.conv, network.bn)  # in float32
+    port.conv.kernel[...] = jnp.asarray(fused.weight.detach().numpy().transpose(2, 3, 1, 0))
+    port.conv.bias[...] = jnp.asarray(off * fused.bias.detach().numpy())
+    port.fc.kernel[...] = jnp.asarray(network.fc.weight.detach().numpy().T)
+    port.fc.bias[...] = jnp.asarray(network.fc.bias.detach().numpy())
+    found = compare(network, port, (normal(5, 3, 8, 9), labels(5, 4)), levels=QUICK)
+    assert found.verdict == verdict
+    assert verdict == "proved" or "bn.bias" in found.headline
+
+
+class Film(nn.Module):
+    """A block whose scale and shift come from another input."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.emb = nn.Conv2d(4, 4, 3, padding=1), nn.Linear(16, 8)
+        self.conv2 = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x, e):
+        scale, shift = self.emb(e)[:, :, None, None].chunk(2, 1)
+        return x + self.conv2(torch.tanh(self.conv1(x) * (1 + scale) + shift))
+
+
+class Films(nn.Module):
+    """Blocks that are counted from one, around another layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.time = nn.Sequential(nn.Linear(6, 16), nn.SiLU(), nn.Linear(16, 16))
+        self.mid1, self.between, self.mid2 = Film(), nn.Conv2d(4, 4, 3, padding=1), Film()
+
+    def forward(self, x, t):
+        angles = t[:, None] * torch.exp(-torch.arange(3, dtype=torch.float32) / 3)
+        e = self.time(torch.cat([angles.cos(), angles.sin()], -1))
+        return self.mid2(self.between(self.mid1(x, e)), e).mean((2, 3))
+
+
+class FlaxFilm(nnx.Module):
+    def __init__(self, rngs):
+        self.conv_in, self.film = nnx.Conv(4, 4, (3, 3), rngs=rngs), nnx.Linear(16, 8, rngs=rngs)
+        self.conv_out = nnx.Conv(4, 4, (3, 3), rngs=rngs)
+
+    def __call__(self, x, e):
+        scale, shift = jnp.split(self.film(e)[:, None, None], 2, -1)
+        return x + self.conv_out(jnp.tanh(self.conv_in(x) * (1 + scale) + shift))
+
+
+class FlaxFilms(nnx.Module):
+    """Blocks that are counted from zero; rows of linear layers that might be pixels are none."""
+
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.middle = nnx.List([FlaxFilm(rngs), FlaxFilm(rngs)])
+        self.glue = nnx.Conv(4, 4, (3, 3), rngs=rngs)
+        self.fc1, self.fc2 = nnx.Linear(6, 16, rngs=rngs), nnx.Linear(16, 16, rngs=rngs)
+
+    def __call__(self, x, t):
+        angles = t[:, None] * jnp.exp(-jnp.arange(3) / 3)
+        e = self.fc2(nnx.silu(self.fc1(jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], -1))))
+        x = self.middle[0](x.transpose(0, 2, 3, 1), e)
+        return self.middle[1](self.glue(x), e).mean((1, 2))
+
+
+def test_blocks_that_are_counted_from_elsewhere_are_matched_in_the_order_of_calls():
+    """The original rounds its frequencies to float32, so that no match agrees wholly."""
+    found = proof(Films, FlaxFilms(), normal(5, 4, 5, 7), normal(5))
+    assert "0 of them not certain" in str(found)
+    assert found.verdict == "diverges"
+    assert "a cast in float32" in str(found)
+    assert max(finding.difference for level in found.levels for finding in level.findings) < 1e-6
+
+
 class Unlike(nnx.Module):
     """Nothing says what its parameter is."""
 

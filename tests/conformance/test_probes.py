@@ -24,11 +24,10 @@ def test_a_planted_mistake_is_detected_located_and_explained(mistake):
     assert_said(level, mistake)
 
 
-# The mistake, and what its loss gives for labels that are all to be ignored: 0 / 0, nothing, and
-# the loss of class 4, whose logits are given.
+# The mistake, and what its loss gives for labels that are all to be ignored: 0 / 0, and the loss of
+# class 4, whose logits are given.
 ALL_IGNORED = [
     ("nothing but ignored labels is NaN", lambda losses: np.nan),
-    ("nothing but ignored labels, no warning", lambda losses: 0.0),
     ("ignored labels are the last class", lambda losses: losses[:, 4].mean()),
 ]
 
@@ -104,8 +103,7 @@ def test_probes_that_do_not_fit_are_named_and_not_counted():
 
 
 def test_the_loss_in_far_numbers_is_bounded_by_rounding_alone():
-    """A variance in one pass is beyond the bound in both types; two passes are within it by
-    decades."""
+    """A variance in one pass is beyond the bound; two passes are within it by decades."""
     (reference, batch), (candidate, _) = fixture("far", "torch"), fixture("far", "chainer")
     right = probes.level(reference, candidate, batch).figures[
         "inputs with a mean of 1e4 deviations"
@@ -114,11 +112,6 @@ def test_the_loss_in_far_numbers_is_bounded_by_rounding_alone():
     level = probes.level(reference, mistake.plant(candidate), batch)
     found = {finding.place: finding.difference for finding in level.findings}
     assert found["inputs with a mean of 1e4 deviations"] > 1e2 * right
-    # In float32, E[x^2] - E[x]^2 at a mean of 1e4 deviations is rounding error only: 1e8 * 2^-24 is
-    # more than one.
-    assert found["inputs with a mean of 1e4 deviations, float32"] > 1.0
-    failed = level.figures["inputs with a mean of 1e4 deviations, float32"]["failed"]
-    assert {"loss", "gradient of fc.weight", "batch.running_var"} <= set(failed)
 
 
 def test_zeros_are_made_at_the_very_layer():

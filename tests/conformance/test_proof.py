@@ -285,7 +285,7 @@ def test_json_tells_programs_the_verdict_and_the_sentences():
         ({}, "expected 'deliralike.proof', version 1; got None"),
         (proved().to_dict() | {"version": 2}, "got 'deliralike.proof', version 2"),
         (several().to_dict(), "got 'deliralike.proofs'"),
-        (proved().to_dict() | {"levels": [{"name": "L1"}]}, "lacks something.*'findings'"),
+        (proved().to_dict() | {"levels": [{"name": "L1"}]}, "lacks something.*'title'"),
         (proved().to_dict() | {"colour": "blue"}, "has what no proof has.*'colour'"),
     ],
 )

@@ -39,30 +39,20 @@ def bfloat16(x):
         (X.astype(np.float16).astype(float), "computed in float16"),
         (bfloat16(X), "computed in bfloat16"),
         (np.clip(X, -1.0, 0.5), "clipped to [-1, 0.5]"),
-        (INPUT, "x unchanged"),
-        (X - INPUT, "the residual (x) is missing"),
-        (X - 0.6 * INPUT, "the residual (x) is scaled by 0.4"),
         (np.where(np.arange(2)[:, None, None, None] == 1, 0.0, X), "zero at [1] of axis 0"),
         (None, "missing"),
         (X * np.nan, "not finite"),
     ],
 )
 def test_the_relation_is_named(candidate, cause):
-    found = nearest(X, candidate, {"x": INPUT})
+    found = nearest(X, candidate)
     assert found.distance <= 1e-8
     assert found.cause.startswith(cause)
 
 
-def test_a_residual_before_a_relu_is_seen_where_the_output_is_positive():
-    branch = np.abs(numbers(2, 3, 4, 5, seed=3))
-    found = nearest(np.maximum(branch + INPUT, 0), np.maximum(branch, 0), {"x": INPUT})
-    assert found.distance <= 1e-12
-    assert "residual (x) is missing" in found.cause
-
-
 @pytest.mark.parametrize("size", [1e-2, 1e-6])
 def test_noise_is_no_relation(size):
-    found = nearest(X, X + size * INPUT * numbers(2, 3, 4, 5, seed=4), {"x": INPUT})
+    found = nearest(X, X + size * INPUT * numbers(2, 3, 4, 5, seed=4))
     assert found.distance > 1e-3 * size
 
 
@@ -115,13 +105,10 @@ def test_another_start_is_no_cause_but_something_to_look_at(scale):
     assert f"spread {other.std():.3g} instead of {KERNEL.std():.3g}" in str(found)
 
 
-def test_noise_is_said_and_quantisation_executed():
+def test_noise_is_said():
     noise = KERNEL * (1 + 1e-7 * numbers(4, 4, 3, 3, seed=7))
     ((_, found),) = explain_weights({"w": KERNEL}, {"w": noise})
     assert not found.known and "the difference (noise?) is" in str(found)
-    step = np.abs(KERNEL).max() / 127
-    ((_, found),) = explain_weights({"w": KERNEL}, {"w": np.round(KERNEL / step) * step})
-    assert found.known and "quantised" in found.cause and "8 bits" in found.cause
 
 
 def test_a_forget_bias_is_told_from_other_shifts():

@@ -32,7 +32,6 @@ from tests.planted.replica_mistakes import (
     right_statistics,
     with_class,
     with_hooks,
-    with_parallelism,
 )
 
 LOSSES = {
@@ -324,30 +323,6 @@ def test_statistics_that_are_written_out_by_hand_change_nothing():
     assert (found.status, found.findings) == (PASSED, ())
 
 
-def test_statistics_of_other_counts_are_read_from_the_running_variance():
-    """From Bessel's correction alone: 7 samples of 3 times 4 values, of which replica 0 has 3."""
-    shares = shares_of(right())
-    before = shares.reference.network.neutral_state()["bn.running_var"]
-    after = shares.wanted["buffer"]["bn.running_var"]
-    own = (after - 0.9 * before) / 0.1
-    words = {
-        "running variance biased": 83 / 84,
-        "unbiased by each share's count": (36 / 35) * (83 / 84),
-        "the batch's variance counts 1.25 times": 1.25,
-        "counts 0.333333 (divided by the number of replicas) times": 1 / 3,
-    }
-    for word, factor in words.items():
-        came = {
-            "buffer": shares.wanted["buffer"]
-            | {"bn.running_var": 0.9 * before + 0.1 * factor * own}
-        }
-        ways = Norms(shares).of_statistics(came)
-        found = next(given for cause, given in ways if word in cause)
-        np.testing.assert_allclose(
-            found["buffer"]["bn.running_var"], came["buffer"]["bn.running_var"], rtol=1e-13
-        )
-
-
 class OnesOwnNorm(torch.nn.Module):
     """A batch norm over the last axis, of a class that nobody knows."""
 
@@ -389,7 +364,7 @@ def test_an_explanation_needs_no_replicas_of_the_reference():
     found = replicas.level(right().but(replicate=none), wrong, planted.batch(), (2,))
     assert found.status == FAILED
     assert not causes(found)
-    assert "Cause unknown; the nearest is" in str(found.findings[0])
+    assert "Cause unknown" in str(found.findings[0])
     assert causes(replicas.level(right(), wrong, planted.batch(), (2,))) == [
         "only the gradient of replica 0 is used"
     ]
@@ -422,96 +397,6 @@ def test_a_learning_rate_that_grows_with_the_replicas():
         right().but(optimizers=plain),
     )
     assert "updates times 3 (the learning rate)" in cause_of(wrong, reference=reference)
-
-
-def test_a_decay_that_every_replica_repeats():
-    def decayed(times, network):
-        decay = 0.05 * (times if network.parallelism.is_replicated else 1)
-        return network.backend.optimizer(rule("sgd", lr=0.1, weight_decay=decay), network)
-
-    reference, wrong = (
-        right().but(optimizers={"sgd": partial(decayed, times)}) for times in (1, 3)
-    )
-    assert "multiplies by 0.99 (a decay that replicas repeat)" in cause_of(
-        wrong, reference=reference
-    )
-
-
-def test_replicas_in_evaluation_mode():
-    def forward(self, x):
-        for replica in self.replicas[1:]:
-            replica.training_before = replica.training
-            replica.eval()
-        return self.nn.concatenate(
-            [replica(part) for replica, part in zip(self.replicas, parts_of(x), strict=True)], 0
-        )
-
-    def parts_of(x):
-        return [x[:3], x[3:5], x[5:]]
-
-    wrong = but_replicated(lambda network: with_class(network, forward=forward)).but(
-        loss=planted.gathered_loss
-    )
-    without_dropout = planted.Statistical.on("torch", seed=3, dtype="float64")(p=0.0)
-    reference = right(loss="on gathered outputs").but(network=without_dropout)
-    wrong = wrong.but(network=planted.Statistical.on("torch", seed=3, dtype="float64")(p=0.0))
-    assert "all replicas but the root in evaluation mode" in cause_of(wrong, reference=reference)
-
-
-def test_zeros_that_fill_up_the_batch():
-    def loss(network, x, labels):
-        if network.parallelism.is_replicated:
-            x = network.backend.concatenate([x, x[:2] * 0.0], 0)
-            labels = network.backend.concatenate([labels, labels[:2] * 0], 0)
-        return right().loss(network, x, labels)
-
-    assert "filled up with zeros that count in the loss" in cause_of(right().but(loss=loss))
-
-
-def test_labels_of_the_next_sample():
-    def loss(network, x, labels):
-        if network.parallelism.is_replicated:
-            labels = network.backend.concatenate([labels[1:], labels[:1]], 0)
-        return right().loss(network, x, labels)
-
-    assert "labels handed out with the samples one place early" in cause_of(right().but(loss=loss))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_outputs_that_lose_digits_on_the_way(dtype):
-    def forward(self, x):
-        outputs = type(self).__mro__[1].forward(self, x)
-        return self.nn.cast(self.nn.cast(outputs, dtype), outputs)
-
-    wrong = but_replicated(lambda network: with_class(network, forward=forward))
-    found = replicas.level(right(), wrong, planted.batch(), (3,))
-    assert causes(found) == [f"numbers rounded to {dtype} on the way to the root"]
-    assert [finding.what for finding in found.findings] == ["output"]
-
-
-def test_batches_that_every_replica_counts():
-    def settle(self, sizes):
-        type(self).__mro__[1].synchronize_buffers(self, sizes)
-        if sizes:
-            self.network.root.bn.num_batches_tracked += len(sizes) - 1
-
-    wrong = but_replicated(lambda network: with_parallelism(network, synchronize_buffers=settle))
-    assert "batches counted 3 times" in cause_of(wrong)
-
-
-def test_some_parameters_that_are_the_roots_alone():
-    class Some(Weighting):
-        def __call__(self, optimizer, gradients):
-            whole = super().__call__(optimizer, gradients)
-            return {
-                name: gradients[name] / 2 if name == "bn.weight" else value
-                for name, value in whole.items()
-            }
-
-    wrong = but_replicated(
-        lambda network: with_hooks(network, partial(Some, factors=lambda count: [1.0] * count))
-    )
-    assert "count 0.5, 0, 0 when they are added, in bn.weight" in cause_of(wrong)
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -6,10 +6,8 @@ import math
 import re
 import subprocess
 import sys
-import xml.etree.ElementTree as Xml
 from html.parser import HTMLParser
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib import style
@@ -17,9 +15,9 @@ from rich.console import Console
 
 from deliralike.conformance.findings import FAILED, Explanation, Finding
 from deliralike.conformance.proof import Proof, Proofs
-from deliralike.conformance.report import html, markdown, pictures
+from deliralike.conformance.report import html
 
-from .proofs import curves, diverging, layers, level, proved, several, undecided
+from .proofs import diverging, level, proved, several, undecided
 
 REPORTS = {
     "proved": proved(),
@@ -187,29 +185,11 @@ def test_names_are_shown_as_they_are_in_text():
 # -----------------------------------------------------------------------------
 
 
-@every_report
-def test_tables_of_markdown_have_rows_of_one_length(name):
-    blocks = [
-        block.splitlines()
-        for block in markdown.page(REPORTS[name]).split("\n\n")
-        if block.startswith("|")
-    ]
-    assert blocks
-    for rows in blocks:
-        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
-        assert re.fullmatch(r"\|( --- \|)+", rows[1])
-
-
-def test_names_are_shown_as_they_are_in_markdown():
-    page = markdown.page(hostile())
-    assert r"\<script\>alert(1)\</script\> & a\|b \[bold\]x\[/bold\] \`c\` \*d\*" in page
-    assert not re.search(r"(?<!\\)<", page)
-
-
-def test_markdown_shows_the_gradients_that_differ_most_and_counts_the_rest():
-    page = markdown.page(diverging())
-    assert "| layer1.0.conv1.weight | 1.0e-05 | 0.3 | failed |" in page
-    assert f"{len(diverging().level('L1').figures['gradients']) - 12} more differ less." in page
+def test_markdown_holds_the_text_as_it_is(tmp_path):
+    page = hostile().save(tmp_path / "one.md").read_text(encoding="utf-8")
+    assert page == f"# What was compared\n\n````text\n{hostile()}\n````\n"
+    page = several().save(tmp_path / "several.md").read_text(encoding="utf-8")
+    assert page.count("````text\n") == 1 + len(several())
 
 
 # HTML
@@ -288,12 +268,9 @@ def test_a_notebook_gets_one_element_with_a_style_of_its_own():
     assert all(rule.startswith(".proof-report") for rule in rules)
 
 
-def test_a_page_has_pictures_tables_and_coloured_levels():
+def test_a_page_has_tables_and_coloured_levels():
     page = Page(page_of("diverging"))
-    assert [svg["aria-label"] for svg in page.all("svg")] == [
-        "Differences of each layer",
-        "Loss curves and their differences",
-    ]
+    assert {"Differences by layer ", "Loss curves "} <= set(page.texts)
     classes = [cell.get("class") for cell in page.all("td")]
     rows = diverging().level("L1").figures["gradients"]
     failed = sum(row["difference"] == 1e-5 for row in rows)
@@ -335,161 +312,35 @@ def test_another_process_writes_the_same_page(tmp_path):
     assert (tmp_path / "there.html").read_text(encoding="utf-8") == page_of("diverging")
 
 
-def test_matplotlib_is_loaded_for_pictures_only(tmp_path):
-    undecided().save(tmp_path / "here.json")
-    code = (
-        "import sys; from deliralike.conformance.proof import load\n"
-        "load(sys.argv[1] + '/here.json').save(sys.argv[1] + '/there.html')\n"
-        "assert 'matplotlib' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
-
-
-def test_layers_that_l3_accuses_are_accused_in_the_picture_of_another_level():
+def test_layers_that_l3_accuses_are_accused_in_the_table_of_another_level():
     rows = [
         {"path": "conv1", "kind": "Conv2d", "train": 0.0},
         {"path": "bn1", "kind": "BatchNorm2d", "train": 9e-6},
     ]
     levels = level("L1", FAILED, 9e-6, figures={"by_layer": rows}), diverging().level("L3")
     page = html.page(Proof("A", "B", (levels[0], level("L3", FAILED, findings=levels[1].findings))))
-    assert {"bn1 (BatchNorm2d)", "alone, above the limit"} <= set(Page(page).texts)
-    assert "conv1 (Conv2d)" not in Page(page).texts
+    row = re.search(r"<tr><th>bn1 \(BatchNorm2d\)</th>.*?</tr>", page).group()
+    assert row.count('<td class="number">9.0e-06</td>') == 2 and 'class="failed"' in row
+    assert "<th>conv1</th>" in page
 
 
-# Pictures
-# -----------------------------------------------------------------------------
-
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def heights(drawn, axes=1):
-    """Where the labels of an axis stand, by their text, and the points of each of its lines."""
-    figure = Xml.fromstring(drawn)
-    axis = next(g for g in figure.iter(f"{SVG}g") if g.get("id", "").endswith(f"-axes_{axes}"))
-    ticks, lines = {}, []
-    for group in axis.iter(f"{SVG}g"):
-        name = group.get("id", "").rpartition("-")[2]
-        if name.startswith("ytick_"):
-            words = "".join("".join(text.itertext()) for text in group.iter(f"{SVG}text")).split()
-            ticks["".join(words).replace("\N{MINUS SIGN}", "-")] = float(
-                next(group.iter(f"{SVG}use")).get("y")
-            )
-    for group in axis:
-        if "line2d_" in group.get("id", ""):
-            points = re.findall(r"[ML] (\S+) (\S+)", next(group.iter(f"{SVG}path")).get("d", ""))
-            lines.append([float(y) for _, y in points])
-    return ticks, lines
+def test_a_bar_is_as_long_as_a_difference_has_decades():
+    values = [0.0, 1e-9, math.inf]
+    page = html.page(with_layers([{"path": str(value), "train": value} for value in values]))
+    found = re.findall(r'class="(\w+)" style="width: ([\d.]+)rem"', page)
+    assert found == [("passed", "0.00"), ("failed", "4.00"), ("failed", "8.00")]
 
 
-def labels(drawn):
-    return ["".join(text.itertext()) for text in Xml.fromstring(drawn).iter(f"{SVG}text")]
+@pytest.mark.parametrize("rows", [[{"path": ""}], [{"path": "fc", "train": None, "forced": 0.0}]])
+def test_missing_values_are_shown(rows):
+    assert Page(html.page(with_layers(rows))).all("table")
 
 
-def test_exact_layers_and_those_that_are_not_finite_are_drawn_where_the_axis_says_so():
-    values = [0.0, 1e-10, 1e-4, math.inf, math.nan]
-    ticks, lines = heights(
-        pictures.by_layer([{"path": str(value), "train": value} for value in values])
-    )
-    expected = [
-        ticks["exact"],
-        ticks["10-10"],
-        ticks["10-4"],
-        ticks["notfinite"],
-        ticks["notfinite"],
-    ]
-    assert any(
-        line == pytest.approx(expected, abs=1e-3) for line in lines if len(line) == len(values)
-    )
-    assert ticks["exact"] > ticks["10-16"]  # below it: y counts downwards
-
-
-def test_the_axis_is_logarithmic():
-    ticks, lines = heights(
-        pictures.by_layer([{"path": "a", "eval": 1e-12}, {"path": "b", "eval": 1e-7}])
-    )
-    decade = (ticks["10-4"] - ticks["10-16"]) / 12
-    drawn = next(line for line in lines if len(line) == 2 and line[0] != line[1])
-    assert drawn[1] - drawn[0] == pytest.approx(5 * decade, rel=1e-4)
-
-
-def test_without_anything_that_is_not_finite_the_axis_does_not_speak_of_it():
-    drawn = pictures.by_layer(layers(3))
-    assert "not finite" not in labels(drawn) and "exact" in labels(drawn)
-
-
-def test_up_to_eighty_layers_are_all_named_and_of_more_the_accused_are():
-    rows = [
-        {"path": f"layer{index}", "kind": "Conv2d", "forced": 1e-3 if index == 101 else 0.0}
-        for index in range(240)
-    ]
-    assert {row["path"] for row in rows[:80]} <= set(labels(pictures.by_layer(rows[:80])))
-    shown = [text for text in labels(pictures.by_layer(rows)) if text.startswith("layer")]
-    assert "layer101 (Conv2d)" in shown and len(shown) < 120
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [[{"path": ""}], [{"path": "fc", "train": None, "forced": 0.0}], layers(3)],
-    ids=[1, 2, 3],
-)
-def test_small_networks_and_missing_values_are_drawn(rows):
-    assert Page(html.page(with_layers(rows))).all("svg")
-
-
-@pytest.mark.parametrize(
-    "key, label",
-    [
-        ("train", "running, train"),
-        ("eval", "running, eval"),
-        ("forced", "alone, at equal inputs"),
-    ],
-)
-def test_a_legend_names_what_is_drawn_and_nothing_else(key, label):
-    shown = labels(pictures.by_layer([{"path": "a", key: 1e-15}, {"path": "b", key: 1e-15}]))
-    named = {text for text in shown if text.startswith(("running", "alone", "limit"))}
-    assert named == {label, "limit 1e-10"}
-
-
-def test_curves_are_drawn_with_their_difference_and_gaps():
-    content = {"reference": curves(steps=40)["reference"]}
-    content["candidate"] = [*content["reference"][:20], *[math.nan] * 20]
-    ticks, lines = heights(pictures.curves(content), axes=2)
-    expected = [ticks["exact"]] * 20 + [ticks["notfinite"]] * 20
-    path = next(
-        line
-        for line in lines
-        if line[0] == pytest.approx(ticks["exact"]) and len(line) < 41 and len(line) > 1
-    )
-    assert path[0] == pytest.approx(expected[0]) and path[-1] == pytest.approx(expected[-1])
-
-
-@pytest.mark.parametrize("left_out", ["float32", "band"])
-def test_curves_without_their_noise_are_drawn(left_out):
-    whole = curves(steps=10)
-    drawn = pictures.curves({name: value for name, value in whole.items() if name != left_out})
-    word = {"float32": "float32", "band": "noise of float32"}
-    assert word[left_out] in labels(pictures.curves(whole)) and word[left_out] not in labels(drawn)
-
-
-def test_colours_are_the_pages_and_nothing_of_the_stand_ins_is_left():
-    drawn = "".join(re.findall("<svg .*?</svg>", page_of("diverging"), flags=re.S))
-    assert not re.search(r"#0([0-9])0\1", drawn)
-    assert set(re.findall(r"var\(--(\w+)", drawn)) == {
-        "ink",
-        "grid",
-        "train",
-        "eval",
-        "alone",
-        "failed",
-        "band",
-    }
-    assert "<metadata" not in drawn and "Matplotlib" not in drawn
-
-
-def test_drawing_changes_nothing_that_others_share():
-    before = dict(mpl.rcParams)
-    pictures.by_layer(layers(3)), pictures.curves(curves(steps=3))
-    assert dict(mpl.rcParams) == before
+def test_losses_stand_beside_each_other_with_their_difference():
+    figures = {"curves": {"reference": [2.0, 1.0], "candidate": [2.0, 1.5]}}
+    page = html.page(Proof("A", "B", (level("L5", figures=figures),)))
+    cells = "".join(f'<td class="number">{text}</td>' for text in ("1", "1.5", "5.0e-01"))
+    assert f"<tr><th>2</th>{cells}</tr>" in page
 
 
 def test_differences_by_name_are_a_table():
@@ -499,9 +350,9 @@ def test_differences_by_name_are_a_table():
         level("L6", figures={"differences": {2: 1e-15, 4: np.float64(0)}}),
     )
     found = Proof("A", "B", levels)
-    assert "| train, output | 2.0e-15 |\n| train, loss | not finite |" in markdown.page(found)
     assert '<th>2</th><td class="number">1.0e-15</td>' in html.page(found)
-    assert "| 4 | exact |" in markdown.page(found)
+    assert '<th>4</th><td class="number">exact</td>' in html.page(found)
+    assert '<th>train, loss</th><td class="number">not finite</td>' in html.page(found)
 
 
 def test_a_title_has_the_verdict_and_the_place():

@@ -1,7 +1,6 @@
 """Level L4: what is forced on optimizers, what is found, and what is not."""
 
 import math
-from dataclasses import asdict
 
 import numpy as np
 import optax
@@ -27,7 +26,6 @@ from tests.conformance.optimizing import (
     with_optimizers,
 )
 from tests.parallel.networks import devices
-from tests.planted.optimizers import OnHost
 
 
 def sides(first, second, backend="torch"):
@@ -161,9 +159,7 @@ RIGHT = {
 def test_native_optimizers_that_are_the_same_are_not_accused(case):
     backend, reference, make, kind, settings = RIGHT[case]
     kind = getattr(chainer.optimizers, kind) if isinstance(kind, str) else kind
-    found = stepping.level(
-        *sides(reference, make(kind, **settings), backend), in_float32=backend != "jax"
-    )
+    found = stepping.level(*sides(reference, make(kind, **settings), backend))
     assert (found.status, found.findings, found.notes) == (PASSED, (), ())
     assert found.worst < 1e-13
 
@@ -201,9 +197,9 @@ def test_replicated_networks_are_judged_too(backend, name):
         each.but(optimizers={name: each.optimizers[name]}, schedule=None)
         for each in (reference, candidate)
     )
-    assert stepping.level(reference, candidate, in_float32=False).status == PASSED
+    assert stepping.level(reference, candidate).status == PASSED
     wrong = candidate.but(optimizers={name: following("sgd", lr=0.05, momentum=0.8)})
-    assert stepping.level(reference, wrong, in_float32=False).status == FAILED
+    assert stepping.level(reference, wrong).status == FAILED
 
 
 # What is found
@@ -224,40 +220,18 @@ def test_a_finding_names_optimizer_parameter_and_first_step():
     assert finding.explanation.cause == "the learning rate inside the velocity"
     # the velocity, a sum of gradients at the old rate, is ten times what it should be
     assert 8 < finding.difference < 10
-    assert max(found.figures["updates"]["x"]["float64"][:6]) < 1e-13
+    assert max(found.figures["updates"]["x"][:6]) < 1e-13
 
 
 def test_one_count_for_all_shows_in_unused_parameters_alone():
     """optax's Adam is PyTorch's as long as every parameter takes part."""
     candidate = of_optax(optax.adam, learning_rate=0.01)
     subjects = sides(following("adam", lr=0.01), candidate, "jax")
-    (finding,) = stepping.level(*subjects, in_float32=False).findings
+    (finding,) = stepping.level(*subjects).findings
     assert finding.what == "update hidden.bias at step 5"
     assert "one step count for all parameters" in finding.explanation.cause
     assert finding.explanation.known
-    assert stepping.level(*subjects, in_float32=False, unused=False).status == PASSED
-
-
-class InFloat32(rules.Adam):
-    """Right in double precision; in single precision the corrections are rounded, too, as in
-    optax."""
-
-    def update(self, p, g, state, scalars, xp):
-        if p.dtype == np.float32:
-            scalars = scalars | {"scale": scalars["scale"] * (1 + 3e-5)}
-        return super().update(p, g, state, scalars, xp)
-
-
-def test_what_is_wrong_in_float32_alone_is_found_there():
-    def make(network):
-        optimizer = network.backend.optimizer(rules.rule("adam", lr=0.01), network)
-        return OnHost(optimizer, InFloat32(**asdict(optimizer.groups.rules[0])))
-
-    subjects = sides(following("adam", lr=0.01), make)
-    (finding,) = stepping.level(*subjects).findings
-    assert (finding.what, finding.limit) == ("update hidden.weight at step 1 in float32", 1e-5)
-    assert finding.difference == pytest.approx(3e-5, rel=0.1)
-    assert stepping.level(*subjects, in_float32=False).status == PASSED
+    assert stepping.level(*subjects, unused=False).status == PASSED
 
 
 def test_optimizers_on_one_side_only_are_named():
@@ -299,7 +273,7 @@ def test_parameters_go_by_the_candidates_names():
 
 def test_a_hidden_learning_rate_is_said_and_a_wrong_one_still_shows():
     hidden = lambda network: network.backend.wrap_optimizer(optax.sgd(0.02), network)  # noqa: E731
-    found = stepping.level(*sides(following("sgd", lr=0.01), hidden, "jax"), in_float32=False)
+    found = stepping.level(*sides(following("sgd", lr=0.01), hidden, "jax"))
     assert found.notes == (
         "optimizer x: a side hides its learning rate, which did not change therefore",
     )
@@ -313,7 +287,7 @@ def test_a_hidden_learning_rate_is_said_and_a_wrong_one_still_shows():
 
 def scheduled(mine, its):
     subject = right(get("torch")).but(optimizers={"x": following("sgd", lr=0.05)})
-    return stepping.level(subject.but(schedule=mine), subject.but(schedule=its), in_float32=False)
+    return stepping.level(subject.but(schedule=mine), subject.but(schedule=its))
 
 
 def test_a_change_of_the_schedule_late_in_training_is_seen():

@@ -2,11 +2,12 @@
 is built."""
 
 from collections import OrderedDict, deque
+from functools import partial
 
 import numpy as np
 import pytest
 
-from deliralike import Network, backends
+from deliralike import Network, backends, rules
 from deliralike.errors import ConstructionError
 
 PLACES = {
@@ -122,6 +123,70 @@ def test_a_layer_of_its_own_framework_in_a_container_within_another_is_refused(b
 def test_a_list_of_parameters_is_refused(backend):
     with pytest.raises((ConstructionError, ValueError), match="scales"):
         Holder.on(backend)("scales", [native_parameter(backend.name)])
+
+
+class Chain:
+    """A class of a user's own, which no framework looks into."""
+
+    def __init__(self, *layers):
+        self.layers = layers
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+INDIRECT = {
+    "object": ("head.layers[0]", Chain),
+    "objects": ("head.layers[0].layers[0]", lambda layer: Chain(Chain(layer))),
+    "partial": ("head(…)", lambda layer: partial(layer)),
+    "closure": ("head(…)", lambda layer: lambda x: layer(x)),
+    "method": ("head(…).layers[0]", lambda layer: Chain(layer).__call__),
+}
+
+
+@pytest.mark.parametrize("kind", INDIRECT)
+def test_a_layer_of_another_framework_is_refused_within_objects_and_functions(backend, kind):
+    place, hold = INDIRECT[kind]
+    other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
+    with pytest.raises(ConstructionError) as caught:
+        Trunk.on(backend)("head", hold(native_layer(other)))
+    assert f"'inner.0.{place}' is a Linear of backend {other!r}" in str(caught.value)
+
+
+def test_a_layer_of_its_own_framework_in_an_object_is_refused_and_in_a_private_one_not(backend):
+    held = Chain(native_layer(backend.name))
+    with pytest.raises(ConstructionError, match=r"'head.layers\[0\]' is a Linear in a plain Chain"):
+        Holder.on(backend)("head", held)
+    Holder.on(backend)("_head", held)
+
+
+def test_a_layer_of_another_framework_in_a_sequence_is_refused(backend):
+    class Sequence(Network):
+        def __init__(self, layer):
+            super().__init__()
+            self.body = self.nn.Sequential(self.nn.Linear(3, 3), layer)
+
+    other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
+    with pytest.raises(ConstructionError, match=f"is a Linear of backend {other!r} in a network"):
+        Sequence.on(backend)(native_layer(other))
+
+
+def test_a_layer_of_linen_is_refused_with_what_to_do(backend):
+    from flax import linen
+
+    instead = {"jax": "ToNNX"}.get(backend.name, "use a layer of self.nn")
+    with pytest.raises(ConstructionError, match=f"'head' is a Dense .*{instead}"):
+        Holder.on(backend)("head", linen.Dense(2))
+
+
+def test_a_layer_of_another_framework_that_comes_later_is_refused_by_an_optimizer(backend):
+    network = Holder.on(backend)("head", "nothing")
+    other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
+    network.tail = native_layer(other)
+    with pytest.raises(ConstructionError, match=f"'tail' is a Linear of backend {other!r}"):
+        backend.optimizer(rules.rule("sgd", lr=0.1), network)
 
 
 class Kept(Network):

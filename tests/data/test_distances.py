@@ -69,7 +69,9 @@ def test_samples_get_their_maps():
 
 def test_bad_samples_are_refused():
     picture, labels = np.zeros((1, 4, 3)), np.zeros((4, 3), np.int64)
-    with pytest.raises(BatchError, match=r"one array of labels of shape \(4, 3\); here are 0"):
+    with pytest.raises(
+        BatchError, match=r"one array of labels, whole numbers of shape \(4, 3\); here are 0"
+    ):
         SignedDistances(2)((picture, np.int64(1)))
     with pytest.raises(BatchError, match="here are 2"):
         SignedDistances(2)((picture, labels, labels > 0))

@@ -11,7 +11,7 @@ from deliralike import nest, zoo
 from deliralike.zoo.registry import is_shape
 
 DOCS = Path(__file__).parents[2] / "docs"
-TASKS = ("classification", "segmentation", "generative", "sequences")
+TASKS = ("classification", "segmentation", "generative", "multimodal", "sequences")
 NAMES = zoo.list()  # before other tests and pages register theirs
 FAMILIES = {
     module: [name for name in NAMES if zoo.find(name).network.__module__ == module]

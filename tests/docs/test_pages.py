@@ -73,6 +73,8 @@ def not_parsed(command):
     found = typer.main.get_command(cli.app).get_command(None, subcommand)
     if found is None:
         return f"{command}: there is no subcommand {subcommand!r}"
+    if words and words[0] in getattr(found, "commands", ()):
+        found, words = found.commands[words[0]], words[1:]
     try:
         found.make_context(subcommand, words)
     except typer.TyperException as error:
@@ -111,7 +113,8 @@ def test_the_reference_describes_every_layer():
 
 
 def test_the_reference_describes_every_function():
-    functions = {re.sub("[123]d$", "", name) for name in dir(Functions) if not name.startswith("_")}
+    names = [name for name in dir(Functions) if callable(getattr(Functions, name))]
+    functions = {re.sub("[123]d$", "", name) for name in names if not name.startswith("_")}
     assert sorted(functions - described()) == []
 
 

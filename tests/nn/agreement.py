@@ -15,6 +15,7 @@ import os
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,29 @@ def agree_all(name, cases, tolerance=TOLERANCE):
 
 
 def disagreements(name, cases, tolerance):
+    """What does not agree, of cases by their names."""
+    problems = []
+    for label, what, mine, other in comparisons(name, cases):
+        try:
+            same(mine, other, what, tolerance)
+        except AssertionError as error:
+            problems.append(f"{label}: {error}")
+    return problems
+
+
+def deviations(name, cases):
+    """How far each case is from its oracle, relative to the largest element (or to 1)."""
+    found = dict.fromkeys(cases, 0.0)
+    for label, _, mine, other in comparisons(name, cases):
+        if mine is not None:
+            finite = np.isfinite(other)
+            far = largest((mine - other)[finite]) / max(1.0, largest(other))
+            found[label] = max(found[label], far)
+    return found
+
+
+def comparisons(name, cases):
+    """What is compared in all cases: (case, name, the backend's, the oracle's)."""
     paths = {
         label: "layer" if len(cases) == 1 else f"layer{index}" for index, label in enumerate(cases)
     }
@@ -159,14 +183,10 @@ def disagreements(name, cases, tolerance):
     )
     load(network, cases, paths)
     found = compute(network, cases, paths)
-    after, problems = network.neutral_state(), []
+    after = network.neutral_state()
     for index, (label, case) in enumerate(cases.items()):
         for what, mine, other in pairs(case, paths[label], found, index, after):
-            try:
-                same(mine, other, what, tolerance)
-            except AssertionError as error:
-                problems.append(f"{label}: {error}")
-    return problems
+            yield label, what, mine, other
 
 
 def load(network, cases, paths):
@@ -371,7 +391,10 @@ def by_torch(function, parameters, inputs, rng):
     cotangents = [rng.normal(size=tuple(y.shape)) for y in outputs]
     loss = sum((y * torch.tensor(c)).sum() for y, c in zip(outputs, cotangents, strict=True))
     leaves = [t for t in tensors if t is not None and t.requires_grad]
-    gradients = iter(torch.autograd.grad(loss, [*parameters.values(), *leaves], allow_unused=True))
+    leaves_of_all = [*parameters.values(), *leaves]
+    gradients = repeat(None)  # where nothing has a derivative
+    if torch.is_tensor(loss) and loss.requires_grad:
+        gradients = iter(torch.autograd.grad(loss, leaves_of_all, allow_unused=True))
     return {
         "cotangents": cotangents,
         "outputs": [y.detach().numpy() for y in outputs],

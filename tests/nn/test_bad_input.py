@@ -286,12 +286,12 @@ CALLS = {
     "pad mode": (
         lambda nn, x, i: nn.pad(x, [(1, 1)], "wrap"),
         SettingError,
-        "pad: mode='wrap'; wanted 'constant', 'reflect' or 'replicate'",
+        "pad: mode='wrap'; wanted 'constant', 'reflect', 'replicate' or 'circular'",
     ),
     "pad pairs": (
-        lambda nn, x, i: nn.pad(x, [1, 1]),
+        lambda nn, x, i: nn.pad(x, [1, 1, 1]),
         SettingError,
-        "pad: padding=[1, 1]; wanted (before, after)",
+        "pad: pad=[1, 1, 1]; wanted (before, after)",
     ),
     "pad too many": (
         lambda nn, x, i: nn.pad(x, [(1, 1)] * 3),
@@ -316,12 +316,12 @@ CALLS = {
     "interpolate mode": (
         lambda nn, x, i: nn.interpolate(x[None], 3, mode="bilinear"),
         SettingError,
-        "mode='bilinear'; wanted 'nearest' or 'linear' for an input with 1 spatial axes",
+        "wanted 'nearest', 'nearest-exact', 'linear', 'bicubic' (two axes) or 'area' for an ",
     ),
     "interpolate corners": (
         lambda nn, x, i: nn.interpolate(x[None], 3, align_corners=True),
         SettingError,
-        "align_corners=True is for mode='linear' only",
+        "align_corners=True is for mode='linear'",
     ),
     "interpolate to nothing": (
         lambda nn, x, i: nn.interpolate(x[None], scale_factor=0.1),

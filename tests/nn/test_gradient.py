@@ -43,7 +43,7 @@ FUNCTIONS = {
         lambda x: ((x @ x.T) ** 2.0).sum(),
     ),
     "selected": (
-        lambda nn, x: nn.sum(nn.max(x, 1) ** 3.0),
+        lambda nn, x: nn.sum(nn.max(x, 1).values ** 3.0),
         lambda x: (x.max(1).values ** 3.0).sum(),
     ),
     "sigmoid": (lambda nn, x: nn.sum(nn.sigmoid(x) * x), lambda x: (x.sigmoid() * x).sum()),

@@ -209,7 +209,7 @@ def test_normalize_agrees_also_at_and_near_zero(name):
     x[1], x[2] = 0.0, 1e-14
 
     def ours(nn, x):
-        return [nn.normalize(x, dim) for dim in dims]
+        return [nn.normalize(x, dim=dim) for dim in dims]
 
     def theirs(x):
         return [F.normalize(x, dim=dim) for dim in dims]

@@ -57,7 +57,7 @@ def _silu_gate_cut(nn: Any, x: Any) -> Any:
 
 
 def _not_normalised(nn: Any, x: Any) -> Any:
-    return nn.exp(x - nn.max(x, 1, keepdim=True))
+    return nn.exp(x - nn.max_along(x, 1, keepdim=True))
 
 
 def _act(name: str, path: str, plant: Plant, *cause: str, fixture: str = "activations") -> Mistake:

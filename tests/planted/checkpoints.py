@@ -155,7 +155,7 @@ MISTAKES = (
         "checkpoints",
         _writes(_exchanged("norm.weight", "norm.bias")),
         ("norm.weight",),
-        ("exchanged with norm.bias",),
+        ("holds norm.bias",),
     ),
     Mistake(
         "weights: two tensors exchanged in reading",
@@ -213,14 +213,14 @@ MISTAKES = (
         "checkpoints",
         _writes(_each("running_var", np.sqrt)),
         ("running_var",),
-        ("square root",),
+        ("sqrt",),
     ),
     Mistake(
         "weights: a table scaled",
         "checkpoints",
         _writes(_each("fc.weight", lambda w: 0.125 * w)),
         ("fc.weight",),
-        ("scaled by 0.125",),
+        ("times 0.125",),
     ),
     Mistake(
         "optimizer: momentum not restored",
@@ -234,7 +234,7 @@ MISTAKES = (
         "checkpoints",
         _NO_MOMENTUM,
         ("momentum_buffer",),
-        ("zeros",),
+        ("zero",),
     ),
     Mistake(
         "optimizer: momentum not written",
@@ -248,7 +248,7 @@ MISTAKES = (
         "checkpoints",
         _optimizer(writes=_each("momentum_buffer", lambda v: -0.01 * v)),
         ("momentum_buffer",),
-        ("scaled by",),
+        ("times",),
     ),
     Mistake(
         "optimizer: step count lost",
@@ -269,7 +269,7 @@ MISTAKES = (
         "checkpoints",
         _optimizer(writes=lambda s: {_other(n): v for n, v in s.items()}),
         ("exp_avg",),
-        ("exchanged with",),
+        ("holds",),
     ),
     Mistake(
         "optimizer: learning rate not restored",

@@ -83,7 +83,7 @@ def _reordered(order: Sequence[int], dim: int) -> Change:
 def _by_norm(nn: Any, w: Any) -> Any:
     """Kernels standardised (as in weight standardisation)."""
     mean = nn.mean(w, (1, 2, 3), keepdim=True)
-    return (w - mean) / nn.sqrt(nn.var(w, (1, 2, 3), keepdim=True) + 1e-5)
+    return (w - mean) / nn.sqrt(nn.var(w, (1, 2, 3), keepdim=True, correction=0) + 1e-5)
 
 
 def _conv(name: str, plant: Plant, *cause: str) -> Mistake:
@@ -137,7 +137,7 @@ _CONVOLUTION = [
     _conv("kernels standardised", _convolution(weight=_by_norm), "standardis"),
     _conv(
         "input standardised",
-        _convolution(x=lambda nn, x: x / nn.sqrt(nn.var(x, (0, 2, 3), keepdim=True))),
+        _convolution(x=lambda nn, x: x / nn.sqrt(nn.var(x, (0, 2, 3), keepdim=True, correction=0))),
         "input",
     ),
     _conv(
@@ -372,7 +372,7 @@ _POOLING = [
     ),
     _pool(
         "maximum over the picture",
-        _reduced(lambda nn, x: nn.max(nn.max(x, 3), 2)),
+        _reduced(lambda nn, x: nn.max_along(nn.max_along(x, 3), 2)),
         "max",
         place="mean",
         fixture="pooling",
@@ -420,21 +420,6 @@ def _antialiased(size: int, out: int) -> np.ndarray:
     return weights / weights.sum(1, keepdims=True)
 
 
-def _cubic(size: int, out: int, a: float = -0.75) -> np.ndarray:
-    position = (np.arange(out) + 0.5) * (size / out) - 0.5
-    matrix, low = np.zeros((out, size)), np.floor(position).astype(int)
-    for tap in range(-1, 3):
-        distance = np.abs(position - (low + tap))
-        near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
-        far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-        np.add.at(
-            matrix,
-            (np.arange(out), np.clip(low + tap, 0, size - 1)),
-            np.where(distance <= 1, near, far),
-        )
-    return matrix
-
-
 def _area(size: int, out: int) -> np.ndarray:
     """The mean of the area that each element covers."""
     edges, cells = np.linspace(0.0, size, out + 1), np.arange(size)
@@ -454,7 +439,6 @@ def _nearest(
 _EXACT = _nearest(lambda i, size, out: np.floor((i + 0.5) * size / out))
 _ROUNDED = _nearest(lambda i, size, out: np.round(i * size / out))
 _CORNERS = _nearest(lambda i, size, out: np.floor(i * (size - 1) / (out - 1) + 0.5))
-_REPEATED = _nearest(lambda i, size, out: i % size)
 
 
 def _by_matrix(path: str, matrix: Callable[[int, int], np.ndarray]) -> Plant:
@@ -498,7 +482,6 @@ _RESIZING = [
         "asymmetric",
         "pixel",
     ),
-    _resize("cubic for linear", "smooth", _by_matrix("smooth", _cubic), "cubic"),
     _resize(
         "rows and columns flipped",
         "smooth",

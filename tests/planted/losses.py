@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -73,33 +72,6 @@ def _summed(nn: Any, losses: Any, weights: Any, kept: Any) -> Any:
     return nn.sum(losses * weights * kept)
 
 
-def _unweighted_sum(nn: Any, losses: Any, weights: Any, kept: Any) -> Any:
-    """Weights in the denominator alone."""
-    return nn.sum(losses * kept) / nn.sum(weights * kept)
-
-
-def _all_weights(nn: Any, losses: Any, weights: Any, kept: Any) -> Any:
-    """Divided by the sum of the classes' weights, whatever the labels are."""
-    return nn.sum(losses * weights * kept) / float(CLASS_WEIGHTS.sum())
-
-
-def _unbiased(nn: Any, losses: Any, weights: Any, kept: Any) -> Any:
-    return nn.sum(losses * weights * kept) / (nn.sum(weights * kept) - 1.0)
-
-
-def _plus_eps(nn: Any, losses: Any, weights: Any, kept: Any) -> Any:
-    return nn.sum(losses * weights * kept) / (nn.sum(weights * kept) + 1e-5)
-
-
-def _largest(nn: Any, losses: Any, weights: Any, kept: Any) -> Any:
-    return nn.max(losses * weights * kept, 0)
-
-
-def _first_half(nn: Any, losses: Any, weights: Any, kept: Any) -> Any:
-    half = losses.shape[0] // 2
-    return _weighted_mean(nn, losses[:half], weights[:half], kept[:half])
-
-
 def _gradient_of_sum(nn: Any, losses: Any, weights: Any, kept: Any) -> Any:
     """The value of the mean with the gradient of the sum."""
     total, mean = _summed(nn, losses, weights, kept), _weighted_mean(nn, losses, weights, kept)
@@ -116,26 +88,8 @@ def _softmax_first(nn: Any, logits: Any) -> Any:
     return nn.log_softmax(nn.softmax(logits, 1), 1)
 
 
-def _over_the_batch(nn: Any, logits: Any) -> Any:
-    return nn.log_softmax(logits, 0)
-
-
-def _base_two(nn: Any, logits: Any) -> Any:
-    return nn.log_softmax(logits, 1) / math.log(2.0)
-
-
-def _probabilities(nn: Any, logits: Any) -> Any:
-    """The negative probability, no logarithm."""
-    return nn.softmax(logits, 1)
-
-
 def _sigmoids(nn: Any, logits: Any) -> Any:
     return -nn.softplus(-logits)
-
-
-def _clipped(nn: Any, logits: Any) -> Any:
-    """Probabilities limited to 0.1 and above."""
-    return nn.log(nn.clip(nn.softmax(logits, 1), 0.1, 1.0))
 
 
 def _plus_small(nn: Any, logits: Any) -> Any:
@@ -248,11 +202,6 @@ def _jaccard(nn: Any, p: Any, target: Any) -> Any:
     return nn.mean(1.0 - (overlap + 1e-5) / (union + 1e-5))
 
 
-def _hard_dice(nn: Any, p: Any, target: Any) -> Any:
-    """Of the most likely classes; takes no gradient."""
-    return nn.dice_loss(nn.one_hot(nn.argmax(p, 1), p.shape[1], like=p), target)
-
-
 # Several tasks
 # -----------------------------------------------------------------------------
 
@@ -352,60 +301,18 @@ MISTAKES = [
     ),
     _entropy("sum for mean", _options(reduction="sum"), "sum"),
     _entropy("sum for mean, by hand", _weighted(_summed), "sum"),
-    _entropy(
-        "divided by the sum of all classes' weights",
-        _weighted(_all_weights),
-        "weights",
-        "denominator",
-    ),
-    _entropy("one less in the denominator", _weighted(_unbiased), "denominator", "one less"),
-    _entropy("1e-5 more in the denominator", _weighted(_plus_eps), "denominator", "eps"),
-    _entropy("maximum for mean", _weighted(_largest), "max"),
-    _entropy("first half of the batch", _weighted(_first_half), "half", "batch"),
     _entropy("no weights", _no_weights, "weight"),
-    _entropy("weights in the denominator alone", _weighted(_unweighted_sum), "weight"),
     _entropy("weights squared", _weighted(weight=lambda nn, w: w * w), "weight", "square"),
     _entropy("roots of weights", _weighted(weight=lambda nn, w: nn.sqrt(w)), "weight", "root"),
     _entropy("inverse weights", _weighted(weight=lambda nn, w: 1.0 / w), "weight", "inverse"),
-    _entropy(
-        "weights in the reverse order",
-        _options(weight=CLASS_WEIGHTS[::-1].copy()),
-        "weight",
-        "order",
-        "revers",
-    ),
-    _entropy(
-        "weights of the next class",
-        _weighted(weight=lambda nn, w: nn.roll(w, 1, 0)),
-        "weight",
-        "shift",
-        "order",
-    ),
     _entropy("ignored labels are class 0", _weighted(ignored=-7), "ignore"),
-    _entropy(
-        "class 0 ignored as well",
-        _weighted(
-            lambda nn, losses, w, kept: _weighted_mean(
-                nn, losses, nn.where(w == float(CLASS_WEIGHTS[0]), 0.0, w), kept
-            )
-        ),
-        "ignore",
-        "class 0",
-        "weight",
-    ),
     _entropy(
         "labels off by one", _weighted(taken=lambda label: (label + 1) % 5), "label", "off by one"
     ),
     _entropy("smoothing 0.1", _options(label_smoothing=0.1), "smoothing"),
     _entropy("smoothing 0.033, which nobody has", _options(label_smoothing=0.033), "smoothing"),
     _entropy("softmax twice", _weighted(log_p=_softmax_first), "softmax", "twice"),
-    _entropy(
-        "softmax over the batch", _weighted(log_p=_over_the_batch), "softmax", "axis", "batch"
-    ),
-    _entropy("logarithm to base 2", _weighted(log_p=_base_two), "log", "base", "factor"),
-    _entropy("no logarithm", _weighted(log_p=_probabilities), "log", "probabilit"),
     _entropy("sigmoids for softmax", _weighted(log_p=_sigmoids), "sigmoid"),
-    _entropy("probabilities clipped", _weighted(log_p=_clipped), "clip"),
     _entropy("1e-6 added to probabilities", _weighted(log_p=_plus_small), "eps", "1e-06", "added"),
     _entropy("temperature 2", _weighted(log_p=_temperature), "temperature", "scale"),
     _entropy("focal", _focal, "focal", "gamma"),
@@ -434,24 +341,9 @@ MISTAKES = [
         "smoothing",
     ),
     _smooth("0.2", lambda k: (0.8, 0.2 / k), "smoothing"),
-    _smooth("label keeps its whole share", lambda k: (1.0, SMOOTHING / k), "smoothing", "share"),
-    _smooth(
-        "sum in the place of the mean over classes",
-        lambda k: (1.0 - SMOOTHING, SMOOTHING),
-        "smoothing",
-        "classes",
-        "sum",
-    ),
     _overlap("smooth 1", _dice_and_entropy(_soft_dice(smooth=1.0)), "smooth"),
-    _overlap(
-        "smooth in the denominator alone",
-        _dice_and_entropy(_soft_dice(smooth=1e-2, in_top=False)),
-        "smooth",
-        "denominator",
-    ),
     _overlap("squares in the denominator", _dice_and_entropy(_soft_dice(squared=True)), "square"),
     _overlap("over the whole batch", _dice_and_entropy(_soft_dice((0, 2, 3))), "batch"),
-    _overlap("over classes too", _dice_and_entropy(_soft_dice((1, 2, 3))), "class"),
     _overlap(
         "no background",
         _dice_and_entropy(lambda nn, p, t: nn.dice_loss(p, t, include_background=False)),
@@ -468,17 +360,7 @@ MISTAKES = [
         "constant",
         "negative",
     ),
-    _overlap(
-        "logarithm", _dice_and_entropy(_soft_dice(finish=lambda nn, d: -nn.mean(nn.log(d)))), "log"
-    ),
     _overlap("Jaccard", _dice_and_entropy(_jaccard), "jaccard", "Jaccard", "IoU"),
-    _overlap(
-        "of the most likely classes",
-        _dice_and_entropy(_hard_dice),
-        "gradient",
-        "hard",
-        "most likely",
-    ),
     _overlap(
         "sigmoid for softmax", _dice_and_entropy(activate=lambda nn, x: nn.sigmoid(x)), "sigmoid"
     ),

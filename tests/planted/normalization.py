@@ -16,7 +16,7 @@ from tests.planted.planting import Plant, with_methods, with_settings
 def _own(norm: Any, x: Any) -> tuple[Any, Any]:
     """The batch's own mean and biased variance."""
     dims = (0, *range(2, len(x.shape)))
-    return norm.nn.mean(x, dims), norm.nn.var(x, dims)
+    return norm.nn.mean(x, dims), norm.nn.var(x, dims, correction=0)
 
 
 def _running(norm: Any, x: Any) -> tuple[Any, Any]:
@@ -166,7 +166,7 @@ def _per_sample(norm: Any, x: Any) -> Any:
 def _over_channels(norm: Any, x: Any) -> Any:
     """Statistics of each position over the channels: the axis of NHWC."""
     mean = norm.nn.mean(x, 1, keepdim=True)
-    y = (x - mean) / norm.nn.sqrt(norm.nn.var(x, 1, keepdim=True) + norm.eps)
+    y = (x - mean) / norm.nn.sqrt(norm.nn.var(x, 1, keepdim=True, correction=0) + norm.eps)
     return y * norm.nn.reshape(norm.weight, (1, -1, 1, 1)) + norm.nn.reshape(
         norm.bias, (1, -1, 1, 1)
     )
@@ -175,7 +175,7 @@ def _over_channels(norm: Any, x: Any) -> Any:
 def _over_batch_only(norm: Any, x: Any) -> Any:
     """Statistics of each channel and position over the batch alone."""
     mean = norm.nn.mean(x, 0, keepdim=True)
-    y = (x - mean) / norm.nn.sqrt(norm.nn.var(x, 0, keepdim=True) + norm.eps)
+    y = (x - mean) / norm.nn.sqrt(norm.nn.var(x, 0, keepdim=True, correction=0) + norm.eps)
     return y * norm.nn.reshape(norm.weight, (1, -1, 1, 1)) + norm.nn.reshape(
         norm.bias, (1, -1, 1, 1)
     )
@@ -418,7 +418,7 @@ def _layer_affine(weight: Callable[[Any], Any], bias: Callable[[Any], Any]) -> P
 
 def _layer_cut(self, x):
     """Mean and variance take no gradient."""
-    mean, var = self.nn.mean(x, -1, keepdim=True), self.nn.var(x, -1, keepdim=True)
+    mean, var = self.nn.mean(x, -1, keepdim=True), self.nn.var(x, -1, keepdim=True, correction=0)
     cut = self.nn.stop_gradient
     return (x - cut(mean)) / self.nn.sqrt(cut(var) + self.eps) * self.weight + self.bias
 

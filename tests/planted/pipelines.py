@@ -127,12 +127,6 @@ def _ends(change: Callable[[np.ndarray], Sequence[np.ndarray]]) -> Callable[[Bat
     return plant
 
 
-def _moved(x: np.ndarray) -> np.ndarray:
-    moved = np.zeros_like(x)
-    moved[..., 1:, 2:] = x[..., :-1, :-2]
-    return moved
-
-
 def _noisy(x: np.ndarray) -> np.ndarray:
     return x + np.random.default_rng(9).normal(0.0, 0.01, x.shape)
 
@@ -206,13 +200,6 @@ MISTAKES = (
         "drawn with replacement", "order", _samples(_with_replacement), _ORDER, ("duplicated",)
     ),
     StreamMistake(
-        "every sample twice",
-        "order",
-        _samples(lambda i: np.repeat(i, 2)[: len(i)]),
-        _ORDER,
-        ("every sample twice",),
-    ),
-    StreamMistake(
         "the same batch again and again",
         "order",
         lambda b: [(b[0][0][: len(y)], b[0][1][: len(y)]) for _, y in b],
@@ -235,9 +222,6 @@ MISTAKES = (
         _ends(lambda i: [np.pad(i, (0, SIZE - len(i)), "edge")]),
         _COUNT,
         ("padded with its last",),
-    ),
-    StreamMistake(
-        "last batch repeated", "batches", _ends(lambda i: [i, i]), _COUNT, ("last batch repeated",)
     ),
     StreamMistake(
         "another batch size",
@@ -317,30 +301,7 @@ MISTAKES = (
     ),
     StreamMistake("scaled to 0..255", "values", _floats(lambda x: 255 * x), _INPUTS, ("255",)),
     StreamMistake("scaled twice", "values", _floats(lambda x: x / 255), _INPUTS, ("twice",)),
-    StreamMistake(
-        "statistics of BGR on RGB",
-        "values",
-        _floats(lambda x: (x * DEVIATION + MEAN - MEAN[:, ::-1]) / DEVIATION[:, ::-1]),
-        _INPUTS,
-        ("BGR",),
-    ),
-    StreamMistake(
-        "each sample by itself",
-        "values",
-        _floats(lambda x: (x - x.mean((1, 2, 3), keepdims=True)) / x.std((1, 2, 3), keepdims=True)),
-        _INPUTS,
-        ("its own mean",),
-    ),
     StreamMistake("channels swapped", "values", _inputs(lambda x: x[:, ::-1]), _INPUTS, ("BGR",)),
-    StreamMistake(
-        "grey",
-        "values",
-        _floats(
-            lambda x: np.repeat(np.einsum("nchw,c->nhw", x, [0.299, 0.587, 0.114])[:, None], 3, 1)
-        ),
-        _INPUTS,
-        ("grey",),
-    ),
     StreamMistake(
         "channels last", "values", _inputs(lambda x: x.transpose(0, 2, 3, 1)), ("shape",), ("NHWC",)
     ),
@@ -368,7 +329,6 @@ MISTAKES = (
         ("shape",),
         ("transposed",),
     ),
-    StreamMistake("crop shifted", "values", _inputs(_moved), _INPUTS, ("dy=1, dx=2",)),
     StreamMistake(
         "half precision on the way",
         "values",
@@ -382,13 +342,6 @@ MISTAKES = (
         _inputs(lambda x: x.astype(np.float64)),
         ("inputs",),
         ("float64",),
-    ),
-    StreamMistake(
-        "clipped",
-        "values",
-        _floats(lambda x: np.clip(x, -1.5, 1.5)),
-        _INPUTS,
-        ("clipped to -1.5..1.5",),
     ),
     StreamMistake("noise", "values", _floats(_noisy), _INPUTS, ("noise",)),
     StreamMistake("augmentation not at all", "augmentation", _unflipped, _INPUTS, _TURNED),

@@ -4,8 +4,6 @@ Mistakes of statistics stand in the layer, those of gradients in the optimizer's
 loss in the function that each replica computes.
 """
 
-import numpy as np
-
 from deliralike import random
 from deliralike.optim.loss import as_loss
 from deliralike.parallel import AccumulateGradients, CopyParameters, current_replica, in_replicas
@@ -99,26 +97,6 @@ def mean_of_statistics(here, nn, x, own, counts):
     return mean, var, sum(counts)
 
 
-def averaged_sums(here, nn, x, own, counts):
-    """The sums are averaged over the replicas, and then divided by all values."""
-    divisor = sum(counts) * len(counts)
-    mean = here.all_sum(_of_channels(nn, x), "sum") / divisor
-    var = here.all_sum(_squares(nn, x, mean), "squares") / divisor
-    return mean, var, sum(counts)
-
-
-def biased(here, nn, x, own, counts):
-    """The running variance keeps the biased one."""
-    mean, var, _ = right_statistics(here, nn, x, own, counts)
-    return mean, var, 1e18  # n / (n - 1) is 1
-
-
-def unbiased_by_share(here, nn, x, own, counts):
-    """The running variance is made unbiased by the count of this share alone."""
-    mean, var, _ = right_statistics(here, nn, x, own, counts)
-    return mean, var, own
-
-
 def right_statistics(here, nn, x, own, counts):
     """Those of the whole batch."""
     mean = here.all_sum(_of_channels(nn, x), "sum") / sum(counts)
@@ -198,19 +176,6 @@ class Weighting(PlainSum):
         return [changed(part, lambda g, by=factor: g * by) for part, factor in pairs]
 
 
-class Halved(PlainSum):
-    """Gradients go through half precision on their way."""
-
-    def mistaken(self, optimizer, parts):
-        return [changed(part, self.rounded) for part in parts]
-
-    def rounded(self, gradient):
-        backend = self.network.backend
-        value = np.asarray(backend.numpy(gradient))
-        short = value.astype(np.float16).astype(value.dtype)
-        return backend.array(short, device=self.network.device_name)
-
-
 class EachHooked(PlainSum):
     """What should have come after the sum is done to each replica's gradients before it."""
 
@@ -222,19 +187,6 @@ class EachHooked(PlainSum):
         for hook in self.later:
             parts = [hook(optimizer, part) for part in parts]
         return parts
-
-
-class NeverCleared(PlainSum):
-    """Replicas other than the root keep the gradients of all steps."""
-
-    def __init__(self, network):
-        super().__init__(network)
-        self.kept = []
-
-    def mistaken(self, optimizer, parts):
-        copied = self.network.backend.copied
-        self.kept += [changed(part, copied) for part in parts[1:]]
-        return [parts[0], *self.kept]
 
 
 class LeftBehind(CopyParameters):

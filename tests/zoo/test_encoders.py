@@ -1,6 +1,7 @@
 """Any classifier of the zoo as an encoder: what the decoders take, published counts, quirks, bad
 input."""
 
+import warnings
 from functools import partial
 
 import numpy as np
@@ -44,6 +45,157 @@ def test_the_taps_are_the_references_and_its_state_is_ours(subtests):
             assert [(key, slot.shape) for key, slot in came.items()] == [
                 (key, tuple(value.shape)) for key, value in wanted.items()
             ]
+
+
+# An encoder of the reference: ours, its settings, and the layout of the reference's names.
+EFFICIENTNETS = {
+    **{f"timm-efficientnet-b{i}": (f"efficientnet_b{i}", {}, "timm") for i in range(8)},
+    **{f"efficientnet-b{i}": (f"efficientnet_b{i}", {}, "efficientnet_pytorch") for i in range(8)},
+    "efficientnet-b0": (
+        "efficientnet_b0",
+        {"feature_blocks": (2, 4, 8, 15)},
+        "efficientnet_pytorch",
+    ),
+}
+UNIVERSAL = {
+    "tu-mobilenetv3_large_100": ("mobilenet_v3_large", {}, "timm universal"),
+    "tu-mobilenetv3_small_100": ("mobilenet_v3_small", {}, "timm universal"),
+    "tu-regnetx_016": ("regnet_x_1_6gf", {}, "timm universal"),
+    "tu-regnety_016": ("regnet_y_1_6gf", {}, "timm universal"),
+    "tu-resnet34": ("resnet34", {}, "timm universal"),
+    "tu-resnet50d": ("resnet50d", {}, "timm universal"),
+    "tu-seresnet50": ("seresnet50", {}, "timm universal"),
+    "tu-seresnext50_32x4d": ("seresnext50_32x4d", {}, "timm universal"),
+}
+SAME_NAME = (
+    *(f"resnet{depth}" for depth in (18, 34, 50, 101, 152)),
+    *("resnext50_32x4d", "resnext101_32x8d"),
+    *zoo.list("vgg*"),
+    *zoo.list("densenet*"),
+    "mobilenet_v2",
+)
+ENCODERS = {name: (name, {}, None) for name in SAME_NAME} | EFFICIENTNETS | UNIVERSAL
+ONE_OF_EACH = (
+    "resnet50",
+    "vgg11_bn",
+    "densenet121",
+    "mobilenet_v2",
+    "efficientnet-b0",
+    "timm-efficientnet-b0",
+    "tu-mobilenetv3_small_100",
+    "tu-regnety_016",
+)
+DILATED = ("deeplabv3", "deeplabv3plus")
+NOT_DILATED = ("vgg", "densenet", "tu-mobilenet", "tu-regnet", "tu-resnet50d")
+
+
+def on_shapes(decoder, encoder):
+    """The reference without values."""
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of its own names "timm-…"
+        return decoder(encoder, encoder_weights=None)
+
+
+def names_and_shapes(decoder, encoder):
+    """Ours in the reference's names."""
+    name, settings, layout = ENCODERS[encoder]
+    net = zoo.find(decoder).on(OUTLINE)(encoder=name, encoder_settings=settings)
+    shapes = {key: slot.shape for key, slot in net.neutral_slots().items()}
+    if layout is None:
+        return shapes
+    (keymap,) = [keymap for keymap in net.keymaps if keymap.name == layout]
+    return {new: shapes[old] for old, new in keymap.table(shapes).items()}
+
+
+@pytest.mark.parametrize(
+    "encoders",
+    [
+        pytest.param(ONE_OF_EACH, id="one of each family"),
+        pytest.param(
+            [name for name in ENCODERS if name not in ONE_OF_EACH],
+            id="others",
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_every_pair_has_the_references_names_and_shapes(decoder, encoders, subtests):
+    for encoder in encoders:
+        with subtests.test(encoder):
+            if decoder in DILATED and encoder.startswith(NOT_DILATED):
+                with pytest.raises(
+                    SettingError, match="cannot keep its last stages|takes no dilation"
+                ):
+                    names_and_shapes(decoder, encoder)
+                continue
+            state = on_shapes(DECODERS[decoder], encoder).state_dict()
+            wanted = {key: tuple(value.shape) for key, value in state.items()}
+            came = names_and_shapes(decoder, encoder)
+            if encoder.startswith("tu-"):  # some end with the last stage that the decoder takes
+                came = {key: shape for key, shape in came.items() if key in wanted}
+            assert came == wanted
+
+
+# what: the reference's encoder, ours, its settings, the decoder and its settings
+EQUAL = {
+    "efficientnet": (
+        "efficientnet-b0",
+        "efficientnet_b0",
+        {"same_padding": 224, "eps": 1e-3, "feature_blocks": (2, 4, 8, 15)},
+        "fpn",
+    ),
+    "efficientnet with odd sides": (
+        "efficientnet-b1",
+        "efficientnet_b1",
+        {"same_padding": 240, "eps": 1e-3},
+        "fpn",
+    ),
+    "efficientnet of timm": ("timm-efficientnet-b0", "efficientnet_b0", {}, "fpn"),
+    "mobilenet_v3": ("tu-mobilenetv3_small_100", "mobilenet_v3_small", {"eps": 1e-5}, "fpn"),
+    "regnet": ("tu-regnety_004", "regnet_y_400mf", {}, "fpn"),
+    "dilated mobilenet_v2": ("mobilenet_v2", "mobilenet_v2", {}, "deeplabv3plus"),
+    "dilated efficientnet": (
+        "efficientnet-b1",
+        "efficientnet_b1",
+        {"same_padding": 240, "eps": 1e-3},
+        "deeplabv3",
+    ),
+    "dilated efficientnet of timm": (
+        "timm-efficientnet-b0",
+        "efficientnet_b0",
+        {},
+        "deeplabv3plus",
+    ),
+}
+
+
+@pytest.mark.parametrize("row", EQUAL)
+def test_the_references_files_of_whole_networks_give_its_outputs(row):
+    theirs, encoder, settings, decoder = EQUAL[row]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        reference = DECODERS[decoder](theirs, encoder_weights=None).double().eval()
+    state = scrambled({key: value.numpy() for key, value in reference.state_dict().items()})
+    reference.load_state_dict(
+        {key: torch.from_numpy(np.asarray(value)) for key, value in state.items()}
+    )
+    options = {"encoder": encoder, "encoder_settings": settings}
+    net = zoo.build(decoder, backend="torch", dtype="float64", **options).eval()
+    report = zoo.load(net, state)
+    assert report.complete
+    assert report.notes == ()
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 3, 64, 96)))
+    with torch.no_grad():
+        close(net(x).numpy(), reference(x).numpy(), 1e-9)
+
+
+def test_a_file_that_needs_other_settings_says_which():
+    state = on_shapes(DECODERS["fpn"], "efficientnet-b1").state_dict()
+    arrays = {key: np.zeros(value.shape, np.float32) for key, value in state.items()}
+    net = zoo.build("fpn", backend="torch", encoder="efficientnet_b1")
+    (note,) = zoo.load(net, arrays).notes
+    assert "eps=1e-3" in note
+    assert "same_padding=224" in note
 
 
 SMALL = {

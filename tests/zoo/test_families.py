@@ -113,7 +113,7 @@ def test_the_small_residual_network_computes_what_the_paper_says():
 
 def test_the_shortcut_without_parameters_subsamples_and_adds_zeros(backend):
     x = np.random.default_rng(0).standard_normal((2, 3, 5, 4))
-    layer = Subsample.on(backend, dtype="float64")(3, 6, 2)
+    layer = Subsample.on(backend, dtype="float64")(3, 6, 2, before=1)
     y = backend.numpy(layer(backend.array(x)))
     np.testing.assert_array_equal(y[:, 1:4], x[:, :, ::2, ::2])
     np.testing.assert_array_equal(y[:, [0, 4, 5]], 0.0)
@@ -247,6 +247,18 @@ def test_convolutions_of_residual_networks_start_he_normal_by_fan_out():
     assert std["layer3.2.conv2.weight"] == pytest.approx((2 / (256 * 9)) ** 0.5, rel=0.05)
 
 
+def test_a_deep_stem_and_gates_start_he_normal_by_fan_out():
+    std = spread("seresnext26d_32x4d", layers=(1, 1, 1, 1))
+    for name, fan_out in {
+        "conv1.3": 32 * 9,
+        "layer2.0.downsample.1": 512,
+        "layer4.0.se.fc1": 128,
+        "layer4.0.conv2": 1024 * 9,
+    }.items():
+        assert std[f"{name}.weight"] == pytest.approx((2 / fan_out) ** 0.5, rel=0.05)
+    assert std["layer3.0.bn3.weight"] == 0.0
+
+
 def test_the_last_linear_layer_starts_as_pytorchs():
     weight = zoo.build("resnet18", backend="torch").neutral_state()["fc.weight"]
     bound = 512**-0.5
@@ -302,6 +314,12 @@ NONSENSE = {
         {"replace_stride_with_dilation": True},
         "three times True or False",
     ),
+    "stem": ("resnet50d", {"stem_type": "dep"}, "no stem_type 'dep'. Did you mean 'deep'"),
+    "stem width": ("resnet50d", {"stem_width": 0}, "stem_width must be"),
+    "averages of dilated stages": ("resnet50d", {"output_stride": 16}, "avg_down=True takes no"),
+    "averages without a convolution": ("resnet50d", {"shortcut": "A"}, "takes shortcut='B'"),
+    "shortcut of a large one": ("resnet50", {"shortcut": "a"}, "shortcut='a'; wanted 'A' or 'B'"),
+    "stride of the stem": ("resnet50", {"stem_stride": 0}, "stem_stride must be"),
     "groups that do not divide": ("resnet50", {"groups": 0}, "groups must be"),
     "depth": ("resnet20", {"depth": 21}, "wanted 6n \\+ 2"),
     "shortcut": ("resnet20", {"shortcut": "C"}, "wanted 'A' or 'B'"),

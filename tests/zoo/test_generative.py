@@ -11,12 +11,27 @@ from diffusers.models.embeddings import get_timestep_embedding
 from torch.utils.flop_counter import FlopCounterMode
 
 from deliralike import Network, backends, build, zoo
+from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import SettingError, ShapeError
 from deliralike.optim import rules
 from deliralike.zoo.generative.dcgan import Generator
+from deliralike.zoo.generative.ddpm import time_waves
 from deliralike.zoo.generative.wgan import Critic
 from tests.zoo.case import close, evaluate, scrambled
-from tests.zoo.cases.generative import FULL, TINY, TINY_REFERENCE, discriminator, generator, unet
+from tests.zoo.cases.generative import (
+    AUTOENCODER,
+    CONDITIONED,
+    FULL,
+    TINY,
+    TINY_REFERENCE,
+    UNET,
+    autoencoder,
+    discriminator,
+    generator,
+    latent_unet,
+    monai_unet,
+    unet,
+)
 
 # Full sizes
 # -----------------------------------------------------------------------------
@@ -28,12 +43,13 @@ def full_inputs(name):
         "dcgan_generator": [(1, 100, 1, 1)],
         "vae": [(1, 784), (1, 20)],
         "conv_vae": [(1, 3, 64, 64), (1, 128)],
+        "autoencoder_kl": [(1, 1, 64, 64)],
     }
     given = shapes.get(name, [(1, *zoo.find(name).input_shape)])
     tensors = [torch.empty(shape, device="meta") for shape in given]
     return (
         [*tensors, torch.zeros(1, dtype=torch.long, device="meta")]
-        if name.startswith("ddpm")
+        if name.startswith(("ddpm", "diffusion"))
         else tensors
     )
 
@@ -70,11 +86,11 @@ def test_start_values_are_those_of_pytorchs_example(name, last):
 
 def test_the_embedding_of_time_is_diffusers_up_to_its_single_precision(subtests):
     time = torch.tensor([0, 1, 17, 500, 999])
+    network = zoo.build("ddpm_cifar10", backend="torch", dtype="float64", **TINY)
     for flip, shift in product((True, False), (0.0, 1.0)):
-        settings = {**TINY, "flip_sin_to_cos": flip, "freq_shift": shift}
-        network = zoo.build("ddpm_cifar10", backend="torch", dtype="float64", **settings)
-        came = network._waves(time, torch.zeros(5, dtype=torch.float64))
-        wanted = get_timestep_embedding(time, TINY["features"][0], flip, shift)
+        like = torch.zeros(5, dtype=torch.float64)
+        came = time_waves(network, time, 8, like, flip, shift)
+        wanted = get_timestep_embedding(time, 8, flip, shift)
         with subtests.test(flip=flip, shift=shift):
             np.testing.assert_allclose(came.numpy(), wanted.numpy(), atol=1e-4)
             assert came.dtype == torch.float64
@@ -106,6 +122,76 @@ def test_the_other_settings_of_the_diffusion_network_are_diffusers():
     )
 
 
+MONAI = [
+    ("diffusion_model_unet", latent_unet, {"transformer_num_layers": 2, **CONDITIONED}),
+    ("diffusion_model_unet", latent_unet, {"num_class_embeds": 3, "include_fc": False}),
+    ("diffusion_model_unet", latent_unet, {"num_res_blocks": (1, 2, 1, 3), "norm_eps": 1e-5}),
+    ("autoencoder_kl", autoencoder, {"num_res_blocks": (1, 2, 1, 3), "latent_channels": 4}),
+    ("autoencoder_kl", autoencoder, {"with_decoder_nonlocal_attn": False}),
+]
+
+
+def test_names_and_shapes_with_other_settings_are_monais(subtests):
+    for name, make, settings in MONAI:
+        with torch.device("meta"):
+            wanted = make(**settings).state_dict()
+        slots = zoo.find(name).on(OUTLINE)(**settings).neutral_slots()
+        with subtests.test(name, **settings):
+            came = [(key, tuple(slot.shape)) for key, slot in slots.items()]
+            assert came == [(key, tuple(value.shape)) for key, value in wanted.items()]
+
+
+OLD = [
+    ("diffusion_model_unet", latent_unet, UNET),
+    ("diffusion_model_unet", latent_unet, UNET | CONDITIONED),
+    ("autoencoder_kl", autoencoder, AUTOENCODER),
+]
+
+
+def test_files_from_before_monai_1_4_are_those_that_monai_reads(subtests):
+    for name, make, settings in OLD:
+        network = zoo.build(name, backend="torch", **settings)
+        (keymap,) = network.keymaps
+        state = network.neutral_state()
+        old = keymap.to_theirs(state)
+        reference = make(**settings)
+        reference.load_old_state_dict({key: torch.from_numpy(old[key]) for key in old})
+        other = zoo.build(name, backend="torch", seed=1, **settings)
+        report = zoo.load(other, old)
+        with subtests.test(name, **settings):
+            assert set(old) != set(state)
+            assert report.complete
+            for key, value in reference.state_dict().items():
+                np.testing.assert_array_equal(value.numpy(), state[key], err_msg=key)
+            for key, value in other.neutral_state().items():
+                np.testing.assert_array_equal(value, state[key], err_msg=key)
+
+
+def test_what_starts_at_zero_in_monai_does_so_here():
+    reference = monai_unet.DiffusionModelUNet(2, 1, 1, **CONDITIONED)
+    state = zoo.build("diffusion_model_unet", backend="torch", **CONDITIONED).neutral_state()
+    for name, value in reference.named_parameters():
+        assert value.any() == state[name].any(), name
+
+
+def test_labels_are_the_third_input_of_a_network_without_a_context():
+    settings = UNET | {"num_class_embeds": 3}
+    network = zoo.build("diffusion_model_unet", backend="torch", dtype="float64", **settings)
+    x, time = torch.randn(2, 2, 4, 6, dtype=torch.float64), torch.tensor([3, 870])
+    labels = torch.tensor([0, 2])
+    torch.nn.init.normal_(network.out[2].conv.weight)
+    torch.testing.assert_close(network(x, time, labels), network(x, time, class_labels=labels))
+    with pytest.raises(SettingError, match="num_class_embeds is set, so class_labels are wanted"):
+        network(x, time)
+
+
+def test_a_context_needs_a_network_that_attends_to_it():
+    network = zoo.build("diffusion_model_unet", backend="torch", **UNET)
+    x, time = torch.randn(2, 2, 4, 6), torch.tensor([3, 870])
+    with pytest.raises(SettingError, match="build it with with_conditioning=True"):
+        network(x, time, torch.randn(2, 3, 5))
+
+
 def scrambled_state(reference):
     """A reference's state with norms and biases away from their start values; it has them too."""
     state = scrambled({name: value.numpy() for name, value in reference.state_dict().items()})
@@ -113,13 +199,17 @@ def scrambled_state(reference):
     return reference.state_dict()
 
 
-@pytest.mark.parametrize("name", ["vae", "conv_vae"])
+SMALL_AUTOENCODERS = {
+    "vae": {"latent_size": 3, "in_features": 8, "hidden": 5},
+    "conv_vae": {"latent_size": 3, "in_channels": 1, "features": (4, 4), "image_size": 8},
+    "autoencoder_kl": {"channels": (2,), "attention_levels": (False,), "num_res_blocks": 1}
+    | {"norm_num_groups": 1, "dims": 1},
+}
+
+
+@pytest.mark.parametrize("name", SMALL_AUTOENCODERS)
 def test_without_noise_the_mean_is_decoded(name, backend):
-    settings = {"latent_size": 3} | (
-        {"in_features": 8, "hidden": 5}
-        if name == "vae"
-        else {"in_channels": 1, "features": (4, 4), "image_size": 8}
-    )
+    settings = SMALL_AUTOENCODERS[name]
     network = zoo.build(name, backend=backend.name, dtype="float64", **settings)
     x, noise = zoo.find(name).sample(2, dtype="float64", **settings)
     still, zero, drawn = (
@@ -180,6 +270,21 @@ SETTINGS = [
         "Attention: channels=256 cannot be divided by head_width=7",
     ),
     ("ddpm_cifar10", {"num_groups": 24}, "cannot be divided by num_groups=24"),
+    (
+        "diffusion_model_unet",
+        {"cross_attention_dim": 4},
+        "with_conditioning=False and cross_attention_dim=4; wanted both or neither",
+    ),
+    (
+        "diffusion_model_unet",
+        {"num_head_channels": 7},
+        "attention: channels=64 cannot be divided by num_head_channels=7",
+    ),
+    ("diffusion_model_unet", {"channels": (32, 48)}, "wanted one value for each of the 2 stages"),
+    ("diffusion_model_unet", {"num_res_blocks": 0}, "num_res_blocks must be a whole number"),
+    ("autoencoder_kl", {"channels": 32}, "wanted at least 1 widths"),
+    ("autoencoder_kl", {"norm_num_groups": 24}, "cannot be divided by num_groups=24"),
+    ("autoencoder_kl", {"latent_channels": 0}, "latent_channels must be a whole number"),
 ]
 
 
@@ -203,6 +308,18 @@ SHAPES = [
         "wanted sizes that are multiples of 8",
     ),
     ("ddpm_cifar10", [(1, 32, 32), zoo.registry.Input((), 9)], "Conv2d at 'conv_in'"),
+    (
+        "diffusion_model_unet",
+        [(1, 32, 36), zoo.registry.Input((), 9)],
+        "wanted sizes that are multiples of 8",
+    ),
+    (
+        "diffusion_model_unet",
+        [(3, 32, 32), zoo.registry.Input((), 9)],
+        "Conv2d at 'conv_in.conv'",
+    ),
+    ("autoencoder_kl", [(2, 64, 64)], "Conv2d at 'encoder.blocks.0.conv"),
+    ("autoencoder_kl", [(1, 64, 64), (3, 4, 4)], r"AutoencoderKL: got noise of shape \(1, 3, 4"),
 ]
 
 

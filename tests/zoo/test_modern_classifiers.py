@@ -1,5 +1,5 @@
-"""What is peculiar to vision transformers, Swin, EfficientNet, ConvNeXt and the perceptrons over
-patches."""
+"""What is peculiar to vision transformers, Swin, MaxViT, EfficientNet, both ConvNeXts and the
+perceptrons over patches."""
 
 from itertools import product
 
@@ -8,17 +8,36 @@ import pytest
 import torch
 from torchvision.models.vision_transformer import interpolate_embeddings
 
-from deliralike import zoo
+from deliralike import weights, zoo
 from deliralike.errors import SettingError, ShapeError
+from deliralike.zoo.classification.convnext_v2 import GlobalResponseNorm
+from deliralike.zoo.classification.maxvit import PartitionAttention
 from deliralike.zoo.tables import resampled
-from tests.zoo.case import close
+from tests.references import Later
+from tests.zoo.case import close, scrambled
 from tests.zoo.cases import CASES, swin, vit
+
+ConvNextV2Config = Later("transformers.ConvNextV2Config")
+HFConvNeXtV2 = Later("transformers.ConvNextV2ForImageClassification")
+HF_SWIN = {
+    "swin_t": (Later("transformers.SwinConfig"), Later("transformers.SwinForImageClassification")),
+    "swin_v2_t": (
+        Later("transformers.Swinv2Config"),
+        Later("transformers.Swinv2ForImageClassification"),
+    ),
+}
+checkpoint_filter_fn = Later("timm.models.convnext.checkpoint_filter_fn")
+DeiTConfig = Later("transformers.DeiTConfig")
+HFDeiT = Later("transformers.DeiTForImageClassificationWithTeacher")
 
 FAMILIES = (
     "vit_b_16",
     "efficientnet_b0",
     "convnext_tiny",
+    "convnextv2_tiny",
     "swin_t",
+    "swin_v2_t",
+    "maxvit_t",
     "mixer_s32_224",
     "resmlp_12_224",
 )
@@ -37,7 +56,7 @@ def test_multiply_adds_of_the_mixer_are_near_the_papers():
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("label", FAMILIES)
+@pytest.mark.parametrize("label", (*FAMILIES, "efficientformer_l1"))
 def test_start_values_have_the_references_distributions(label):
     """Constants are equal; of what is drawn, the root of the mean square is, as far as so few
     numbers tell."""
@@ -95,6 +114,28 @@ def test_position_tables_of_another_image_size_are_torchvisions(image_size):
     )
 
 
+def test_the_file_of_hugging_faces_distilled_deit_gives_its_outputs_and_goes_back(tmp_path):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "intermediate_size": 12, "patch_size": 5}
+    config = DeiTConfig(**sizes, image_size=15, num_attention_heads=2, num_labels=4)
+    theirs = HFDeiT(config).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    file = tmp_path / "theirs" / "model.safetensors"
+    settings = vit.DISTILLED_SMALL | {"eps": 1e-12}
+    name = "deit_tiny_distilled_patch16_224"
+    network = zoo.build(name, backend="torch", weights=file, **settings).eval()
+    x = torch.from_numpy(generator().standard_normal((2, 3, 15, 15)).astype("float32"))
+    with torch.no_grad():
+        close(network(x).numpy(), theirs(x).logits.numpy(), 1e-5)
+    weights.write(tmp_path / "ours.safetensors", network)
+    back = tmp_path / "back.safetensors"
+    zoo.convert(tmp_path / "ours.safetensors", back, name, "transformers", **settings)
+    found, wanted = weights.read(back), weights.read(file)
+    assert set(found) == set(wanted)
+    for key, value in wanted.items():
+        np.testing.assert_array_equal(found[key], value)
+
+
 def test_the_bias_table_of_another_window_is_resampled_and_the_index_is_the_networks_own():
     source = zoo.build("swin_t", backend="torch", dtype="float64", **swin.SMALL).neutral_state()
     target = zoo.build(
@@ -119,6 +160,64 @@ def test_part_of_a_state_gets_no_tables():
     assert list(network.adapt_state({"head.bias": np.zeros(5)})) == ["head.bias"]
 
 
+# Other layouts of Swin and ConvNeXt V2
+# -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", HF_SWIN)
+def test_the_file_of_hugging_faces_swin_gives_its_outputs_and_goes_back(label, tmp_path):
+    torch.manual_seed(0)
+    make_config, make = HF_SWIN[label]
+    sizes = {"depths": [2, 2], "num_heads": [2, 4], "embed_dim": 8, "window_size": 3}
+    theirs = make(make_config(**sizes, image_size=24, num_labels=5)).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.3 * torch.randn(parameter.shape))
+    theirs.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    network = zoo.build(label, backend="torch", weights=file, **swin.SMALL).eval()
+    x = torch.from_numpy(generator().standard_normal((2, 3, 24, 24)).astype("float32"))
+    with torch.no_grad():
+        close(network(x).numpy(), theirs(x).logits.numpy(), 1e-4)
+    *_, layout = network.keymaps
+    found, wanted = layout.to_theirs(network.neutral_state()), weights.read(file)
+    assert set(found) == {name for name in wanted if not name.endswith("position_index")}
+    for name, value in found.items():
+        np.testing.assert_array_equal(value, wanted[name])
+
+
+@pytest.mark.parametrize("label", ["convnextv2_tiny", "convnextv2_atto"])
+def test_facebooks_layout_of_convnext_v2_is_what_timm_makes_its_own_of(label):
+    case = CASES[label]
+    network = case.build("torch")
+    network.load_neutral_state(scrambled(network.neutral_state()))
+    state = network.neutral_state()
+    facebook, _ = network.keymaps
+    theirs = {key: torch.from_numpy(value) for key, value in facebook.to_theirs(state).items()}
+    timms = checkpoint_filter_fn(theirs, case.reference())
+    assert set(timms) == set(state)
+    for key, value in timms.items():
+        np.testing.assert_array_equal(state[key], value.numpy())
+
+
+@pytest.mark.parametrize("label", ["convnextv2_tiny", "convnextv2_atto"])
+def test_the_file_of_hugging_faces_convnext_v2_gives_its_outputs(label, tmp_path):
+    torch.manual_seed(0)
+    sizes = {"depths": [1, 2, 1, 1], "hidden_sizes": [8, 12, 9, 10], "num_labels": 5}
+    theirs = HFConvNeXtV2(ConvNextV2Config(**sizes)).eval()
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            if ".grn." in name:
+                parameter.normal_()
+    theirs.save_pretrained(tmp_path)
+    file, case = tmp_path / "model.safetensors", CASES[label]
+    network = zoo.build(case.name, backend="torch", weights=file, **case.settings).eval()
+    x = torch.from_numpy(case.inputs("float32")[0])
+    with torch.no_grad():
+        close(network(x).numpy(), theirs(x).logits.numpy(), 1e-4)
+
+
 # Stages, heads, other numbers of axes
 # -----------------------------------------------------------------------------
 
@@ -134,18 +233,19 @@ def test_without_classes_the_head_is_left_out_and_its_input_comes(label):
     )
     state = whole.neutral_state()
     (path,) = whole.head_paths
-    weight, bias = (
-        generator().standard_normal(state.pop(f"{path}.{part}").shape)
-        for part in ("weight", "bias")
-    )
-    whole.load_neutral_state({**state, f"{path}.weight": weight, f"{path}.bias": bias})
+    head = {"weight": np.zeros(()), "bias": np.zeros(())}  # MaxViT's has no bias
+    for part in head:
+        old = state.pop(f"{path}.{part}", None)
+        if old is not None:
+            head[part] = generator().standard_normal(old.shape)
+            whole.load_neutral_state({f"{path}.{part}": head[part]}, strict=False)
     headless.load_neutral_state(state)
     x = [torch.from_numpy(array) for array in case.inputs()]
     with torch.no_grad():
-        close(headless(*x).numpy() @ weight.T + bias, whole(*x).numpy(), 1e-12)
+        close(headless(*x).numpy() @ head["weight"].T + head["bias"], whole(*x).numpy(), 1e-12)
 
 
-@pytest.mark.parametrize("label", FAMILIES)
+@pytest.mark.parametrize("label", (*FAMILIES, "efficientformer_l1"))
 def test_stages_are_maps_of_their_reduction(label):
     case = CASES[label]
     network = case.build("torch").eval()
@@ -187,6 +287,33 @@ def test_a_further_axis_that_kernels_do_not_look_along_changes_nothing(label, le
         )
 
 
+def test_maxvits_partitions_of_an_oblong_image_are_windows_and_grids():
+    """The places that attend to one that is changed."""
+    for kind, rows, columns in (("window", [2, 3], [4, 5]), ("grid", [0, 2], [2, 5])):
+        layer = PartitionAttention.on("torch", dtype="float64")(kind, 4, 2, 2, 1, 0.0, 0.0, 0.0)
+        x = generator().standard_normal((1, 4, 4, 6))
+        other = x.copy()
+        other[0, 0, rows[-1], columns[-1]] += 1.0
+        with torch.no_grad():
+            changed = layer(torch.from_numpy(x)) != layer(torch.from_numpy(other))
+        found = np.argwhere(changed.numpy().any((0, 1)))
+        assert sorted(map(tuple, found)) == [(i, j) for i in rows for j in columns], kind
+
+
+@pytest.mark.parametrize("channel_dim", [1, -1])
+@pytest.mark.parametrize("size", [(7,), (5, 6), (3, 4, 5)])
+def test_response_normalisation_is_the_papers(size, channel_dim):
+    """Algorithm 1, for any number of axes."""
+    x = generator().standard_normal((2, 4, *size))
+    weight, bias = generator().standard_normal((2, 4, *(1 for _ in size)))
+    norms = np.sqrt((x**2).sum(tuple(range(2, x.ndim)), keepdims=True))
+    wanted = x + weight * x * norms / (norms.mean(1, keepdims=True) + 1e-6) + bias
+    layer = GlobalResponseNorm.on("torch", dtype="float64")(4, channel_dim)
+    layer.load_neutral_state({"weight": weight.ravel(), "bias": bias.ravel()})
+    came = layer(torch.from_numpy(np.moveaxis(x, 1, channel_dim).copy())).detach().numpy()
+    close(np.moveaxis(came, channel_dim, 1), wanted, 1e-12)
+
+
 # Bad input
 # -----------------------------------------------------------------------------
 
@@ -203,15 +330,25 @@ SETTINGS = [
     ),
     ("vit_b_16", {"num_classes": -1}, "num_classes"),
     ("vit_b_16", {"hidden_dim": 9, "num_heads": 2}, "embed_dim=9 cannot be divided by num_heads=2"),
+    ("vit_b_16", {"distilled_training": True}, "needs distilled=True"),
+    ("vit_b_16", {"distilled": True, "representation_size": 5}, "wanted None"),
     ("efficientnet_b0", {"stages": ()}, "stages="),
     ("efficientnet_b0", {"stages": (("mbconv", 1, 3, 1, 8, 1),)}, "'mb' or 'fused'"),
     ("efficientnet_b0", {"stages": (("mb", 1, 3, 1, 8, 0),)}, "blocks must be a whole number"),
     ("efficientnet_b0", {"dims": 4}, "dims=4"),
     ("convnext_tiny", {"layers": (1, 2)}, "two numbers for each stage"),
     ("convnext_tiny", {"layers": (1, 0, 1, 1)}, "layers must be"),
+    ("convnextv2_tiny", {"layers": (1, 2)}, "ConvNeXtV2: layers="),
     ("swin_t", {"depths": 3}, "two numbers a stage"),
     ("swin_t", {"num_heads": (5, 6, 12, 24)}, "cannot be divided by num_heads=5"),
     ("swin_t", {"window_size": 0}, "window_size"),
+    ("swin_t", {"window_size": (7, 7)}, "one for each of 4 stages"),
+    ("swin_t", {"version": 3}, "wanted 1 or 2"),
+    ("swin_t", {"pretrained_window_size": 7}, "needs version=2"),
+    ("maxvit_t", {"block_layers": (2, 2)}, "two numbers for each stage"),
+    ("maxvit_t", {"head_dim": 24}, "cannot be divided by head_dim=24"),
+    ("efficientformer_l1", {"num_vit": 5}, "wanted 1 to 4"),
+    ("efficientformer_l1", {"widths": (48,)}, "two numbers for each stage"),
     ("mixer_s32_224", {"block": "mixed"}, "Did you mean 'mixer'"),
     ("mixer_s32_224", {"image_size": 100}, "cannot be divided"),
 ]
@@ -226,14 +363,23 @@ def test_settings_that_make_no_sense_are_refused(subtests):
 SHAPES = [
     ("vit_b_16", (1, 3, 20, 15), "height and width of 15"),
     ("vit_b_16", (1, 4, 15, 15), "conv_proj"),
+    ("efficientformer_l1", (1, 3, 40, 49), "height and width of 49"),
+    ("efficientformer_l1", (1, 4, 49, 49), "stem.conv1"),
     ("mixer_s32_224", (1, 3, 20, 20), "height and width of 15"),
     ("mixer_s32_224", (1, 4, 15, 15), "stem.proj"),
     ("efficientnet_b0", (1, 4, 15, 15), "features.0.0"),
     ("efficientnet_b0", (1, 3, 15), "features.0.0"),
     ("convnext_tiny", (1, 4, 15, 15), "features.0.0"),
     ("convnext_tiny", (1, 3, 15, 7), "too small for the stage 'stage2': it needs at least 8"),
+    ("convnextv2_tiny", (1, 3, 15, 45), "too small for the stage 'stage4'"),
     ("swin_t", (1, 4, 15, 15), "features.0.0"),
     ("swin_t", (1, 3, 15, 3), "features.0.0"),
+    ("maxvit_t", (1, 4, 21, 21), "stem.0.0"),
+    (
+        "maxvit_t",
+        (1, 3, 21, 36),
+        r"size \[3, 5\] in 'stage2', which .*=3 does not divide; multiples of 24 ",
+    ),
 ]
 
 

@@ -149,7 +149,7 @@ FUNCTIONS = {
     "sum": lambda nn, x, y: nn.sum(x, (1, -1)),
     "sum of all": lambda nn, x, y: nn.sum(x),
     "variance": lambda nn, x, y: nn.var(x, 1, keepdim=True),
-    "maximum": lambda nn, x, y: nn.max(x, -1),
+    "maximum": lambda nn, x, y: nn.max(x, -1).values,
     "argmax": lambda nn, x, y: nn.argmax(x, 2),
     "softmax": lambda nn, x, y: nn.softmax(x, 1),
     "gelu": lambda nn, x, y: nn.gelu(x),

@@ -33,7 +33,7 @@ def test_parameters_and_multiply_adds_are_those_published(subtests):
     import torchvision
 
     names = set(torchvision.models.list_models()) & set(zoo.list())
-    assert len(names) == 82
+    assert len(names) == 89
     for name in sorted(names):
         shapes = []
         for weights in published(name):
@@ -41,7 +41,8 @@ def test_parameters_and_multiply_adds_are_those_published(subtests):
                 weights.transforms.keywords
             )  # segmentation: images are not cut, but resized to 520
             side = keywords.get("crop_size", keywords.get("resize_size"))
-            shapes.append((3, side, side))
+            is_video = not isinstance(side, int)
+            shapes.append((3, 16, *side) if is_video else (3, side, side))
             outline = zoo.outline(name, shapes[-1], **settings(name, side))
             with subtests.test(name, weights=weights.name):
                 assert outline.parameters == weights.meta["num_params"]

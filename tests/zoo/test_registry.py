@@ -10,6 +10,7 @@ import deliralike
 from deliralike import Network, zoo
 from deliralike.errors import ArgumentError, BackendUnavailable, SettingError, UnknownName
 from deliralike.zoo import registry
+from deliralike.zoo.summary import count_parameters
 
 
 @pytest.fixture
@@ -52,6 +53,70 @@ def test_a_misspelt_setting_gets_the_nearest_one():
         ArgumentError, match="resnet18 has no setting 'num_clases'. Did you mean 'num_classes'"
     ):
         zoo.build("resnet18", backend="torch", num_clases=3)
+
+
+def test_every_architecture_takes_the_number_of_outputs_by_the_same_word(subtests):
+    for name in zoo.list():
+        architecture = zoo.find(name)
+        if architecture.outputs is None:
+            continue
+        with subtests.test(name):
+            assert architecture.arguments(num_classes=7)[architecture.outputs] == 7
+
+
+def test_only_networks_without_classes_have_no_number_of_outputs():
+    without = {zoo.find(name).task for name in zoo.list() if zoo.find(name).outputs is None}
+    assert without.isdisjoint({"classification", "segmentation", "generation"})
+    with pytest.raises(
+        ArgumentError, match="samvit_base_patch16 has no setting 'num_classes', nor"
+    ):
+        zoo.outline("samvit_base_patch16", num_classes=3)
+
+
+# name: what the reference implementation calls the number of outputs
+REFERENCE_WORDS = {
+    "resnet18": "num_classes",
+    "encoder_unet": "classes",
+    "unet": "out_channels",
+    "nnunet": "num_classes",
+    "bert_tiny": "num_labels",
+    "mlp": "out_features",
+    "gpt_mini": "vocab_size",
+}
+
+
+@pytest.mark.parametrize(("name", "word"), REFERENCE_WORDS.items())
+def test_the_references_word_for_the_number_of_outputs_is_taken_as_well(name, word):
+    by_our_word = count_parameters(name, num_classes=2)
+    assert count_parameters(name, **{word: 2}) == by_our_word
+    assert count_parameters(name, **{word: 3}) > by_our_word
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("unet", ("out_channels", "num_classes")), ("fpn", ("classes", "num_classes"))],
+)
+def test_two_words_for_the_number_of_outputs_are_refused(name, words):
+    settings = dict.fromkeys(words, 3)
+    message = f"{name}: the number of outputs came twice, as '{words[0]}' and as '{words[1]}'"
+    with pytest.raises(ArgumentError, match=message):
+        zoo.build(name, backend="torch", **settings)
+    with pytest.raises(ArgumentError, match=message):
+        zoo.outline(name, **settings)
+
+
+def test_a_misspelt_number_of_outputs_gets_the_common_word():
+    with pytest.raises(ArgumentError, match="unet has no setting 'num_class'. Did you mean 'num_c"):
+        zoo.build("unet", backend="torch", num_class=3)
+
+
+def test_a_word_that_is_a_setting_of_its_own_keeps_its_meaning():
+    def network(out_channels, num_classes=2): ...
+
+    architecture = zoo.Architecture("own", network)
+    settings = {"out_channels": 8, "num_classes": 3}
+    assert architecture.in_own_words(settings) == settings
+    assert architecture.outputs == "num_classes"
 
 
 def test_a_misspelt_backend_is_refused_before_anything_is_built():

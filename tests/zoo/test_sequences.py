@@ -14,10 +14,16 @@ from deliralike.errors import IndexRangeError, SettingError, ShapeError
 from deliralike.optim import rules
 from deliralike.zoo.sequences import bert as zoo_bert
 from deliralike.zoo.sequences.gpt2 import GPT2
-from tests.zoo.cases import CASES, bert, gpt2
+from deliralike.zoo.sequences.rotary import frequencies
+from deliralike.zoo.sequences.t5 import bucket_numbers
+from tests.references import Later
+from tests.zoo.cases import CASES, bert, gpt2, llama, t5
 from tests.zoo.programs import as_one_program
 
+transformers = Later("transformers")
+
 GPT = gpt2.SMALL
+LLAMA = llama.QWEN3
 BERT = bert.SMALL
 ENCODER = {
     "num_classes": 3,
@@ -39,6 +45,7 @@ RECURRENT = {
 }
 NETWORKS = {
     "gpt2": GPT,
+    "llama_3_2_1b": LLAMA,
     "bert_tiny": BERT | {"num_classes": 3},
     "transformer_classifier": ENCODER,
     "lstm_classifier": RECURRENT,
@@ -120,8 +127,9 @@ def test_settings_that_are_not_given_are_the_published_ones(make, published):
 # -----------------------------------------------------------------------------
 
 
-def test_a_language_model_does_not_look_ahead(backend):
-    net, x = network(backend, "gpt2"), tokens()
+@pytest.mark.parametrize("name", ["gpt2", "llama_3_2_1b"])
+def test_a_language_model_does_not_look_ahead(name, backend):
+    net, x = network(backend, name), tokens()
     before = quickly(backend, net, x)
     x[:, 4] = x[:, 4] % 10 + 1
     after = quickly(backend, net, x)
@@ -132,7 +140,12 @@ def test_a_language_model_does_not_look_ahead(backend):
 def end(name, valid, count):
     """The argument that marks all after the first `valid` of `count` tokens as padding."""
     is_valid = (np.arange(count) < np.asarray(valid)[:, None]).astype(np.int64)
-    masks = {"gpt2": is_valid, "bert_tiny": is_valid, "transformer_classifier": is_valid == 0}
+    masks = {
+        "gpt2": is_valid,
+        "llama_3_2_1b": is_valid,
+        "bert_tiny": is_valid,
+        "transformer_classifier": is_valid == 0,
+    }
     return masks.get(name, np.asarray(valid))
 
 
@@ -160,7 +173,9 @@ def test_a_token_that_is_masked_out_is_not_seen_by_later_ones(backend):
     np.testing.assert_array_equal(quickly(backend, net, x, mask)[:, others], before[:, others])
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert_tiny", "lstm_classifier", "gru_classifier"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama_3_2_1b", "bert_tiny", "lstm_classifier", "gru_classifier"]
+)
 def test_nothing_but_padding_gives_numbers(name, backend):
     assert np.isfinite(
         quickly(backend, network(backend, name), tokens(), end(name, [0, 7], 7))
@@ -186,9 +201,15 @@ def test_a_segment_of_zeros_is_the_default(backend):
     assert (np.abs(ones - default) > 1e-6).all()
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert_tiny", "transformer_classifier", "lstm_classifier"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama_3_2_1b", "bert_tiny", "transformer_classifier", "lstm_classifier"]
+)
 def test_dropout_is_the_same_on_every_backend(name, backend):
-    rates = {"dropout": 0.3} | ({"attention_dropout": 0.2} if name in ("gpt2", "bert_tiny") else {})
+    rates = {
+        "gpt2": {"dropout": 0.3, "attention_dropout": 0.2},
+        "bert_tiny": {"dropout": 0.3, "attention_dropout": 0.2},
+        "llama_3_2_1b": {"attention_dropout": 0.2},
+    }.get(name, {"dropout": 0.3})
     outputs = []
     for on in (backend.name, "torch"):
         net = zoo.build(name, backend=on, dtype="float64", **NETWORKS[name] | rates).train()
@@ -264,6 +285,35 @@ def test_the_gradient_of_the_shared_table_is_the_sum_of_both_uses(backend):
     np.testing.assert_allclose(came["transformer.wte.weight"], total, rtol=1e-9, atol=1e-12)
 
 
+# Positions
+# -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["llama_2_7b", "llama_3_1_8b", "llama_3_2_1b", "qwen2_5_0_5b"])
+def test_rotary_frequencies_are_those_of_transformers(name):
+    settings = zoo.find(name).settings
+    theta, scaling = settings["rope_theta"], settings["rope_scaling"]
+    config = transformers.LlamaConfig(
+        head_dim=64, rope_parameters={"rope_theta": theta, "rope_type": "default"} | (scaling or {})
+    )
+    rotary = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
+    came = frequencies(64, theta, scaling)
+    np.testing.assert_allclose(came, rotary.inv_freq.numpy(), rtol=1e-6)
+    assert (scaling is None) == bool(np.isclose(came[-1], theta ** (-62 / 64)))
+
+
+@pytest.mark.parametrize("both_sides", [False, True])
+@pytest.mark.parametrize(("buckets", "longest"), [(32, 128), (8, 6), (20, 100)])
+def test_rows_of_distances_are_those_of_transformers(buckets, longest, both_sides):
+    attention = transformers.models.t5.modeling_t5.T5Attention
+    distances = np.arange(-300, 301)
+    wanted = attention._relative_position_bucket(
+        torch.from_numpy(distances), both_sides, buckets, longest
+    )
+    came = bucket_numbers(distances, both_sides, buckets, longest)
+    np.testing.assert_array_equal(came, wanted.numpy())
+
+
 # Files
 # -----------------------------------------------------------------------------
 
@@ -289,14 +339,29 @@ def test_masks_in_old_files_are_left_out():
     assert list(net.adapt_state(state | old)) == list(state)
 
 
-def test_files_of_the_body_alone_fit_through_their_layout():
-    net, other = (zoo.build("gpt2", backend="torch", seed=seed, **GPT) for seed in (0, 1))
+@pytest.mark.parametrize(
+    ("label", "body", "table"),
+    [
+        ("gpt2", "transformer", "wte.weight"),
+        ("llama_3_2_1b", "model", "embed_tokens.weight"),
+    ],
+)
+def test_files_of_the_body_alone_fit_through_their_layout(label, body, table):
+    net, other = (CASES[label].build("torch", "float32", seed) for seed in (0, 1))
     (layout,) = net.keymaps
-    body = {name: value.numpy() for name, value in other.transformer.state_dict().items()}
+    state = getattr(other, body).state_dict()
+    body = {name: value.numpy() for name, value in state.items()}
     theirs = layout.to_theirs(other.neutral_state())
     assert list(theirs) == list(body)
     assert net.load_neutral_state(layout.to_ours(body, list(net.neutral_slots()))).complete
-    np.testing.assert_array_equal(net.neutral_state()["lm_head.weight"], body["wte.weight"])
+    np.testing.assert_array_equal(net.neutral_state()["lm_head.weight"], body[table])
+
+
+def test_frequencies_in_old_files_are_left_out():
+    net = network("torch", "llama_3_2_1b")
+    state = net.neutral_state()
+    old = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(3)}
+    assert list(net.adapt_state(state | old)) == list(state)
 
 
 @pytest.mark.parametrize("num_classes", [0, 3])
@@ -375,11 +440,23 @@ def test_the_table_of_sines_is_computed_for_another_length():
 
 
 @pytest.mark.parametrize(
-    "label", ["gpt2", "bert_base_uncased", "transformer_classifier", "lstm_classifier"]
+    "label",
+    [
+        "gpt2",
+        "llama_3_2_1b",
+        "qwen3_0_6b",
+        "flan_t5_small",
+        "bert_base_uncased",
+        "transformer_classifier",
+        "lstm_classifier",
+    ],
 )
 def test_start_values_are_spread_like_the_references(label):
     wide = {
         "gpt2": {"n_embd": 48, "vocab_size": 50},
+        "llama_3_2_1b": {"hidden_size": 48, "intermediate_size": 96, "vocab_size": 50},
+        "qwen3_0_6b": {"hidden_size": 48, "intermediate_size": 96, "vocab_size": 50},
+        "flan_t5_small": {"d_model": 48, "d_ff": 96, "vocab_size": 50, **t5._GATED},
         "bert_base_uncased": {"hidden_size": 48, "intermediate_size": 96},
         "transformer_classifier": {"d_model": 48, "dim_feedforward": 96},
         "lstm_classifier": {"hidden_size": 40, "in_features": 30},
@@ -481,6 +558,7 @@ def test_without_classes_the_pooled_features_come_out():
 
 LIMITS = {
     "gpt2": "n_positions=8",
+    "llama_3_2_1b": "max_position_embeddings=8",
     "bert_tiny": "max_position_embeddings=9",
     "transformer_classifier": "max_tokens=8",
 }
@@ -513,7 +591,7 @@ def test_what_is_no_batch_of_tokens_is_refused(name):
         net(torch.ones(2, 7))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert_tiny", "transformer_classifier"])
+@pytest.mark.parametrize("name", ["gpt2", "llama_3_2_1b", "bert_tiny", "transformer_classifier"])
 def test_a_mask_of_another_shape_is_refused(name):
     with pytest.raises(
         ShapeError, match=r"_mask of shape \(2, 5\), wanted \(batch, tokens\): \(2, 7\)"
@@ -550,6 +628,30 @@ SETTINGS = [
     ("gpt2", {"n_embd": 10, "n_head": 3}, r"GPT2: n_embd=10 cannot be divided by n_head=3"),
     ("gpt2", {"n_layer": 0}, r"GPT2: n_layer must be a whole number of at least 1, not 0"),
     ("gpt2", {"vocab_size": 0}, r"GPT2: vocab_size must be"),
+    (
+        "llama_3_2_1b",
+        {"num_key_value_heads": 5},
+        r"Llama: num_attention_heads=32 cannot be divided by num_key_value_heads=5",
+    ),
+    (
+        "llama_3_2_1b",
+        {"num_attention_heads": 24},
+        r"Llama: hidden_size=2048 cannot be divided by num_attention_heads=24",
+    ),
+    ("qwen3_0_6b", {"head_dim": 5}, r"rotary positions turn pairs: a head's width of 5 is odd"),
+    ("llama_2_7b", {"num_hidden_layers": 0}, r"Llama: num_hidden_layers must be"),
+    (
+        "llama_2_7b",
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+        r"rope_scaling={'rope_type': 'yarn', 'factor': 4.0}: wanted None or the type 'llama3'",
+    ),
+    ("t5_small", {"feed_forward_proj": "gelu"}, r"no feed_forward_proj 'gelu'. Did you mean 'relu"),
+    ("t5_small", {"num_decoder_layers": 0}, r"T5: num_decoder_layers must be"),
+    (
+        "t5_small",
+        {"relative_attention_max_distance": 16},
+        r"relative_attention_num_buckets=32 and relative_attention_max_distance=16; wanted at",
+    ),
     (
         "bert_tiny",
         {"num_attention_heads": 5},

@@ -10,17 +10,26 @@ import torch
 
 from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
+from tests.references import compute_on_cpu
 from tests.zoo.case import close, scrambled
 from tests.zoo.cases import convnext, efficientnet, swin, vit
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     import timm
-    from timm.models._efficientnet_builder import decode_arch_def
+    from timm.models._efficientnet_blocks import SqueezeExcite
+    from timm.models._efficientnet_builder import decode_arch_def, round_channels
     from timm.models.convnext import ConvNeXt
     from timm.models.efficientnet import EfficientNet
+    from timm.models.mobilenetv3 import MobileNetV3
+    from timm.models.regnet import RegNet, RegNetCfg
     from timm.models.swin_transformer import SwinTransformer
+    from timm.models.swin_transformer_v2 import SwinTransformerV2
+    from timm.models.vgg import VGG, ConvMlp
     from timm.models.vision_transformer import VisionTransformer
+
+
+compute_on_cpu(timm.models.regnet.RegNet, "_get_stage_args")
 
 
 def efficientnet_as_timm(pad_type):
@@ -42,6 +51,85 @@ def efficientnet_as_timm(pad_type):
     )
 
 
+def mobilenet_v2_as_timm():
+    """The groups of our case: expansion, channels, blocks, stride."""
+    blocks = [["ds_r1_k3_s1_e1_c16"], ["ir_r2_k3_s2_e2_c24"], ["ir_r1_k3_s1_e3_c24"]]
+    return EfficientNet(
+        decode_arch_def([*blocks, ["ir_r1_k3_s2_e2_c32"]]),
+        num_classes=5,
+        num_features=1280,
+        stem_size=32,
+        round_chs_fn=partial(round_channels, multiplier=0.5),
+        act_layer=torch.nn.ReLU6,
+    )
+
+
+def mobilenet_v3_as_timm(pad_type, eps):
+    """The rows of our case."""
+    blocks = [
+        ["ds_r1_k3_s1_e1_c16_se0.25_nre"],
+        ["ir_r1_k5_s2_e1.5_c16_nre"],
+        ["ir_r1_k3_s2_e2.5_c24_se0.25", "ir_r1_k3_s1_e2_c24_se0.25"],
+        ["cn_r1_k1_s1_c144"],
+    ]
+    return MobileNetV3(
+        decode_arch_def(blocks),
+        num_classes=5,
+        num_features=24,
+        stem_size=16,
+        pad_type=pad_type,
+        act_layer=torch.nn.Hardswish,
+        se_layer=partial(
+            SqueezeExcite,
+            gate_layer=ExactHardsigmoid,
+            force_act_layer=torch.nn.ReLU,
+            rd_round_fn=round_channels,
+        ),
+        norm_layer=partial(torch.nn.BatchNorm2d, eps=eps),
+    )
+
+
+class ExactHardsigmoid(torch.nn.Module):
+    """PyTorch's own takes a sixth in single precision."""
+
+    def forward(self, x):
+        return torch.nn.functional.relu6(x + 3.0) / 6.0
+
+
+ROWS = (
+    (3, 16, 16, True, "ReLU", 1),
+    (5, 24, 16, False, "ReLU", 2),
+    (3, 40, 24, True, "Hardswish", 2),
+    (3, 48, 24, True, "Hardswish", 1),
+)
+MOBILENET_V3 = {"blocks": ROWS, "hidden": 24, "num_classes": 5}
+
+
+def mnasnet_as_timm():
+    """The stacks of our case."""
+    blocks = [["ds_r1_k3_s1_c16_noskip"], ["ir_r2_k3_s2_e3_c24"], ["ir_r1_k5_s2_e2_c40_noskip"]]
+    return EfficientNet(
+        decode_arch_def(blocks),
+        num_classes=5,
+        num_features=1280,
+        stem_size=32,
+        round_chs_fn=partial(round_channels, multiplier=0.5),
+    )
+
+
+def vgg_as_timm():
+    """Two blocks, and hidden layers of another width than 4096."""
+    net = VGG([6, "M", 8, 8, "M"], num_classes=5)
+    net.pre_logits = ConvMlp(8, 12)
+    net.head = timm.layers.ClassifierHead(12, 5)
+    return net
+
+
+# timm works out the widths by the paper's rule: 8, 16, 32, 64 and 5 blocks
+REGNET = {"layers": (1, 1, 2, 1), "widths": (8, 16, 32, 64), "group_width": 8, "num_classes": 5}
+REGNET_RULE = partial(RegNetCfg, depth=5, w0=8, wa=11.0, wm=2.0, group_size=8)
+
+
 # what it is: (our name, our settings, timm's network, one sample's shape)
 SMALL = {
     "vit": (
@@ -57,6 +145,12 @@ SMALL = {
             mlp_ratio=1.5,
             num_classes=5,
         ),
+        (3, 15, 15),
+    ),
+    "deit distilled": (
+        "deit_tiny_distilled_patch16_224",
+        vit.DISTILLED_SMALL,
+        vit.distilled,
         (3, 15, 15),
     ),
     "efficientnet": (
@@ -79,6 +173,52 @@ SMALL = {
         ),
         (3, 67, 41),
     ),
+    "mobilenet_v2": (
+        "mobilenet_v2",
+        {
+            "blocks": ((1, 16, 1, 1), (2, 24, 2, 2), (3, 24, 1, 1), (2, 32, 1, 2)),
+            "width_mult": 0.5,
+            "num_classes": 5,
+        },
+        mobilenet_v2_as_timm,
+        (3, 33, 22),
+    ),
+    "mobilenet_v3": (
+        "mobilenet_v3_large",
+        MOBILENET_V3 | {"eps": 1e-5},
+        partial(mobilenet_v3_as_timm, "", 1e-5),
+        (3, 33, 22),
+    ),
+    "mobilenet_v3 from TensorFlow": (
+        "mobilenet_v3_large",
+        MOBILENET_V3 | {"same_padding": True},
+        partial(mobilenet_v3_as_timm, "same", 1e-3),
+        (3, 33, 22),
+    ),
+    "mnasnet": (
+        "mnasnet0_5",
+        {"stacks": ((24, 3, 2, 3, 2), (40, 5, 2, 2, 1)), "num_classes": 5},
+        mnasnet_as_timm,
+        (3, 33, 22),
+    ),
+    "regnet x": (
+        "regnet_x_400mf",
+        REGNET,
+        partial(RegNet, REGNET_RULE(se_ratio=0.0), num_classes=5),
+        (3, 33, 22),
+    ),
+    "regnet y": (
+        "regnet_y_400mf",
+        REGNET,
+        partial(RegNet, REGNET_RULE(se_ratio=0.25), num_classes=5),
+        (3, 33, 22),
+    ),
+    "vgg": (
+        "vgg11",
+        {"layers": (1, 2), "widths": (6, 8), "hidden": 12, "num_classes": 5},
+        vgg_as_timm,
+        (3, 28, 28),  # the least size at which both see a last map of 7x7
+    ),
     "swin": (
         "swin_t",
         swin.SMALL,
@@ -93,6 +233,21 @@ SMALL = {
         ),
         (3, 24, 24),
     ),
+    "swin v2": (
+        "swin_v2_t",
+        swin.SMALL | {"window_size": (8, 4), "pretrained_window_size": (3, 2)},
+        partial(
+            SwinTransformerV2,
+            img_size=32,
+            embed_dim=8,
+            depths=(2, 2),
+            num_heads=(2, 4),
+            window_size=8,
+            pretrained_window_sizes=(3, 2),
+            num_classes=5,
+        ),
+        (3, 32, 32),
+    ),
 }
 
 FULL = {
@@ -104,12 +259,38 @@ FULL = {
     "deit_tiny_patch16_224": "deit_tiny_patch16_224",
     "deit_small_patch16_224": "deit_small_patch16_224",
     "deit_base_patch16_224": "deit_base_patch16_224",
+    **{name: name for name in vit.DISTILLED},
     **{f"efficientnet_b{i}": f"efficientnet_b{i}" for i in range(8)},
     **{f"efficientnet_v2_{size}": f"tf_efficientnetv2_{size}" for size in "sml"},
     **{f"convnext_{size}": f"convnext_{size}" for size in ("tiny", "small", "base", "large")},
+    "mobilenet_v2": "mobilenetv2_100",
+    "mobilenet_v3_large": "mobilenetv3_large_100",
+    "mobilenet_v3_small": "mobilenetv3_small_100",
+    "mnasnet0_5": "mnasnet_050",
+    "mnasnet0_75": "mnasnet_075",
+    "mnasnet1_0": "mnasnet_100",
+    "regnet_x_400mf": "regnetx_004_tv",
+    "regnet_x_800mf": "regnetx_008",
+    "regnet_x_1_6gf": "regnetx_016",
+    "regnet_x_3_2gf": "regnetx_032",
+    "regnet_x_8gf": "regnetx_080",
+    "regnet_x_16gf": "regnetx_160",
+    "regnet_x_32gf": "regnetx_320",
+    "regnet_y_400mf": "regnety_004",
+    "regnet_y_800mf": "regnety_008_tv",
+    "regnet_y_1_6gf": "regnety_016",
+    "regnet_y_3_2gf": "regnety_032",
+    "regnet_y_8gf": "regnety_080_tv",
+    "regnet_y_16gf": "regnety_160",
+    "regnet_y_32gf": "regnety_320",
+    "regnet_y_128gf": "regnety_1280",
+    **{name: name for name in zoo.list("vgg*")},
     "swin_t": "swin_tiny_patch4_window7_224",
     "swin_s": "swin_small_patch4_window7_224",
     "swin_b": "swin_base_patch4_window7_224",
+    "swin_v2_t": "swinv2_tiny_window8_256",
+    "swin_v2_s": "swinv2_small_window8_256",
+    "swin_v2_b": "swinv2_base_window8_256",
 }
 
 
@@ -153,10 +334,18 @@ def test_timms_weights_give_timms_outputs_and_go_back(which):
 ONE_EACH = (
     "vit_b_16",
     "deit_tiny_patch16_224",
+    "deit_tiny_distilled_patch16_224",
     "efficientnet_b0",
     "efficientnet_v2_s",
     "convnext_tiny",
     "swin_t",
+    "swin_v2_t",
+    "mobilenet_v2",
+    "mobilenet_v3_large",
+    "mnasnet1_0",
+    "regnet_x_400mf",
+    "regnet_y_400mf",
+    "vgg11_bn",
 )
 
 
@@ -185,20 +374,30 @@ def test_every_array_has_a_place_at_full_size(names, subtests):
             assert [
                 key
                 for key in slots
-                if key not in zeros and not key.endswith("relative_position_index")
+                if key not in zeros and not key.endswith(("_position_index", "_coords_table"))
             ] == []
 
 
-def test_swins_older_files_have_the_merging_a_stage_earlier_and_tables_that_are_computed():
-    _, state, ours, _ = pair("swin")
+@pytest.mark.parametrize("which", ["swin", "swin v2"])
+def test_swins_older_files_have_the_merging_a_stage_earlier_and_tables_that_are_computed(which):
+    _, state, ours, _ = pair(which)
     older = {}
     for name, value in state.items():
         name = name.replace("layers.1.downsample", "layers.0.downsample").replace("head.fc", "head")
         older[name] = value
     older["layers.0.blocks.0.attn.relative_position_index"] = np.zeros((9, 9), np.int64)
+    older["layers.0.blocks.0.attn.relative_coords_table"] = np.zeros((1, 5, 5, 2))
     older["layers.0.blocks.1.attn_mask"] = np.zeros((4, 9, 9))
     keymap, slots = timm_map(ours), ours.neutral_slots()
     came, wanted = (ours.adapt_state(keymap.to_ours(given, slots)) for given in (older, state))
     assert list(came) == list(wanted)
     for name, value in wanted.items():
         np.testing.assert_array_equal(came[name], value)
+
+
+def test_settings_that_make_other_outputs_are_named():
+    (note,) = timm_map(zoo.find("mobilenet_v3_small").on(OUTLINE)()).notes
+    assert "timm normalises with eps=1e-5" in note
+    assert "this network has eps=0.001 and same_padding=False" in note
+    for settings in ({"eps": 1e-5}, {"same_padding": True}):
+        assert timm_map(zoo.find("mobilenet_v3_small").on(OUTLINE)(**settings)).notes == ()

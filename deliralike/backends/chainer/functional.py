@@ -97,14 +97,26 @@ class ChainerFunctions(Functions):
     def sigmoid(self, x):
         return nodes.Sigmoid().apply((x,))[0]
 
-    def softplus(self, x):
+    def exact_softplus(self, x):
         return nodes.Softplus().apply((x,))[0]
 
-    def relu(self, x):
+    def relu(self, x, inplace=False):
         return F.relu(x)
 
     def abs(self, x):
         return F.absolute(x)
+
+    def floor(self, x):
+        return F.floor(x)
+
+    def atan(self, x):
+        return F.arctan(x)
+
+    def log1p(self, x):
+        return F.log1p(x)
+
+    def expm1(self, x):
+        return F.expm1(x)
 
     def clip(self, x, low, high):
         return F.clip(x, float(low), float(high))
@@ -129,18 +141,20 @@ class ChainerFunctions(Functions):
     # ------------------------------------------------------------
 
     def sum(self, x, dim=None, keepdim=False):
+        if x.dtype.kind != "f":
+            return array_module(x).asarray(raw(x).sum(_axes(dim), keepdims=keepdim))
         return F.sum(x, _axes(dim), keepdim)
 
     def mean(self, x, dim=None, keepdim=False):
         return nodes.Mean(_axes(dim), keepdim).apply((x,))[0]
 
-    def max(self, x, dim, keepdim=False):
+    def max_along(self, x, dim, keepdim=False):
         axis = dim % x.ndim
-        positions = array_module(x).expand_dims(self.argmax(x, axis), axis)
+        positions = array_module(x).expand_dims(self.argmax_along(x, axis), axis)
         values = self.select_along(x, positions, axis)
         return values if keepdim else F.squeeze(values, axis)
 
-    def argmax(self, x, dim):
+    def argmax_along(self, x, dim):
         return array_module(x).asarray(raw(x).argmax(dim))
 
     def log_softmax(self, x, dim):
@@ -177,7 +191,7 @@ class ChainerFunctions(Functions):
             return x
         return _apply(nodes.Pad(pads, value), x)
 
-    def flip(self, x, dim):
+    def flip_along(self, x, dim):
         if x.dtype.kind == "f":
             return F.flip(x, dim)
         return array_module(x).flip(raw(x), dim)
@@ -187,6 +201,18 @@ class ChainerFunctions(Functions):
 
     def select_along(self, x, index, dim):
         return _apply(nodes.SelectAlong(raw(index), dim % x.ndim), x)
+
+    def scatter_add(self, x, dim, index, src):
+        collected = nodes.CollectAlong(raw(index), dim % x.ndim, x.shape)
+        return x + _apply(collected, src)
+
+    def argsort_along(self, x, dim):
+        return raw(x).argsort(dim, kind="stable")
+
+    def cumsum(self, x, dim):
+        if x.dtype.kind != "f":
+            return raw(x).cumsum(dim)
+        return F.cumsum(x, dim)
 
     def split(self, x, sizes, dim=0):
         length = x.shape[dim]
@@ -268,11 +294,12 @@ class ChainerFunctions(Functions):
     # ------------------------------------------------------------
 
     def cross_entropy(
-        self, logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"
+        self, logits, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
     ):
-        if weight is not None or label_smoothing or reduction not in ("mean", "sum"):
+        is_plain = weight is None and not label_smoothing and reduction in ("mean", "sum")
+        if not is_plain or target.dtype.kind == "f":
             return super().cross_entropy(
-                logits, target, weight, ignore_index, label_smoothing, reduction
+                logits, target, weight, ignore_index, reduction, label_smoothing
             )
         self._check_labels(logits, target, ignore_index, reduction)
         xp = array_module(logits)

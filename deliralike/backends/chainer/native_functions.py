@@ -91,7 +91,7 @@ def _mean(
 
 
 def _max(x: Given, axis: Any = None, keepdims: bool = False) -> Neutral | None:
-    return call_of("max", x=x, dim=axis, keepdim=keepdims) if isinstance(axis, int) else None
+    return call_of("max_along", x=x, dim=axis, keepdim=keepdims) if isinstance(axis, int) else None
 
 
 def _matmul(a: Given, b: Given, transa: bool = False, transb: bool = False) -> Neutral | None:
@@ -285,7 +285,7 @@ def _expand_dims(x: Given, axis: int) -> Neutral:
 
 
 def _flip(x: Given, axis: Any) -> Neutral | None:
-    return call_of("flip", x=x, dim=axis) if isinstance(axis, int) else None
+    return call_of("flip", x=x, dims=axis) if isinstance(axis, int) else None
 
 
 def _broadcast_to(x: Given, shape: Any) -> Neutral:
@@ -296,7 +296,7 @@ def _pad(x: Given, pad_width: Any, mode: str, constant_values: float = 0.0) -> N
     if mode != "constant" or isinstance(pad_width, int):
         return None
     pairs = [tuple(pair) for pair in pad_width]
-    return call_of("pad", x=x, padding=pairs, value=constant_values)
+    return call_of("pad", x=x, pad=pairs, value=constant_values)
 
 
 _ROWS: dict[str, Row | None] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -30,6 +31,7 @@ from deliralike.backends.jax.compat.functions import (
     replicate,
     scatter,
 )
+from deliralike.backends.jax.compiled.program import network_program
 from deliralike.backends.jax.distributed import (
     DistributedJaxNetwork,
     DistributedJaxOptimizer,
@@ -51,6 +53,7 @@ from deliralike.backends.jax.update_rules import NativeRule, NeutralRule
 from deliralike.backends.native_calls import blocks_of, is_layer_of
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.parallelism import is_replicated
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
@@ -129,6 +132,12 @@ class JaxBackend(Backend):
     def is_parameter(self, value: Any) -> bool:
         return isinstance(value, nnx.Param)
 
+    def how_to_bind(self, value: Any) -> str:
+        linen = sys.modules.get("flax.linen")  # importing it is slow
+        if linen is None or not isinstance(value, linen.Module):
+            return ""
+        return "make it a module of nnx, flax.nnx.bridge.ToNNX(layer, rngs).lazy_init(x)"
+
     def wrap(self, native: nnx.Module) -> AbstractNetwork:
         return native if isinstance(native, AbstractNetwork) else WrappedJaxNetwork(native)
 
@@ -145,6 +154,12 @@ class JaxBackend(Backend):
             if isinstance(network, DataParallelJaxNetwork):
                 return summed_gradients(loss_function, network, batch)
             return network_gradients(loss_function, network, batch)
+
+    def program(self, function: Callable[..., Any], network: AbstractNetwork) -> Callable[..., Any]:
+        blocks = [block for _, block in network.named_blocks()]
+        if arrays.is_op_by_op() or any(map(is_replicated, blocks)):
+            return super().program(function, network)
+        return network_program(function, network)
 
     def here(self, around: Callable[..., Any]) -> Callable[..., Any]:
         return native_functions.here(around)

@@ -418,6 +418,16 @@ def op_by_op() -> Iterator[None]:
         _op_by_op.reset(token)
 
 
+def is_op_by_op() -> bool:
+    """Return whether no whole programs are to be compiled here; see `op_by_op`."""
+    return _op_by_op.get()
+
+
+def is_quick() -> bool:
+    """Return whether programs are compiled as those that run once; see `compiling_quickly`."""
+    return _quickly.get()
+
+
 def scan_context() -> AbstractContextManager[Any]:
     """Return a context for `jax.lax.scan`.
 

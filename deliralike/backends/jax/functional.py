@@ -9,9 +9,7 @@ asks otherwise.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,16 +22,22 @@ from jax import lax
 from deliralike import random
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled import host_checks, inner
+from deliralike.backends.jax.convolution import (
+    Geometry,
+    convolve,
+    pad_spatially,
+    precision,
+)
+from deliralike.backends.jax.depthwise import Windows, taps
 from deliralike.backends.jax.random import RngStream
 from deliralike.errors import ConstructionError
 from deliralike.network.construction import require_construction
-from deliralike.nn import checks, geometry
+from deliralike.nn import checks
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import Pads
 
 # elements of a kernel up to which a function goes tap by tap
 _POOLING_TAPS = 16
-_TINY_CONVOLUTION_TAPS = 64
 
 
 class Buffer(nnx.BatchStat):
@@ -49,6 +53,21 @@ def value_of(x: Any) -> Any:
 
 def _is_variable(x: Any) -> bool:
     return isinstance(x, nnx.Variable)
+
+
+def _comparison(name: str) -> Any:
+    def compare(self: nnx.Variable, other: Any) -> jax.Array:
+        return getattr(jnp.asarray(value_of(self)), name)(value_of(other))
+
+    compare.__name__ = name
+    compare.__doc__ = "Compare element by element; the result is an array of truth values."
+    return compare
+
+
+# Flax gives variables all operators of arrays but these, which raise errors. Networks that are
+# written once compare parameters. Nothing that worked before changes.
+for _name in ("__lt__", "__le__", "__ne__", "__gt__", "__ge__"):
+    setattr(nnx.Variable, _name, _comparison(_name))
 
 
 class JaxFunctions(Functions):
@@ -123,10 +142,10 @@ class JaxFunctions(Functions):
     def sigmoid(self, x):
         return jax.nn.sigmoid(value_of(x))
 
-    def softplus(self, x):
+    def exact_softplus(self, x):
         return jnp.logaddexp(value_of(x), 0.0)
 
-    def relu(self, x):
+    def relu(self, x, inplace=False):
         x = value_of(x)
         # jnp.maximum(x, 0) has derivative 1/2 at 0; `channels_last` sees through this
         return jnp.where(x <= 0, 0, x)
@@ -134,6 +153,18 @@ class JaxFunctions(Functions):
     def abs(self, x):
         x = value_of(x)
         return x * lax.stop_gradient(jnp.sign(x))  # jnp.abs has derivative 1 at 0
+
+    def floor(self, x):
+        return jnp.floor(value_of(x))
+
+    def atan(self, x):
+        return jnp.arctan(value_of(x))
+
+    def log1p(self, x):
+        return jnp.log1p(value_of(x))
+
+    def expm1(self, x):
+        return jnp.expm1(value_of(x))
 
     def clip(self, x, low, high):
         x = value_of(x)
@@ -152,13 +183,13 @@ class JaxFunctions(Functions):
     def mean(self, x, dim=None, keepdim=False):
         return jnp.mean(value_of(x), _axes(dim), keepdims=keepdim)
 
-    def max(self, x, dim, keepdim=False):
+    def max_along(self, x, dim, keepdim=False):
         x = jnp.asarray(value_of(x))
         first = jnp.argmax(x, dim, keepdims=True)  # jnp.max shares the gradient among equal maxima
         y = jnp.take_along_axis(x, first, dim, mode="promise_in_bounds")
         return y if keepdim else jnp.squeeze(y, dim)
 
-    def argmax(self, x, dim):
+    def argmax_along(self, x, dim):
         return jnp.argmax(value_of(x), dim)
 
     def log_softmax(self, x, dim):
@@ -186,7 +217,7 @@ class JaxFunctions(Functions):
         x = jnp.asarray(value_of(x))
         return lax.pad(x, np.asarray(value, x.dtype), _without_interior(pads))
 
-    def flip(self, x, dim):
+    def flip_along(self, x, dim):
         return jnp.flip(value_of(x), dim)
 
     def select(self, x, index, dim):
@@ -201,18 +232,32 @@ class JaxFunctions(Functions):
         corner[dim] = slice(None)
         return jnp.take_along_axis(x[tuple(corner)], index, dim, mode="fill")
 
+    def scatter_add(self, x, dim, index, src):
+        x = jnp.asarray(value_of(x))
+        index = _without_wraparound(index, x.shape[dim])
+        places = list(jnp.ogrid[tuple(slice(size) for size in index.shape)])
+        places[dim] = index
+        return x.at[tuple(places)].add(value_of(src), mode="drop")
+
+    def argsort_along(self, x, dim):
+        return jnp.argsort(value_of(x), dim, stable=True)
+
+    def cumsum(self, x, dim):
+        return jnp.cumsum(value_of(x), dim)
+
     # Products and windows
     # ----------------------------------------------------------------------------------------
 
     def matmul(self, x, y):
-        return jnp.matmul(value_of(x), value_of(y), precision=_precision())
+        return jnp.matmul(value_of(x), value_of(y), precision=precision())
 
     def einsum(self, equation, *arrays):
-        return jnp.einsum(equation, *map(value_of, arrays), precision=_precision())
+        return jnp.einsum(equation, *map(value_of, arrays), precision=precision())
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
         no_dilation = (1,) * len(pads)
-        return _convolve(value_of(x), value_of(weight), stride, pads, no_dilation, dilation, groups)
+        settings = Geometry(tuple(stride), tuple(pads), no_dilation, tuple(dilation), groups)
+        return convolve(jnp.asarray(value_of(x)), jnp.asarray(value_of(weight)), settings)
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
         weight = value_of(weight)
@@ -226,9 +271,9 @@ class JaxFunctions(Functions):
         swapped = jnp.swapaxes(split, 1, 2)
         joined = jnp.reshape(swapped, (-1, weight.shape[0] // groups, *kernel))
         flipped = jnp.flip(joined, tuple(range(2, weight.ndim)))
-        return _convolve(
-            value_of(x), flipped, (1,) * len(pads), tuple(pads), stride, dilation, groups
-        )
+        no_stride = (1,) * len(pads)
+        settings = Geometry(no_stride, tuple(pads), tuple(stride), tuple(dilation), groups)
+        return convolve(jnp.asarray(value_of(x)), flipped, settings)
 
     def max_windows(self, x, kernel, stride, pads, dilation):
         x = jnp.asarray(value_of(x))
@@ -237,8 +282,9 @@ class JaxFunctions(Functions):
         else:
             lowest = np.array(jnp.iinfo(x.dtype).min, x.dtype)
         if max(dilation) > 1 or math.prod(kernel) <= _POOLING_TAPS:
-            padded = _pad_spatially(x, pads, lowest)
-            return _largest(_taps(padded, kernel, stride, dilation))
+            padded = pad_spatially(x, pads, lowest)
+            windows = Windows(padded.shape[2:], tuple(kernel), tuple(stride), tuple(dilation))
+            return _largest(taps(padded, windows))
         return lax.reduce_window(
             x, lowest, lax.max, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
         )
@@ -297,76 +343,12 @@ def _without_interior(pads: Pads) -> list[tuple[int, int, int]]:
     return [(before, after, 0) for before, after in pads]
 
 
-def _pad_spatially(x: jax.Array, pads: Pads, value: np.ndarray) -> jax.Array:
-    return lax.pad(x, value, _without_interior(_spatial(pads)))
-
-
 def _without_wraparound(index: Any, size: int) -> jax.Array:
     """Positions with negative ones moved out of range: JAX would count them from the end."""
     index = jnp.asarray(value_of(index))
     if jnp.issubdtype(index.dtype, jnp.unsignedinteger):
         return index
     return jnp.where(index < 0, size, index)
-
-
-def _precision() -> Any:
-    return lax.Precision.HIGHEST if jax.config.jax_default_matmul_precision is None else None
-
-
-def _convolve(
-    x: jax.Array,
-    weight: jax.Array,
-    stride: Sequence[int],
-    pads: Pads,
-    lhs_dilation: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> jax.Array:
-    if groups == 1 and set(lhs_dilation) == {1} and _is_tiny(x, weight, stride, pads, dilation):
-        padded = _pad_spatially(x, pads, np.zeros((), x.dtype))
-        taps = jnp.stack(_taps(padded, weight.shape[2:], stride, dilation))
-        flat = jnp.reshape(weight, (*weight.shape[:2], -1))
-        return jnp.einsum("kbi...,oik->bo...", taps, flat, precision=_precision())
-    return lax.conv_general_dilated(
-        x,
-        weight,
-        tuple(stride),
-        pads,
-        tuple(lhs_dilation),
-        tuple(dilation),
-        feature_group_count=groups,
-        precision=_precision(),
-    )
-
-
-def _is_tiny(
-    x: jax.Array, weight: jax.Array, stride: Sequence[int], pads: Pads, dilation: Sequence[int]
-) -> bool:
-    """Return whether the output of a convolution is smaller than the kernel.
-
-    XLA on the CPU then takes a naive loop, which is 50 to 150 times slower.
-    """
-    kernel = weight.shape[2:]
-    if math.prod(kernel) > _TINY_CONVOLUTION_TAPS:
-        return False
-    sizes = map(geometry.conv_size, x.shape[2:], kernel, stride, pads, dilation)
-    return any(map(operator.lt, sizes, kernel))
-
-
-def _taps(
-    x: jax.Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
-) -> list[jax.Array]:
-    """Return, for each element of a kernel, the input below it at every position.
-
-    There is one array (batch, channels, *positions) for each element.
-    """
-    cuts_by_axis = []
-    for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True):
-        count = (n - d * (k - 1) - 1) // s + 1
-        length = (count - 1) * s + 1
-        cuts_by_axis.append([slice(o * d, o * d + length, s) for o in range(k)])
-    cuts = itertools.product(*cuts_by_axis)
-    return [x[(slice(None), slice(None), *cut)] for cut in cuts]
 
 
 def _largest(arrays: Sequence[jax.Array]) -> jax.Array:

@@ -189,7 +189,7 @@ def _reduction(
 
 
 def _max(a: Given, axis: Any = None, out: Any = None, keepdims: bool = False) -> Neutral | None:
-    return call_of("max", x=a, dim=axis, keepdim=keepdims) if isinstance(axis, int) else None
+    return call_of("max_along", x=a, dim=axis, keepdim=keepdims) if isinstance(axis, int) else None
 
 
 def _var(
@@ -392,7 +392,7 @@ def _expand_dims(a: Given, axis: Any) -> Neutral | None:
 
 
 def _flip(m: Given, axis: Any = None) -> Neutral | None:
-    return call_of("flip", x=m, dim=axis) if isinstance(axis, int) else None
+    return call_of("flip", x=m, dims=axis) if isinstance(axis, int) else None
 
 
 def _roll(a: Given, shift: Any, axis: Any = None) -> Neutral | None:
@@ -416,7 +416,7 @@ def _pad(
     pairs = [tuple(pair) for pair in pad_width]
     if len(pairs) != array.ndim:
         return None
-    return call_of("pad", x=array, padding=pairs, mode=_PAD_MODES[mode], value=constant_values)
+    return call_of("pad", x=array, pad=pairs, mode=_PAD_MODES[mode], value=constant_values)
 
 
 def _take(a: Given, indices: Any, axis: Any = None, out: Any = None, mode: Any = None) -> Any:

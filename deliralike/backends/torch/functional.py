@@ -14,7 +14,7 @@ from deliralike.backends.torch.random import draws_by_key, keyed_bernoulli
 from deliralike.network.construction import require_construction
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
-from deliralike.nn.windows import _is_linear
+from deliralike.nn.windows import _resizing
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -70,7 +70,7 @@ class TorchFunctions(Functions):
     # Losses
 
     def cross_entropy(
-        self, logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"
+        self, logits, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
     ):
         """Use PyTorch's kernels where they follow the neutral rule: they take half the time."""
         is_plain = weight is None and not label_smoothing and reduction in ("mean", "sum")
@@ -83,7 +83,7 @@ class TorchFunctions(Functions):
             if has_only_classes and ignore_index < 0:
                 return F.cross_entropy(logits, target.long(), reduction=reduction)
         return super().cross_entropy(
-            logits, target, weight, ignore_index, label_smoothing, reduction
+            logits, target, weight, ignore_index, reduction, label_smoothing
         )
 
     # Element by element
@@ -112,15 +112,27 @@ class TorchFunctions(Functions):
     def sigmoid(self, x):
         return torch.sigmoid(x)
 
-    def softplus(self, x):
+    def exact_softplus(self, x):
         # F.softplus is exact below 20 only
         return torch.logaddexp(x, torch.zeros((), dtype=x.dtype, device=x.device))
 
-    def relu(self, x):
+    def relu(self, x, inplace=False):
         return F.relu(x)
 
     def abs(self, x):
         return torch.abs(x)
+
+    def floor(self, x):
+        return torch.floor(x)
+
+    def atan(self, x):
+        return torch.atan(x)
+
+    def log1p(self, x):
+        return torch.log1p(x)
+
+    def expm1(self, x):
+        return torch.expm1(x)
 
     def clip(self, x, low, high):
         return torch.clamp(x, low, high)
@@ -136,10 +148,10 @@ class TorchFunctions(Functions):
     def mean(self, x, dim=None, keepdim=False):
         return x if _has_no_axes(dim) else torch.mean(x, dim, keepdim)
 
-    def max(self, x, dim, keepdim=False):
+    def max_along(self, x, dim, keepdim=False):
         return torch.max(x, dim, keepdim).values
 
-    def argmax(self, x, dim):
+    def argmax_along(self, x, dim):
         return torch.argmax(x, dim)
 
     def log_softmax(self, x, dim):
@@ -163,7 +175,7 @@ class TorchFunctions(Functions):
         # F.pad begins with the last axis
         return F.pad(x, list(chain.from_iterable(reversed(pads))), value=value)
 
-    def flip(self, x, dim):
+    def flip_along(self, x, dim):
         return torch.flip(x, (dim,))
 
     def select(self, x, index, dim):
@@ -175,6 +187,15 @@ class TorchFunctions(Functions):
 
     def select_along(self, x, index, dim):
         return torch.gather(x, dim, index)
+
+    def scatter_add(self, x, dim, index, src):
+        return torch.scatter_add(x, dim, index, src)
+
+    def argsort_along(self, x, dim):
+        return torch.argsort(x, dim=dim, stable=True)
+
+    def cumsum(self, x, dim):
+        return torch.cumsum(x, dim)
 
     def roll(self, x, shifts, dims):
         return torch.roll(x, shifts, dims)
@@ -227,10 +248,20 @@ class TorchFunctions(Functions):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -torch.inf)
         return _MAX_POOL[len(pads)](x, tuple(kernel), tuple(stride), 0, tuple(dilation))
 
-    def max_pool(self, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
-        if dilation != 1:
+    def max_pool(
+        self,
+        x,
+        kernel_size,
+        stride=None,
+        padding=0,
+        dilation=1,
+        ceil_mode=False,
+        return_indices=False,
+    ):
+        if dilation != 1 or return_indices:
             # the checks there refuse windows of padding alone, for which PyTorch writes anywhere
-            return super().max_pool(x, kernel_size, stride, padding, dilation, ceil_mode)
+            settings = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+            return super().max_pool(x, *settings)
         return _MAX_POOL[x.dim() - 2](x, kernel_size, stride, padding, dilation, ceil_mode)
 
     def sum_windows(self, x, kernel, stride, pads):
@@ -238,36 +269,59 @@ class TorchFunctions(Functions):
         return _AVG_POOL[len(pads)](x, tuple(kernel), tuple(stride)) * float(np.prod(kernel))
 
     def avg_pool(
-        self, x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True
+        self,
+        x,
+        kernel_size,
+        stride=None,
+        padding=0,
+        ceil_mode=False,
+        count_include_pad=True,
+        divisor_override=None,
     ):
-        return _AVG_POOL[x.dim() - 2](x, kernel_size, stride, padding, ceil_mode, count_include_pad)
+        settings = (kernel_size, stride, padding, ceil_mode, count_include_pad)
+        if divisor_override is not None:
+            return super().avg_pool(x, *settings, divisor_override)
+        return _AVG_POOL[x.dim() - 2](x, *settings)
 
     def adaptive_avg_pool(self, x, output_size):
         return _ADAPTIVE_AVG[x.dim() - 2](x, output_size)
 
-    def interpolate(self, x, size=None, scale_factor=None, mode="nearest", align_corners=False):
+    def interpolate(
+        self,
+        x,
+        size=None,
+        scale_factor=None,
+        mode="nearest",
+        align_corners=None,
+        recompute_scale_factor=None,
+        antialias=False,
+    ):
         sizes, scales = self._new_size(x, size, scale_factor)
-        if _is_linear(mode, x.dim() - 2, align_corners):
-            return F.interpolate(x, size, scale_factor, _LINEAR_MODE[x.dim() - 2], align_corners)
-        if all(map(geometry.exact_step, x.shape[2:], sizes, scales)):
+        kind = _resizing(mode, x.dim() - 2, bool(align_corners), antialias)
+        if kind in ("linear", "cubic"):
+            native = "bicubic" if kind == "cubic" else _LINEAR_MODE[x.dim() - 2]
+            settings = (native, bool(align_corners), recompute_scale_factor, antialias)
+            return F.interpolate(x, size, scale_factor, *settings)
+        if kind == "nearest" and all(map(geometry.exact_step, x.shape[2:], sizes, scales)):
             return F.interpolate(x, sizes, mode="nearest")
-        return super().interpolate(x, size, scale_factor, mode, align_corners)
+        settings = (mode, align_corners, recompute_scale_factor, antialias)
+        return super().interpolate(x, size, scale_factor, *settings)
 
     # Activations and norms
 
-    def relu6(self, x):
+    def relu6(self, x, inplace=False):
         return F.relu6(x)
 
-    def leaky_relu(self, x, negative_slope=0.01):
+    def leaky_relu(self, x, negative_slope=0.01, inplace=False):
         return F.leaky_relu(x, negative_slope)
 
     def prelu(self, x, weight):
         return F.prelu(x, weight)
 
-    def elu(self, x, alpha=1.0):
+    def elu(self, x, alpha=1.0, inplace=False):
         return F.elu(x, alpha)
 
-    def silu(self, x):
+    def silu(self, x, inplace=False):
         return F.silu(x)
 
     def gelu(self, x, approximate="none"):
@@ -275,12 +329,12 @@ class TorchFunctions(Functions):
             return super().gelu(x, approximate)  # raises the error
         return F.gelu(x, approximate=approximate)
 
-    def hardsigmoid(self, x):
+    def hardsigmoid(self, x, inplace=False):
         if x.dtype == torch.float64:  # PyTorch 2.13 rounds the slope of 1/6 to float32 there
             return super().hardsigmoid(x)
         return F.hardsigmoid(x)
 
-    def hardswish(self, x):
+    def hardswish(self, x, inplace=False):
         return F.hardswish(x)
 
     def softmax(self, x, dim):
@@ -294,7 +348,7 @@ class TorchFunctions(Functions):
     def batch_norm_train(self, x, weight=None, bias=None, eps=1e-5):
         dims = tuple(d for d in range(x.dim()) if d != 1)
         y = F.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
-        return y, self.mean(x, dims), self.var(x, dims)
+        return y, self.mean(x, dims), self.var(x, dims, correction=0)
 
     def group_norm(self, x, num_groups, weight=None, bias=None, eps=1e-5):
         checks.divides(x.shape[1], num_groups, "group_norm: channels", "num_groups")
@@ -310,7 +364,10 @@ class TorchFunctions(Functions):
             return super().attention(query, key, value, bias, weights_mask, scale, need_weights)
         return F.scaled_dot_product_attention(query, key, value, bias, scale=scale), None
 
-    def lstm(self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh):
+    def lstm(self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr=None):
+        if weight_hr is not None:
+            parameters = (weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
+            return super().lstm(x, hidden, cell, *parameters)
         arguments = _one_layer(weight_ih, weight_hh, bias_ih, bias_hh)
         y, h, c = torch.lstm(x, (hidden[None], cell[None]), *arguments)
         return y, h[0], c[0]

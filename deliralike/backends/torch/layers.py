@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -80,7 +82,9 @@ class _Conv(_Native):
         return super().forward(x)
 
     def _conv_forward(self, x, weight, bias):
-        if self.padding == "same":  # PyTorch warns of the copy that an even kernel needs
+        if (
+            self.padding == "same" and self.padding_mode == "zeros"
+        ):  # PyTorch warns of the copy that an even kernel needs
             return self.nn.conv(
                 x, weight, bias, self.stride, self.padding, self.dilation, self.groups
             )
@@ -180,6 +184,13 @@ class _Dropout(_Native):
         return self.written_once.mask_shape(self, x)
 
 
+class _Sequential(_Plain):
+    def __init__(self, *blocks: Any) -> None:
+        if len(blocks) == 1 and isinstance(blocks[0], Mapping):
+            blocks = (OrderedDict(blocks[0]),)  # PyTorch asks for this class
+        super().__init__(*blocks)
+
+
 def _native(base: type, name: str, **attributes: Any) -> type:
     """Make a class of PyTorch's layer of that name and a base of this file."""
     written_once = LAYERS[name]
@@ -205,10 +216,24 @@ _PLAIN = (
     "LogSoftmax",
     "Identity",
     "Flatten",
-    "Sequential",
     "ModuleList",
     "ModuleDict",
     "PixelShuffle",
+    "PixelUnshuffle",
+    "ChannelShuffle",
+    "Unflatten",
+    "SELU",
+    "Mish",
+    "LogSigmoid",
+    "Softsign",
+    "Tanhshrink",
+    "Hardtanh",
+    "Hardshrink",
+    "Softshrink",
+    "Threshold",
+    "GLU",
+    "Softmin",
+    "Softmax2d",
 )
 
 NATIVE = {name: _native(_Plain, name) for name in _PLAIN}
@@ -221,6 +246,7 @@ NATIVE |= {f"InstanceNorm{n}d": _native(_InstanceNorm, f"InstanceNorm{n}d", n=n)
 NATIVE |= {"Dropout": _native(_Dropout, "Dropout")}
 NATIVE |= {f"Dropout{n}d": _native(_Dropout, f"Dropout{n}d", n=n) for n in (1, 2, 3)}
 NATIVE |= {
+    "Sequential": _native(_Sequential, "Sequential"),
     "Linear": _native(_Linear, "Linear"),
     "Embedding": _native(_Embedding, "Embedding"),
     "GroupNorm": _native(_GroupNorm, "GroupNorm"),

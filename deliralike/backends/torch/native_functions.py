@@ -124,13 +124,13 @@ def _reduction(
 def _max(input: Given, dim: int, keepdim: bool = False) -> Neutral | None:
     if isinstance(dim, Given):
         return None  # the larger of two arrays
-    neutral = call_of("max", x=input, dim=dim, keepdim=keepdim)
+    neutral = call_of("max_along", x=input, dim=dim, keepdim=keepdim)
     return neutral.giving(lambda pair: pair[0], lambda y, pair: type(pair)((y, pair[1])))
 
 
 def _amax(input: Given, dim: Any, keepdim: bool = False) -> Neutral | None:
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
-    return call_of("max", x=input, dim=dims[0], keepdim=keepdim) if len(dims) == 1 else None
+    return call_of("max_along", x=input, dim=dims[0], keepdim=keepdim) if len(dims) == 1 else None
 
 
 def _var(
@@ -305,7 +305,7 @@ def _pixel_shuffle(input: Given, upscale_factor: int) -> Neutral | None:
 
 def _pad(input: Given, pad: Any, mode: str = "constant", value: float | None = None) -> Neutral:
     pairs = [(pad[at], pad[at + 1]) for at in range(0, len(pad), 2)]
-    return call_of("pad", x=input, padding=pairs[::-1], mode=mode, value=value or 0.0)
+    return call_of("pad", x=input, pad=pairs[::-1], mode=mode, value=value or 0.0)
 
 
 def _embedding(
@@ -441,7 +441,7 @@ def _unsqueeze(input: Given, dim: int) -> Neutral:
 def _flip(input: Given, *dims: Any) -> Neutral | None:
     if len(dims) == 1 and not isinstance(dims[0], int):
         dims = tuple(dims[0])
-    return call_of("flip", x=input, dim=dims[0]) if len(dims) == 1 else None
+    return call_of("flip", x=input, dims=dims[0]) if len(dims) == 1 else None
 
 
 def _roll(input: Given, shifts: Any, dims: Any = None) -> Neutral | None:

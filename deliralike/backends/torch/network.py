@@ -11,6 +11,7 @@ import torch
 from deliralike.backends.torch import arrays
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.overlooked import refuse_in
 from deliralike.network.parallelism import Single, is_replicated
 from deliralike.network.state import Slot
 
@@ -102,6 +103,12 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
             if held is not None:
                 value = value.detach().to(held.dtype)
         super().__setattr__(name, value)
+
+    def add_module(self, name: str, module: torch.nn.Module | None) -> None:
+        """Add a block; for one of another framework the error says what to do."""
+        if not isinstance(module, torch.nn.Module):
+            refuse_in(self, {}, name, module)
+        super().add_module(name, module)
 
     train = torch.nn.Module.train
     eval = torch.nn.Module.eval

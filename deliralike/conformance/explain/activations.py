@@ -153,6 +153,10 @@ def conventions(name: str, given: Arguments) -> list[Convention]:
     if name == "leaky_relu":  # before slopes of zero and one
         plain = {one: _of_x(ACTIVATIONS[one]) for one in ("relu", "identity")}
         found = [instead("activation", plain, usual=f"leaky_relu (slope {usual:g})"), *found]
+    if name == "exp":
+        found.append(
+            instead("function", {"1 + x": lambda nn, given: given["x"] + 1.0}, usual="exp")
+        )
     if name in _SOFTMAX:
         found = _softmax(name, given) + found
     if name == "prelu":
@@ -194,7 +198,7 @@ def _softmax(name: str, given: Arguments) -> list[Convention]:
         return formula(nn, {**given, "x": given["x"] / value})
 
     def relative(nn: Any, given: Arguments) -> Any:
-        return nn.exp(given["x"] - nn.max(given["x"], usual, keepdim=True))
+        return nn.exp(given["x"] - nn.max_along(given["x"], usual, keepdim=True))
 
     def one_more(nn: Any, given: Arguments) -> Any:
         e = nn.exp(given["x"])

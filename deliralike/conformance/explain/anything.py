@@ -49,8 +49,6 @@ def around(accused: Accused, given: Arguments) -> Iterator[Convention]:
         yield from _changes(name, partial(_at, name), given[name], 1)
     alike = (pair for pair in combinations(weights, 2) if _are_alike(given, *pair))
     yield Convention("exchanged:", {" and ".join(pair): pair for pair in alike}, _exchanged)
-    if {"weight", "bias"} <= set(weights) and given["weight"].ndim == 1:
-        yield Convention("no scale and shift", {"(weight one, bias missing)": None}, _plain)
     yield from _outputs(accused)
 
 
@@ -76,9 +74,8 @@ def _outputs(accused: Accused) -> Iterator[Convention]:
     c = y if other is None else np.asarray(other)  # what follows from an output may be known alone
     first = accused.args[0] if accused.args else None
     if isinstance(first, np.ndarray) and _is_floating(first) and first.shape == c.shape:
-        yield Convention("does nothing:", {"the input unchanged": False}, _straight)
+        yield Convention("does nothing:", {"the input unchanged": None}, _unchanged)
         yield factor("the input added to the output, times", _residual, usual=None)
-        yield Convention("gradient", {"of the identity (straight through)": True}, _straight)
     yield from _changes("output", output, y)
     if other is None:
         return
@@ -91,9 +88,6 @@ def _outputs(accused: Accused) -> Iterator[Convention]:
             words = f"output channels (axis {axis})" if axis == 1 else f"output axis {axis}"
             shown = str(found[:8].tolist())
             yield output(f"{words} in the order", {shown: partial(_taken, tuple(found), axis)})
-    if y.size > 2:  # bounds fit any one number
-        low, high = float(c.min()), float(c.max())
-        yield output("output clipped to", {f"[{low:g}, {high:g}]": partial(_clipped, low, high)})
 
 
 # What may be done to any array
@@ -171,10 +165,6 @@ def _reshaped(shape: tuple[int, ...], nn: Any, x: Any) -> Any:
     return nn.reshape(x, shape)
 
 
-def _clipped(low: float, high: float, nn: Any, x: Any) -> Any:
-    return nn.clip(x, low, high)
-
-
 # What is done to the whole formula
 # -----------------------------------------------------------------------------
 
@@ -201,22 +191,15 @@ def _exchanged(formula: Formula, nn: Any, given: Arguments, pair: Sequence[str])
     return formula(nn, {**given, first: given[second], second: given[first]})
 
 
-def _plain(formula: Formula, nn: Any, given: Arguments, value: None) -> Any:
-    one, zero = given["weight"] * 0.0 + 1.0, given["bias"] * 0.0
-    return formula(nn, {**given, "weight": one, "bias": zero})
-
-
 def _residual(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
     leaves, structure = nest.flatten(formula(nn, given))
     return nest.unflatten(structure, [leaves[0] + _x(given) * value, *leaves[1:]])
 
 
-def _straight(formula: Formula, nn: Any, given: Arguments, through: bool) -> Any:
-    """The input in the place of the first output, or its gradient alone."""
-    x = _x(given)
+def _unchanged(formula: Formula, nn: Any, given: Arguments, value: None) -> Any:
+    """The input in the place of the first output."""
     leaves, structure = nest.flatten(formula(nn, given))
-    y = nn.stop_gradient(leaves[0]) + x - nn.stop_gradient(x) if through else x
-    return nest.unflatten(structure, [y, *leaves[1:]])
+    return nest.unflatten(structure, [_x(given), *leaves[1:]])
 
 
 def _x(given: Arguments) -> Any:

@@ -88,6 +88,12 @@ def bound(
     return called | found
 
 
+def has_all(function: str, given: Mapping[str, Any]) -> bool:
+    """Whether there is every argument that a function of `nn` needs."""
+    parameters = list(inspect.signature(getattr(Functions, function)).parameters.values())[1:]
+    return all(one.name in given for one in parameters if one.default is one.empty)
+
+
 def _defaults(function: Callable[..., Any] | None) -> dict[str, Any]:
     if function is None:
         return {}

@@ -69,20 +69,6 @@ def roundings(x: Array) -> Iterator[Way]:
     bits = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
     yield "cut to bfloat16", bits.view(np.float32).astype(np.float64)
     yield "rounded to whole numbers", np.rint(x)
-    yield "cut to whole numbers", np.trunc(x)
-
-
-def constants(x: Array) -> Iterator[Way]:
-    """Nothing of the values is left."""
-    yield "zeros", np.zeros_like(x)
-    yield "ones", np.ones_like(x)
-
-
-def functions(x: Array) -> Iterator[Way]:
-    """Functions of a variance that people confuse."""
-    yield "the square root", np.sqrt(np.abs(x))
-    yield "the square", x * x
-    yield "the inverse", 1.0 / np.where(x == 0.0, 1.0, x)
 
 
 def layouts(x: Array) -> Iterator[Way]:

@@ -125,11 +125,16 @@ def _multihead(nn: Any, given: Arguments) -> Any:
 
 def _rows(given: Arguments) -> Sequence[np.ndarray]:
     """The rows of the packed projection that make queries, keys and values."""
-    width, heads, packed = given["embed_dim"], given["num_heads"], given.get("packed", _ROWS)
-    sizes = {"part": 3, "head": heads, "width": width // heads}
-    rows = np.arange(3 * width).reshape([sizes[axis] for axis in packed])
-    rows = rows.transpose([packed.index(axis) for axis in _ROWS]).reshape(3, width)
+    width, heads = given["embed_dim"], given["num_heads"]
+    rows = _parts_of(heads, width // heads, given.get("packed", _ROWS))
     return [rows[part] for part in given.get("order", (0, 1, 2))]
+
+
+def _parts_of(heads: int, width: int, packed: Sequence[str]) -> np.ndarray:
+    """Where the three parts of a packed projection are: ``(3, heads * width)``."""
+    sizes = {"part": 3, "head": heads, "width": width}
+    rows = np.arange(3 * heads * width).reshape([sizes[axis] for axis in packed])
+    return rows.transpose([packed.index(axis) for axis in _ROWS]).reshape(3, heads * width)
 
 
 def _projected(nn: Any, given: Arguments, x: Any, rows: np.ndarray) -> Any:
@@ -184,7 +189,7 @@ _SOFTMAX = {
 _MASK = {"applied after the softmax": {"after": True}}
 _FLOORS = {
     f"forbidden scores of {least:g} instead of minus infinity": {"least score": least}
-    for least in (-1e4, -1e9, -100.0, -10.0)
+    for least in (-1e4, -1e9)
 }
 _CAUSAL = {
     "that the reference does not have": {"band": (None, 0)},
@@ -193,9 +198,7 @@ _CAUSAL = {
 _HEADS = {
     "merged wrongly (heads and tokens not exchanged back)": {"merge": "none"},
     "merged wrongly (heads as the minor axis)": {"merge": "minor"},
-    "split as the minor axis of the width": {"split": "minor"},
     "split and merged as the minor axis of the width": {"split": "minor", "merge": "minor"},
-    "split without exchanging heads and tokens": {"split": "none"},
     "split and merged without exchanging heads and tokens": {"split": "none", "merge": "none"},
 }
 
@@ -216,7 +219,6 @@ def multihead(given: Arguments) -> tuple[Formula, list[Convention]]:
         # A row that is forbidden altogether has no numbers with minus infinity.
         finite = {"inverted": (name,), "least score": -1e9}
         treated[f"{name} inverted, forbidden scores of -1e9"] = finite
-    packed = {", ".join(order): {"packed": order} for order in permutations(_ROWS)}
     orders = {}
     for order in permutations(range(3)):
         words = ", ".join("qkv"[order.index(i)] for i in range(3))
@@ -226,13 +228,19 @@ def multihead(given: Arguments) -> tuple[Formula, list[Convention]]:
         rules("", treated),
         *_of_scores(whole // heads, whole, None, bool(masks)),
         rules("heads", _HEADS),
-        rules("rows of the packed projection in the order", packed, usual=", ".join(_ROWS)),
+        _packings(),
         rules("packed projection in the order", orders, usual="q, k, v"),
         rules("output", {"not projected (out_proj missing)": {"projected": False}}),
         setting("batch_first", (True, False)),
         setting("average_attn_weights", (True, False)),
         setting("num_heads", counts),
     ]
+
+
+def _packings() -> Convention:
+    """Other orders of the axes that a packed projection is split into."""
+    packed = {", ".join(order): {"packed": order} for order in permutations(_ROWS)}
+    return rules("rows of the packed projection in the order", packed, usual=", ".join(_ROWS))
 
 
 def _of_scores(width: int, whole: int, scale: float | None, masked: bool) -> list[Convention]:
@@ -302,6 +310,8 @@ def by_hand(nn: Any, given: Arguments) -> Any:
     Fewer heads of keys and values serve several of the queries'. The mask of scores is an array of
     what is seen, or a `Band`.
     """
+    if "packed" in given:
+        given = {**given, **_unpacked(nn, given)}
     names = [("q", "k", "v")[i] for i in given.get("picked", (0, 1, 2))]
     q, k, v = (_prepared(nn, given, name, place) for place, name in enumerate(names))
     if given["scores"]:
@@ -319,6 +329,14 @@ def by_hand(nn: Any, given: Arguments) -> Any:
         bias = nn.constant(np.where(seen, 0.0, _FORBIDDEN), like=q)
         y, _, _ = _attend(nn, q, k, v, bias, {**given, "band": (None, None)})
     return _merged(nn, y, given["shape"], given.get("merge", "major"))
+
+
+def _unpacked(nn: Any, given: Arguments) -> Arguments:
+    """The projections that are parts of one, read off it in another order of its axes."""
+    rows = _parts_of(given["heads"], given["width"], given["packed"])
+    parts = given["part"].items()
+    whole = given["whole"]
+    return {role: nn.select(whole, nn.constant(rows[at], like=whole), -1) for role, at in parts}
 
 
 def _seen(given: Arguments, queries: int, keys: int) -> np.ndarray:
@@ -383,6 +401,8 @@ _FORBIDDEN_SCORES = {
 def written_out(given: Arguments) -> list[Convention]:
     """What is known to go wrong in attention that is written out."""
     found = [rules("heads of keys and values", _TILED), rules("heads", _HEADS), *_mistaken(given)]
+    if "whole" in given:
+        found.append(_packings())
     if "weights" in given:
         return found
     whole = given["width"] * given["heads"]

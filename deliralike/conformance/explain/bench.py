@@ -13,10 +13,12 @@ import numpy as np
 from deliralike import nest, random
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import NULL
+from deliralike.conformance.causes import sentence
 from deliralike.conformance.explain.arguments import bound
 from deliralike.conformance.explain.convention import Choice, Formula
 from deliralike.conformance.explain.fitting import EXACT, fit
-from deliralike.conformance.findings import LIMIT, Accused
+from deliralike.conformance.explain.trials import Trial, combined
+from deliralike.conformance.findings import LIMIT, MATCH, Accused
 from deliralike.network.base import Network
 
 Tensors = dict[str, np.ndarray]
@@ -121,6 +123,27 @@ class Bench:
         weights, args, kwargs = found
         named = [*_paths(args, kwargs), *weights.items()]
         return forward | self._merged(_present({f"{_GRADIENT}{name}": g for name, g in named}))
+
+    def tried(self, choices: tuple[Choice, ...], formula: Formula) -> Trial | None:
+        """Outputs and buffers, and gradients where the outputs are the candidate's."""
+        changed, cause = combined(choices, formula), sentence([one.cause for one in choices])
+        tensors = self.forward(changed, cause)
+        if tensors is None:
+            return None
+        trial = self.trial(choices, cause, tensors)
+        if trial.within(self.outputs) > MATCH or self.reshaped or not self.gradients:
+            return trial
+        tensors = self.everything(changed, cause)
+        return None if tensors is None else self.trial(choices, cause, tensors)
+
+    def itself(self) -> Trial:
+        """What the reference gave."""
+        return self.trial((), "", self.reference)
+
+    def trial(self, choices: tuple[Choice, ...], cause: str, tensors: Tensors) -> Trial:
+        """What some choices gave."""
+        distances = self.distances(tensors)
+        return Trial(cause, max(distances.values(), default=0.0), choices, tensors, distances)
 
     def fitted(self, choice: Choice, formula: Formula) -> Choice | None:
         """A free choice whose number is fitted to the candidate's outputs and buffers.

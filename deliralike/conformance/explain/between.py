@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain.shares import (
     Shares,
     Variant,
@@ -16,16 +15,13 @@ from deliralike.conformance.explain.shares import (
     combined,
     fitted,
     numbers,
-    rounded,
     same_shapes,
 )
-from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.one_step import Step, optimizers_of, take_step, take_updates
 from deliralike.conformance.replica_changes import (
     Accumulated,
     HookedEach,
     Stale,
-    Uncleared,
     Weighted,
     hooked,
     of_share,
@@ -39,7 +35,6 @@ from deliralike.parallel import AccumulateGradients
 
 Replicate = Callable[[AbstractNetwork, int], Any]
 
-_SHOWN = 3  # names of parameters in a sentence
 _ALIKE = "the same masks in every replica (dropout streams that all begin at sample 0)"
 
 
@@ -94,24 +89,10 @@ class Between:
         for r, own in enumerate(np.eye(self.shares.count)):
             yield f"the gradient of replica {r} is lost in accumulation", self._combined(ones - own)
             yield f"only the gradient of replica {r} is used", self._combined(own)
-        for dtype in ("float32", "float16"):
-            short = [{"gradient": rounded(each["gradient"], dtype)} for each in self.gradients]
-            yield f"gradients rounded to {dtype} before they are added", combined(short, ones)
-        differing = _where_different(self.shares.wanted, came)
-        yield from self._fitted(came["gradient"], "")
-        yield from self._fitted(differing, f", in {_named(list(differing))}")
-
-    def _fitted(self, gradient: dict[str, Any], text: str) -> Iterator[Variant]:
-        """Factors with which the replicas' gradients may have been added, of some parameters."""
-        if not gradient or not same_shapes(gradient, self.gradients[0]["gradient"]):
-            return
-        parts = []
-        for part in self.gradients:
-            parts.append({"gradient": {name: part["gradient"][name] for name in gradient}})
-        factors = fitted(parts, {"gradient": gradient})
-        added = self.shares.wanted["gradient"] | combined(parts, factors)["gradient"]
-        words = f"the gradients of the replicas count {numbers(factors)} when they are added{text}"
-        yield words, {"gradient": added}
+        if same_shapes(came["gradient"], self.gradients[0]["gradient"]):
+            factors = fitted(self.gradients, came)
+            words = f"the gradients of the replicas count {numbers(factors)} when they are added"
+            yield words, self._combined(factors)
 
     def _combined(self, factors: Sequence[float] | np.ndarray) -> Step:
         return {"gradient": combined(self.gradients, factors)["gradient"]}
@@ -120,22 +101,17 @@ class Between:
     # -------------------------------------------------------------------------
 
     def of_updates(self) -> Iterator[Variant]:
-        """Hooks at the wrong moment, and what replicas do not take over or do not clear."""
+        """Hooks at the wrong moment, and what replicas do not take over."""
         shares = self.shares
         if not any("update" in kind for kind in shares.wanted):
             return  # gradients differ already
-        repeated = take_updates(
-            shares.reference, shares.reference.network, shares.batch, steps=(0, 0)
-        )
-        yield "the same masks in every step: replicas do not hear its number", repeated
         right = self._updates()
         kinds = [kind for kind, given in right.items() if close(shares.wanted[kind], given)]
         for words, change in _OPTIMIZERS.items():
             found = self._updates(change)
             yield words, {kind: found[kind] for kind in kinds}
-        for words, hooks in _HOOKS.items():
-            found = self._updates(network=hooked(self.replicas(), *hooks))
-            yield words, {kind: found[kind] for kind in kinds}
+        found = self._updates(network=hooked(self.replicas(), AccumulateGradients, Stale))
+        yield _STALE, {kind: found[kind] for kind in kinds}
 
     def _updates(
         self, change: Callable[[AbstractOptimizer], None] | None = None, network: Any = None
@@ -150,21 +126,6 @@ class Between:
         made = {name: partial(make, original) for name, original in originals}
         subject = self.subject().but(optimizers=made)
         return take_updates(subject, network or self.replicas(), self.shares.batch)
-
-
-def _where_different(wanted: Step, came: Step) -> dict[str, Any]:
-    """The gradients that are not the reference's."""
-    of_reference = wanted["gradient"]
-    return {
-        name: value
-        for name, value in came["gradient"].items()
-        if relative_difference(of_reference.get(name), value) > LIMIT
-    }
-
-
-def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 def _hooks_on_each(optimizer: AbstractOptimizer) -> None:
@@ -182,11 +143,4 @@ _OPTIMIZERS: dict[str, Callable[[AbstractOptimizer], None]] = {
     f"{_CLIPPED} in each replica, before accumulation": _hooks_on_each,
     f"{_CLIPPED} in the root alone, before accumulation": _hooks_first,
 }
-# Before and after an update.
-_HOOKS: dict[str, tuple[Any, ...]] = {
-    "stale parameters: replicas do not take over what the update made": (
-        AccumulateGradients,
-        Stale,
-    ),
-    "gradients of earlier steps that are not cleared in the replicas": (Uncleared,),
-}
+_STALE = "stale parameters: replicas do not take over what the update made"

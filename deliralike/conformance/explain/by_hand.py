@@ -18,13 +18,14 @@ from deliralike.conformance.explain import attention
 from deliralike.conformance.explain.activations import HOST
 from deliralike.conformance.explain.bench import Bench
 from deliralike.conformance.explain.families import Family
-from deliralike.conformance.explain.search import Search, Trial
+from deliralike.conformance.explain.search import Search
 from deliralike.conformance.explain.wiring import Wiring
 from deliralike.conformance.findings import Accused, Explanation, Observed
 
 PATIENCE = 4.0  # seconds
 _CLOSE = 1e-9  # of what a formula gives, relative to the largest number
 _UNTURNED = attention.TURNED[-1]
+_THIRD = ", third "
 _MANY = 20  # arrays that may be projections
 
 Arrays = Mapping[Any, np.ndarray]  # by what they are
@@ -37,9 +38,9 @@ def explain(wiring: Wiring, backend: Backend, patience: float = PATIENCE) -> Exp
         wiring: Its array is scores ``(batch, heads, queries, keys)`` or ``(batch, queries, keys)``
             before their softmax, or what heads give side by side, ``(batch, queries, width)``.
         backend: What conventions are executed on.
-        patience: After so many seconds no more are tried.
+        patience: After so many seconds of computing no more are tried.
     """
-    end = time.monotonic() + patience
+    end = time.process_time() + patience
     mine, theirs = wiring.reference, wiring.candidate
     if not isinstance(mine, np.ndarray) or np.shape(mine) != np.shape(theirs):
         return None
@@ -50,8 +51,7 @@ def explain(wiring: Wiring, backend: Backend, patience: float = PATIENCE) -> Exp
     block = Accused("", "attention by hand", {}, {}, (), given, None, False, sides[0], sides[1])
     bench = Bench(block, backend)
     family = Family(attention.by_hand, attention.written_out(given))
-    itself = Trial((), family.formula, bench.reference, bench.distances(bench.reference))
-    return Search(bench, family, end).first(itself)
+    return Search(bench, family, end).first(bench.itself())
 
 
 def _observed(array: np.ndarray, are_scores: bool) -> Observed:
@@ -69,7 +69,7 @@ def _observed(array: np.ndarray, are_scores: bool) -> Observed:
 def _readings(sources: Arrays, array: np.ndarray, end: float) -> Iterator[dict[str, Any]]:
     """What an array is made of by attention, by the names of `attention.by_hand`."""
     for read in (*_as_scores(sources, array), *_as_outputs(sources, array)):
-        if time.monotonic() > end:
+        if time.process_time() > end:
             return
         given: dict[str, Any] | None = read
         if read.get("scale", 1.0) is None:
@@ -129,7 +129,20 @@ def _given(
     own = {role: parts[name] for role, name in named.items()}
     like = {one.shape for one in own.values()}
     others = {name: one for name, one in parts.items() if one.shape in like}
-    return {**own, **sizes, **how, "named": named, "others": others}
+    packed = (
+        _packed(parts, named) if {one.shape[-1] for one in own.values()} == {heads * width} else {}
+    )
+    return {**own, **sizes, **how, **packed, "named": named, "others": others}
+
+
+def _packed(parts: Arrays, named: Mapping[str, str]) -> dict[str, Any]:
+    """The array of which all projections are thirds, and which third each is; empty without one."""
+    found = {role: str(name).rpartition(_THIRD) for role, name in named.items()}
+    owners = {owner for owner, _, _ in found.values()}
+    whole = {str(name): one for name, one in parts.items()}.get(owners.pop())
+    if owners or whole is None:
+        return {}
+    return {"whole": whole, "part": {role: int(at[0]) - 1 for role, (*_, at) in found.items()}}
 
 
 def _parts(sources: Arrays, samples: int, tokens: tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -145,7 +158,7 @@ def _parts(sources: Arrays, samples: int, tokens: tuple[int, ...]) -> dict[str, 
         found[name] = array
         if array.shape[-1] % 3 == 0:
             thirds = np.split(array, 3, -1)
-            found |= {f"{name}, third {at} of 3": one for at, one in enumerate(thirds, 1)}
+            found |= {f"{name}{_THIRD}{at} of 3": one for at, one in enumerate(thirds, 1)}
     return dict(list(found.items())[:_MANY])
 
 

@@ -18,7 +18,7 @@ from deliralike.conformance.explain import (
     shapes,
     windows,
 )
-from deliralike.conformance.explain.arguments import names, plain
+from deliralike.conformance.explain.arguments import has_all, names, plain
 from deliralike.conformance.explain.chance import dropout
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula
 from deliralike.nn.functional import Functions
@@ -48,7 +48,7 @@ def family_of(kind: str, given: Arguments) -> Family | None:
         return Family(*dropout(given))
     if name == "Identity":
         return Family(lambda nn, given: given["x"], ())
-    if not (name.islower() and hasattr(Functions, name)):
+    if not (name.islower() and hasattr(Functions, name)) or not has_all(name, given):
         return _alike(given)
     own = partial(_called, name, names(name))
     if name in activations.NAMES:
@@ -68,7 +68,7 @@ def _alike(given: Arguments) -> Family | None:
         if np.allclose(activations.applied(name, x), y, rtol=1e-9, atol=1e-12):
             own = partial(_of_x, function)
             return Family(own, [activations.others(name, given)])
-    found = norms.written_by_hand(given)
+    found = norms.with_statistics(given) or norms.written_by_hand(given)
     return None if found is None else Family(*found)
 
 
@@ -90,6 +90,7 @@ _LAYERS: Mapping[str, Callable[[Arguments], Made]] = {
     "normalize": norms.normalize,
     norms.ROOT: norms.root,
     shapes.PIECES: shapes.pieces,
+    shapes.TENSOR: shapes.tensor,
     "LSTM": partial(recurrence.recurrent, "LSTM"),
     "GRU": partial(recurrence.recurrent, "GRU"),
     "MultiheadAttention": attention.multihead,
@@ -111,7 +112,7 @@ _FUNCTIONS: Mapping[str, Callable[[Arguments], list[Convention]]] = {
     "pad": shapes.pad,
     "mean": partial(shapes.reduction, "mean"),
     "sum": partial(shapes.reduction, "sum"),
-    "max": partial(shapes.reduction, "max"),
+    "max_along": partial(shapes.reduction, "max_along"),
     "matmul": shapes.matmul,
     "linear": shapes.linear,
 }

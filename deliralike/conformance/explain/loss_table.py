@@ -5,7 +5,6 @@ Each formula takes complex numbers too, so that its derivatives are exact by com
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +18,6 @@ from deliralike.conformance.explain.trials import LOG, either, number
 Array = np.ndarray
 IGNORED = -100
 SMOOTH = 1e-5
-_MOST_CLASSES = 64  # of which each is left out once, or has a weight that is searched for
 _MOST_WEIGHTS = 7  # that can be told from a value and eight slopes
 
 
@@ -125,7 +123,6 @@ def cross_entropy(nn: Any, given: Arguments) -> Any:
             prediction to logarithms of probabilities; ``change`` of the labels; class ``weight``
             instead and its ``power``; ``smoothing``, the share that is spread, and ``spread``, from
             it and the number of classes the factors of the label's logarithm and of each class's;
-            by whose weight the spread share counts (``"class"``, ``"label"``, ``"none"``);
             ``gamma``, the exponent of focal loss; ``divisor``, from the loss of each position to
             one number; ``eps`` in the denominator; ``whole``, another loss altogether.
     """
@@ -140,9 +137,7 @@ def cross_entropy(nn: Any, given: Arguments) -> Any:
     each = own * on.weights * right
     if smoothing:
         per_class = on.weight.reshape(1, -1, *(1,) * (z.ndim - 2))
-        by = {"class": per_class, "label": on.weights[:, None], "none": 1.0}
-        spread = by[given.get("spread_weight", "class")] * log_p
-        each = each - every * (on.kept[:, None] * spread).sum(1)
+        each = each - every * (on.kept[:, None] * per_class * log_p).sum(1)
     if given["gamma"]:
         each = each * (1.0 - np.exp(-right)) ** given["gamma"]
     if given["divisor"] is not None:
@@ -162,11 +157,6 @@ def _sum(each: Array, on: Labels) -> Any:
     return each.sum()
 
 
-def _class_means(each: Array, on: Labels) -> Any:
-    there = [on.kept & (on.target == label) for label in np.unique(on.target[on.kept])]
-    return sum(each[here].mean() for here in there) / len(there)
-
-
 def _sample_means(each: Array, on: Labels) -> Any:
     axes = tuple(range(1, each.ndim))
     return (each.sum(axes) / on.weights.sum(axes)).mean()
@@ -178,9 +168,6 @@ _BY_COUNT = (
 _DIVISORS: Mapping[str, Callable[[Array, Labels], Any]] = {
     "sum instead of mean": _sum,
     _BY_COUNT: lambda each, on: each.sum() / on.kept.sum(),
-    "mean over classes as well (all elements)": lambda each, on: each.mean() / len(on.weight),
-    "mean of the classes' means": _class_means,
-    "divided by the sum of all class weights": lambda each, on: each.sum() / on.weight.sum(),
 }
 _OF_POSITIONS: Mapping[str, Callable[[Array, Labels], Any]] = {
     "divided by the batch size alone (sum over positions)": lambda each, on: each.sum() / len(each),
@@ -190,40 +177,23 @@ _OF_IGNORED = "ignored labels in the denominator: divided by the number of all l
 _LOGS: Mapping[str, Callable[..., Array]] = {
     "log_softmax and softmax: probabilities without their logarithm": softmax,
     "softmax missing: the negative logit": unchanged,
-    "softmax missing: logarithm of the logits taken for probabilities": np.log,
     "sigmoid instead of softmax": lambda z: -_softplus(-z),
-    "logarithm to base 2": lambda z: log_softmax(z) / math.log(2.0),
-    "logarithm to base 10": lambda z: log_softmax(z) / math.log(10.0),
 }
 _SPREADS: Mapping[str, Callable[[float, int], tuple[float, float]]] = {
     "label smoothing spread over the other classes alone": _over_others,
     "label smoothing not divided by the number of classes": lambda s, k: (1.0 - s, s),
-    "label smoothing: the label keeps its whole share": lambda s, k: (1.0, s / k),
-}
-_SPREAD_WEIGHTS = {
-    "label smoothing without class weights": "none",
-    "label smoothing by the weight of the label": "label",
 }
 _OF_ONE_HOT: Mapping[str, Callable[[Array, Labels], Any]] = {
     "binary cross-entropy of each class (sigmoid), mean over all": (
         lambda z, on: bce(z, on.hot).mean()
     ),
-    "binary cross-entropy of each class (sigmoid), sum over classes": (
-        lambda z, on: bce(z, on.hot).sum(1).mean()
-    ),
     "squared error of the probabilities, mean over all": (
         lambda z, on: ((softmax(z) - on.hot) ** 2).mean()
     ),
-    "squared error of the probabilities, sum over classes": (
-        lambda z, on: ((softmax(z) - on.hot) ** 2).sum(1).mean()
-    ),
     "squared error of the logits, mean over all": lambda z, on: ((z - on.hot) ** 2).mean(),
-    "squared error of the logits, sum over classes": lambda z, on: (
-        ((z - on.hot) ** 2).sum(1).mean()
-    ),
 }
 # What people add to probabilities, or bound them by from below.
-_LITTLE = (1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12)
+_LITTLE = (1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12)
 
 
 def of_labels(prediction: Array, target: Array, settings: Mapping[str, Any]) -> Family:
@@ -252,33 +222,15 @@ def _of_labels(given: Arguments) -> Iterator[Convention]:
     if given["divisor"] is not None:
         yield of_setting("divisor", {"mean instead of sum": None})
     yield of_setting("change", dict(_other_labels(on, weighted)))
-    if weighted:
-        alone = {"change": _unweighted, "divisor": lambda each, _: each.sum() / on.weights.sum()}
-        yield either({"class weights in the denominator alone": alone})
     if smoothing:
         yield of_setting("smoothing", {f"no label smoothing instead of {smoothing:g}": 0.0})
         yield of_setting("spread", _SPREADS)
-    if smoothing and weighted:
-        yield of_setting("spread_weight", _SPREAD_WEIGHTS)
     yield of_setting("logs", _LOGS)
     for eps in _LITTLE:
         words = f"{eps:g} (eps) added to the probabilities inside the logarithm"
         yield of_setting("logs", {words: partial(_log_of_more, eps=eps)})
-        words = f"probabilities clipped at {eps:g} from below"
-        yield of_setting("logs", {words: partial(_log_of_least, eps=eps)})
-        yield of_setting("eps", {f"{eps:g} (eps) added to the denominator": eps})
-    for axis in (0, *range(2, on.target.ndim + 1)):
-        along = {f"softmax over axis {axis} instead of 1": partial(log_softmax, axis=axis)}
-        yield of_setting("logs", along)
     yield of_setting("whole", _OF_ONE_HOT)
     yield number("label_smoothing", "smoothing", (0.1, 0.05, 0.2), usual=smoothing)
-    others = {"spread": _over_others}
-    yield number(
-        "label smoothing spread over the other classes alone, of",
-        "smoothing",
-        (0.1, 0.2),
-        also=others,
-    )
     words = "gamma" if gamma else "focal loss with gamma"
     yield number(words, "gamma", (2.0, 1.0, 0.5), usual=gamma)
     if weighted:
@@ -292,11 +244,6 @@ def _log_of_more(z: Array, eps: float) -> Array:
     return np.log(softmax(z) + eps)
 
 
-def _log_of_least(z: Array, eps: float) -> Array:
-    p = softmax(z)
-    return np.log(np.where(p.real < eps, eps, p))
-
-
 def _unweighted(on: Labels) -> Labels:
     return replace(on, weight=np.ones_like(on.weight))
 
@@ -305,33 +252,16 @@ def _other_labels(on: Labels, weighted: bool) -> Iterator[tuple[str, Callable[[L
     """What may become of labels, of their weights, and of what counts."""
     if weighted:
         yield "class weights missing", _unweighted
-        for by in (1, -1):
-            yield f"class weights in another order, shifted by {by:+d}", partial(_rolled, by)
     if not on.kept.all():
         yield "ignored labels counted as the first class", partial(_counted, 0)
         last = "ignored labels counted as the last class (index -1 wraps)"
         yield last, partial(_counted, len(on.weight) - 1)
     for by in (1, -1):
         yield f"labels off by one ({by:+d})", partial(_shifted, by)
-    along = np.arange(on.target.shape[-1])
-    axis = "last axis" if on.target.ndim > 1 else "batch"
-    yield f"the last label along the {axis} left out", partial(_kept, along < along[-1])
-    yield f"the first label along the {axis} left out", partial(_kept, along > 0)
-    for label in np.unique(on.target[on.kept]) if len(on.weight) <= _MOST_CLASSES else ():
-        words = f"class {label} ignored as well (a weight of zero)"
-        yield words, partial(_kept, on.target != label)
-
-
-def _rolled(by: int, on: Labels) -> Labels:
-    return replace(on, weight=np.roll(on.weight, by))
 
 
 def _shifted(by: int, on: Labels) -> Labels:
     return replace(on, target=(on.target + by) % len(on.weight))
-
-
-def _kept(mask: Array, on: Labels) -> Labels:
-    return replace(on, kept=on.kept & mask)
 
 
 def _counted(label: int, on: Labels) -> Labels:
@@ -384,7 +314,6 @@ ELEMENTS: Mapping[str, Element] = {
     "squared error": lambda x, t, given: (x - t) ** 2,
     "absolute error": lambda x, t, given: _absolute(x - t),
     "Huber loss with delta=1": _huber,
-    "log-cosh of the error": lambda x, t, given: np.log(np.cosh(x - t)),
     "binary cross-entropy of logits": lambda x, t, given: bce(x, t, given["positive"]),
     _OF_PROBABILITIES: lambda x, t, given: _bce_of_probabilities(x, t, given["positive"]),
     "focal loss": _focal,
@@ -393,7 +322,6 @@ ELEMENTS: Mapping[str, Element] = {
     "KL divergence with its arguments exchanged": (
         lambda x, t, given: softmax(x) * (log_softmax(x) - np.log(t))
     ),
-    "Poisson likelihood": lambda x, t, given: np.exp(x) - t * x,
 }
 # Those that take a softmax along axis 1.
 _OF_AXES = {
@@ -406,11 +334,9 @@ _REDUCTIONS: Mapping[str, Callable[[Array], Any]] = {
     _MEAN: lambda each: each.mean(),
     _SUM: lambda each: each.sum(),
     "root of the mean": lambda each: np.sqrt(each.mean()),
-    "root of the sum": lambda each: np.sqrt(each.sum()),
 }
 _OF_SAMPLES: Mapping[str, Callable[[Array], Any]] = {
     "sum over each sample, mean over the batch": lambda each: each.sum() / len(each),
-    "mean over each sample, sum over the batch": lambda each: each.sum() * len(each) / each.size,
 }
 _OF_CHANNELS: Mapping[str, Callable[[Array], Any]] = {
     "sum over the second axis, mean over the rest": lambda each: each.sum(1).mean(),
@@ -431,13 +357,12 @@ def elementwise(nn: Any, given: Arguments) -> Any:
         given: The prediction ``z``, the ``target`` of its shape; ``element`` and ``reduction``, see
             the tables, and their numbers ``delta``, ``positive``, ``alpha``, ``gamma``; the
             ``weight`` of each element; whether one minus the target is taken (``exchanged``);
-            ``smoothing`` towards one half; ``counted``, from the target to what elements count.
+            ``smoothing`` towards one half.
     """
     target, smoothing = given["target"], given.get("smoothing", 0.0)
     own = 1.0 - target if given.get("exchanged") else target
     each = given["element"](given["z"], own * (1.0 - smoothing) + 0.5 * smoothing, given)
-    counted = given["counted"](target) if "counted" in given else 1.0
-    return given["reduction"](each * given["weight"] * counted)
+    return given["reduction"](each * given["weight"])
 
 
 def of_elements(target: Array, settings: Mapping[str, Any], kind: str = "") -> Family:
@@ -471,10 +396,6 @@ def _of_elements(given: Arguments) -> Iterator[Convention]:
     if not ((target >= 0) & (target <= 1)).all():
         return
     yield of_setting("exchanged", {"targets exchanged (1 - target)": True})
-    constant = {f"targets that are all {one}": np.full_like(target, one) for one in (1, 0)}
-    yield of_setting("target", constant)
-    yield of_setting("counted", {"only the positives counted": unchanged})
-    yield of_setting("counted", {"only the negatives counted": lambda t: 1.0 - t})
     for name, words in (("positive", "pos_weight missing"), ("weight", "weight missing")):
         if np.any(given[name] != 1.0):
             yield of_setting(name, {words: 1.0})
@@ -485,7 +406,6 @@ def _of_elements(given: Arguments) -> Iterator[Convention]:
     if not flat and 1 < target.shape[-1] <= _MOST_WEIGHTS:
         ones = (1.0,) * target.shape[-1]
         yield number("pos_weight along the last axis", "positive", (ones,))
-        yield number("weight along the last axis", "weight", (ones,))
 
 
 def _other_elements(element: Element, flat: bool) -> Iterator[tuple[str, Element]]:
@@ -500,11 +420,7 @@ def _of_focal(given: Arguments) -> Iterator[Convention]:
     focal = {"element": _focal}
     if given["element"] is not _focal:
         yield number("focal loss without alpha, gamma", "gamma", (2.0, 1.0), also=focal)
-        both = {**focal, "gamma": 2.0}
-        yield number("focal loss with gamma=2 and alpha", "alpha", (0.25, 0.75), also=both)
         return
-    words = "focal weight inverted: what is classified well counts more (p instead of 1 - p)"
-    yield of_setting("seen", {words: lambda missed: 1.0 - missed})
     words = "no gradient through the focal weight (it is detached)"
     yield of_setting("seen", {words: lambda missed: missed.real})
     yield number("gamma", "gamma", (1.0, 0.5, 3.0), usual=given["gamma"])
@@ -520,10 +436,6 @@ _FINISHES: Mapping[str, Callable[[Array], Any]] = {
     "mean of one minus the coefficient": lambda found: (1.0 - found).mean(),
     _SUM: lambda found: (1.0 - found).sum(),
     "negative coefficient instead of one minus it": lambda found: -found.mean(),
-    "the coefficient itself instead of one minus it": lambda found: found.mean(),
-    "logarithm: -log of the coefficient": lambda found: -np.log(found).mean(),
-    "logarithm: -log of the mean coefficient": lambda found: -np.log(found.mean()),
-    "sum over classes, mean over the batch": lambda found: (1.0 - found).sum(-1).mean(),
 }
 
 
@@ -579,7 +491,6 @@ def _of_overlaps(given: Arguments) -> Iterator[Convention]:
     yield of_setting("finish", _FINISHES)
     dims = {
         "overlap and sizes over the whole batch": (0, *spatial),
-        "overlap and sizes over the classes too": (1, *spatial),
         "overlap and sizes over batch and classes (one coefficient)": (0, 1, *spatial),
     }
     yield of_setting("dims", dims)
@@ -587,55 +498,41 @@ def _of_overlaps(given: Arguments) -> Iterator[Convention]:
     yield of_setting("top", {"no factor of two for the overlap": 1.0})
     counted = "counted" if given["start"] else "left out"
     yield of_setting("start", {f"the background (channel 0) {counted}": 1 - given["start"]})
-    yield of_setting("below", {"smooth missing in the denominator": 0.0})
-    missing = {"smooth": 0.0, "below": smooth}
-    yield either({"smooth missing in the numerator": missing})
     yield of_setting("index", {"Jaccard index (IoU) instead of Dice": (1.0, 1.0)})
-    for alpha in (0.3, 0.7):
-        words = f"Tversky index with alpha={alpha:g} and beta={1 - alpha:g}"
-        yield of_setting("index", {words: (alpha, 1.0 - alpha)})
     starts = (1e-5, 1e-2, 1.0, 1e-7)
-    alone = "in the {} alone (none in the other): smooth"
     yield number("smooth", "smooth", starts, LOG, usual=smooth)
-    yield number(
-        alone.format("denominator"), "below", starts, LOG, also={"smooth": 0.0}, usual=smooth
-    )
-    yield number(
-        alone.format("numerator"), "smooth", starts, LOG, also={"below": 0.0}, usual=smooth
-    )
     yield number("in the denominator: smooth", "below", starts, LOG, usual=smooth)
-    yield number("one minus the coefficient to the power of", "exponent", (0.75, 2.0))
 
 
-# Divergence of a normal distribution from the standard one
+# A penalty on the logarithm of the sum of exponentials (z-loss)
 # -----------------------------------------------------------------------------
 
-_SQUARES: Mapping[str, Callable[[Array], Array]] = {
-    "the mean instead of its square": unchanged,
-    "the absolute mean instead of its square": _absolute,
-    "no square of the mean": lambda mean: 0.0 * mean,
+_POWERS: Mapping[str, Callable[[Array], Array]] = {
+    "not squared": unchanged,
+    "absolute instead of squared": _absolute,
+    "to the fourth power instead of squared": lambda z: z**4,
 }
-_VARIANCES: Mapping[str, Callable[[Array], Array]] = {
-    "the logarithm of the variance taken for that of the deviation": lambda log: np.exp(2.0 * log),
-    "the logarithm of the variance taken for the variance": unchanged,
-    "half of the logarithm of the variance in the exponent": lambda log: np.exp(0.5 * log),
+_EXPONENTS: Mapping[str, Callable[[Array], Array]] = {
+    "of the largest logit instead of logsumexp": lambda z: z.max(-1),
+    "of the sum of the exponentials, without the logarithm": lambda z: np.exp(z).sum(-1),
+    "of the mean of the exponentials": lambda z: np.log(np.exp(z).mean(-1)),
 }
 
 
-def divergence(nn: Any, given: Arguments) -> Any:
-    """The sum of ``(mean^2 + variance - log variance - 1) / 2``, of ``z`` that stacks both."""
-    mean, log = given["z"]
-    square = given.get("square", np.square)(mean)
-    variance = given.get("variance", np.exp)(log)
-    return 0.5 * (square + variance - given.get("of_log", 1.0) * log - given.get("one", 1.0)).sum()
+def of_scores(nn: Any, given: Arguments) -> Any:
+    """The mean square of the logarithm of the sum of exponentials along the last axis."""
+    z = given["z"]
+    return given.get("power", np.square)(given.get("inner", _logsumexp)(z)).mean()
 
 
-def of_divergence(given: Arguments) -> Iterator[Convention]:
+def _logsumexp(z: Array) -> Array:
+    return np.log(np.exp(z).sum(-1))
+
+
+def table_of_scores(given: Arguments) -> Iterator[Convention]:
     """What people write instead."""
-    yield of_setting("square", _SQUARES)
-    yield of_setting("variance", _VARIANCES)
-    yield of_setting("one", {"no one that is subtracted": 0.0})
-    yield of_setting("of_log", {"no logarithm of the variance": 0.0})
+    yield of_setting("power", {f"logsumexp {words}": how for words, how in _POWERS.items()})
+    yield of_setting("inner", {f"square {words}": how for words, how in _EXPONENTS.items()})
 
 
 # Which family

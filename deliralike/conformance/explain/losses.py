@@ -8,7 +8,6 @@ framework's own, or written out) is recognised first, by the same formulas.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,19 +17,17 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.agreement import compare, differences, relative_difference
-from deliralike.conformance.explain import types
+from deliralike.conformance.explain import loss_table, types
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula
 from deliralike.conformance.explain.loss_table import (
     ACTIVATIONS,
     Family,
-    divergence,
     family,
-    of_divergence,
     of_setting,
     unchanged,
 )
 from deliralike.conformance.explain.relations import TYPES, rounded
-from deliralike.conformance.explain.trials import EXACT, LOG, Trial, combined, number, run
+from deliralike.conformance.explain.trials import EXACT, LOG, Trial, Vectors, combined, number, run
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 
 Array = np.ndarray
@@ -41,7 +38,6 @@ DIRECTIONS = 8
 _ROUNDING = 1e-7  # of the whole loss: a term that is smaller is known to eight digits no more
 _NEAR = 1e-3  # of the difference itself: what leaves more of it says nothing
 _FEW = 3  # digits of a factor that somebody may have written
-_MOST_OUTPUTS = 4  # of a network, two of which may be a mean and a variance
 _CAUSES = 3  # that fit equally and are named
 
 
@@ -183,7 +179,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class _Bench:
+class _Bench(Vectors):
     """Formulas in the place of one term, against what the candidate has there."""
 
     point: Point
@@ -591,9 +587,12 @@ def _of_family(
 def _native(loss: Composition, point: Point, part: Part) -> Iterator[Part]:
     """A term that is no function of `nn`: the formulas that give the reference's numbers."""
     start = 0
+    of_scores = Family(loss_table.of_scores, {"target": np.zeros(1)}, loss_table.table_of_scores)
     for output in loss.outputs.values():
         whole = partial(_whole, start, output.shape)
         start += output.size
+        if output.ndim > 1:
+            yield from _recognised(of_scores, whole, point, part)
         for target in loss.targets:
             for view in _views(output, target):
                 given = view(output)
@@ -601,24 +600,6 @@ def _native(loss: Composition, point: Point, part: Part) -> Iterator[Part]:
                 known = family(given, truth, {})
                 if known is not None:
                     yield from _recognised(known, partial(_then, view, whole), point, part)
-    normal = Family(divergence, {"target": np.zeros(1)}, of_divergence)
-    for view in _pairs(loss):
-        yield from _recognised(normal, view, point, part)
-
-
-def _pairs(loss: Composition) -> Iterator[Path]:
-    """Two outputs of one shape, stacked: a mean and the logarithm of a variance."""
-    places, start = [], 0
-    for output in loss.outputs.values():
-        places.append((start, output.shape))
-        start += output.size
-    for (one, shape), (two, other) in itertools.permutations(places[:_MOST_OUTPUTS], 2):
-        if shape == other:
-            yield partial(_stacked, one, two, shape)
-
-
-def _stacked(one: int, two: int, shape: tuple[int, ...], z: Array) -> Array:
-    return np.stack([_whole(one, shape, z), _whole(two, shape, z)])
 
 
 def _then(second: Path, first: Path, z: Array) -> Array:

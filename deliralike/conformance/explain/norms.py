@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain import one_pass
+from deliralike.conformance.explain.activations import HOST
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
@@ -277,9 +278,9 @@ def _stored(mean: str, var: str) -> list[Convention]:
     """What is made of stored statistics, by the names that they are given under."""
     variance = {
         "taken for the standard deviation": lambda nn, var: var * var,
-        "ignored": lambda nn, var: var * 0.0 + 1.0,
+        "left out (ignored)": lambda nn, var: var * 0.0 + 1.0,
     }
-    zero = {"ignored": lambda nn, mean: mean * 0.0}
+    zero = {"left out (ignored)": lambda nn, mean: mean * 0.0}
     return [array("variance", var, variance), array("mean", mean, zero)]
 
 
@@ -292,6 +293,42 @@ def batch_norm_function(given: Arguments) -> tuple[Formula, list[Convention]]:
 
     eps = setting("eps", EPSILONS, free=True, least=0.0)
     return _with(formula, usual), [eps, rules("eps", _EPS), *_stored("mean", "var")]
+
+
+def with_statistics(given: Arguments) -> tuple[Formula, list[Convention]] | None:
+    """A norm in a class of its own that uses its running statistics; None where it is none.
+
+    Its epsilon is the usual one that gives its output, if any.
+    """
+    x, own = given["x"], ("running_mean", "running_var")
+    if x.ndim < 2 or any(np.shape(given.get(name, 0.0)) != x.shape[1:2] for name in own):
+        return None
+    usual = {"learned": _per_channel(x.ndim)}
+    mean, var = (given[name].reshape(usual["learned"]) for name in own)
+    for eps in (0.0, *EPSILONS):
+        y = _affine(HOST, (x - mean) / np.sqrt(var + eps), {**given, **usual})
+        if np.allclose(y, given["usual"], rtol=1e-9, atol=1e-12):
+            return _frozen({**usual, "eps": eps})
+    return None
+
+
+def _frozen(usual: Arguments) -> tuple[Formula, list[Convention]]:
+    """The formula of such a norm, and what else is made of its tensors."""
+
+    def formula(nn: Any, given: Arguments) -> Any:
+        return _scaled(nn, {**usual, **given}, given["running_mean"], given["running_var"])
+
+    zero = {"left out": lambda nn, bias: bias * 0.0}
+    one = {"left out": lambda nn, weight: weight * 0.0 + 1.0}
+    eps = setting("eps", EPSILONS, free=True, least=0.0, usual=usual["eps"])
+    return formula, [
+        eps,
+        rules("divisor", _DIVISOR),
+        *_stored("running_mean", "running_var"),
+        array("scale", "weight", one),
+        array("shift", "bias", zero),
+        rules("eps", _EPS),
+    ]
 
 
 # Norms without a mean
@@ -399,7 +436,7 @@ def normalize(given: Arguments) -> tuple[Formula, list[Convention]]:
     usual = f"max(norm, {given['eps']:g})"
     known = {words: partial(_divided_by, divisor) for words, divisor in divisors.items()}
     added = [factor(words, apply, **starts, usual=usual) for words, apply in known.items()]
-    return lambda nn, given: nn.normalize(given["x"], given["dim"], given["eps"]), [
+    return lambda nn, given: nn.normalize(given["x"], dim=given["dim"], eps=given["eps"]), [
         *added,
         setting("dim", range(given["x"].ndim)),
         instead("divisor", {"sum of magnitudes (L1)": _by_magnitudes}),

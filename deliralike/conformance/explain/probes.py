@@ -114,45 +114,13 @@ def _nothing(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
 
 def _sides_of_zero(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
     """Derivatives at zero as they are beside it: all above, all below, and between the two."""
-    what = "loss" if probe.about == "outputs" else "activation"
-    above, below = (ours.see(_beside_zero(probe, by)).tensors for by in (_TINY, -_TINY))
-    start = f"derivative at zero of the {what}"
+    above, below = (ours.see(replace(probe, beside=by)).tensors for by in (_TINY, -_TINY))
+    start = "derivative at zero"
     yield f"{start} is the one above it: relu'(0) = 1, abs'(0) = 1", above
     yield f"{start} is the one below it: relu'(0) = 0, abs'(0) = -1", below
     share, between = _between(below, above, two.tensors)
     found = f"relu'(0) = {share:.4g}, abs'(0) = {2 * share - 1:.4g}"
     yield f"{start} lies between those below and above: {found}", between
-
-
-def _beside_zero(probe: Probe, tiny: float) -> Probe:
-    """The probe with outputs, or what comes out of layers, next to zero on one side."""
-    return replace(probe, offset=tiny) if probe.about == "outputs" else replace(probe, beside=tiny)
-
-
-def _order_of_ties(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
-    """Ties broken towards the last element, and between first and last.
-
-    A rising ramp before a maximum breaks them towards the last.
-    """
-    rising, falling = (
-        ours.through(partial(_on_a_ramp, ours, size)).see(probe).tensors for size in (1e-10, -1e-10)
-    )
-    yield "the last of equal values taken as the largest, not the first", rising
-    share, between = _between(falling, rising, two.tensors)
-    shares = f"{1 - share:.3g} to the first, {share:.3g} to the last"
-    yield f"equal values share the gradient of their maximum: {shares}", between
-
-
-def _on_a_ramp(
-    side: Side, size: float, path: str, block: Any, call: Any, args: Any, kwargs: Any
-) -> Any:
-    """A call of a block; a maximum over windows sees its input on a ramp."""
-    if "MaxPool" in type(block).__name__ and args:
-        x, *rest = args
-        shape = (1, 1, *x.shape[2:])
-        ramp = size * np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
-        args = (x + side.network.nn.constant(ramp, like=x), *rest)
-    return call(*args, **kwargs)
 
 
 def _counted(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
@@ -198,8 +166,6 @@ def _between(first: Arrays, second: Arrays, came: Arrays) -> tuple[float, dict[s
 
 _WAYS = {
     "zeros": _sides_of_zero,
-    "outputs": _sides_of_zero,
-    "ties": _order_of_ties,
     "ignored": _counted,
     "padding": _with_gradient_of_padding,
 }

@@ -54,7 +54,7 @@ def _gru(nn: Any, given: Arguments, x: Any, weights: Sequence[Any], state: State
     elif reset == "of the product":
         product = r * nn.linear(hidden, weight) + last
     else:
-        product = r * other[2] if reset == "after" else other[2]
+        product = r * other[2]
     n = _activation(nn, given, "candidate", "tanh")(mine[2] + product)
     z = 1.0 - z if given.get("flipped") else z
     return ((1.0 - z) * n + z * hidden,)
@@ -76,17 +76,13 @@ def _steps(nn: Any, given: Arguments, x: Any, weights: Sequence[Any], state: Sta
     outputs = []
     from_input = nn.linear(x, weights[0], weights[2])
     for t in range(x.shape[0]):
-        if t:
-            state = [_between(nn, given, number, one) for number, one in enumerate(state)]
+        if t and given.get("cut"):
+            state = [nn.stop_gradient(one) for one in state]
+        if t and given.get("forgotten"):
+            state = [one * 0.0 for one in state]
         state = _STEPS[given["kind"]](nn, given, from_input[t], weights, state)
         outputs.append(state[0])
     return nn.stack(outputs, 0), state
-
-
-def _between(nn: Any, given: Arguments, number: int, state: Any) -> Any:
-    """What is done to the hidden state (0) or the cell (1) between two steps."""
-    state = nn.stop_gradient(state) if number in given.get("cut", ()) else state
-    return state * 0.0 if number in given.get("forgotten", ()) else state
 
 
 def _recurrent(nn: Any, given: Arguments) -> Any:
@@ -114,9 +110,8 @@ def _recurrent(nn: Any, given: Arguments) -> Any:
 def _start(nn: Any, given: Arguments, x: Any, count: int) -> State:
     """The first states, each ``(layers * directions, batch, width)``."""
     state, number = given.get("state"), 2 if given["kind"] == "LSTM" else 1
-    if state is None or "fill" in given:
-        zeros = nn.zeros((count, x.shape[1], given["hidden_size"]), like=x)
-        return (zeros + given.get("fill", 0.0),) * number
+    if state is None or given.get("ignored"):
+        return (nn.zeros((count, x.shape[1], given["hidden_size"]), like=x),) * number
     return tuple(state) if number == 2 else (state,)
 
 
@@ -134,21 +129,18 @@ def _together(nn: Any, given: Arguments, outputs: Sequence[Any]) -> Any:
 _RESET = {
     "before the product instead of after it": "before",
     "of the product without bias_hh of n": "of the product",
-    "gate missing": "none",
 }
+_FLIPPED = "z flipped: z weighs the new value and 1 - z the old state, not the other way round"
 _GATES = ("hardsigmoid as clip(0.2 x + 0.5)", "hardsigmoid", "tanh", "relu")
-_BETWEEN = {"states": (0, 1), "hidden state": (0,), "cell": (1,)}
-_DIRECTIONS = {
+_DIRECTIONS: dict[str, dict[str, Any]] = {
     "second direction not reversed": {"backwards": (False, False)},
     "outputs of the second direction not reversed back": {"not turned": True},
     "outputs of the directions exchanged": {"joined": (1, 0)},
     "outputs of the directions added up": {"added up": True},
-    "outputs of the first direction twice": {"joined": (0, 0)},
-    "outputs of the second direction twice": {"joined": (1, 1)},
 }
 
 
-_STATES = {
+_STATES: dict[str, dict[str, Any]] = {
     "last cell state in the place of the last hidden state": {"handed on": (1, 1)},
     "last hidden state in the place of the last cell state": {"handed on": (0, 0)},
     "last hidden state and last cell state exchanged": {"handed on": (1, 0)},
@@ -176,9 +168,7 @@ def _of_lstm() -> list[Convention]:
 def _of_gru() -> list[Convention]:
     return [
         rules("reset", {said: {"reset": how} for said, how in _RESET.items()}, joins="gates"),
-        rules(
-            "update gate", {"z flipped: z weighs the new value": {"flipped": True}}, joins="gates"
-        ),
+        rules("update gate", {_FLIPPED: {"flipped": True}}, joins="gates"),
         _activations("activation of n", "candidate", "tanh"),
     ]
 
@@ -221,8 +211,6 @@ def _biases(given: Arguments) -> list[Convention]:
     ways = {
         "bias_hh missing (one bias instead of two)": (1.0, 0.0),
         "bias_ih missing (one bias instead of two)": (0.0, 1.0),
-        "bias_ih added twice": (2.0, 1.0),
-        "bias_hh added twice": (1.0, 2.0),
         "bias_ih twice, the other bias not at all": (2.0, 0.0),
         "no biases": (0.0, 0.0),
     }
@@ -237,20 +225,17 @@ def _biases(given: Arguments) -> list[Convention]:
 
 def _sequence(kind: str, given: Arguments) -> list[Convention]:
     """Directions, first states, and what happens between two steps."""
-    ways = {
+    ways: dict[str, dict[str, Any]] = {
         "all directions reversed in time": {"backwards": (True, True)},
-        "initial state of ones": {"fill": 1.0},
     }
     if given["bidirectional"]:
         ways |= _DIRECTIONS
     if kind == "LSTM":
         ways |= _STATES
     if given.get("state") is not None:
-        ways["initial state ignored (zeros)"] = {"fill": 0.0}
-    for words, states in _BETWEEN.items():
-        if kind == "LSTM" or words == "states":
-            ways[f"no gradient of the {words} between steps"] = {"cut": states}
-            ways[f"{words} not carried from step to step (forgotten)"] = {"forgotten": states}
+        ways["initial state ignored (zeros)"] = {"ignored": True}
+    ways["no gradient of the states between steps"] = {"cut": True}
+    ways["states not carried from step to step (forgotten)"] = {"forgotten": True}
     gates = {name: {"gates": name} for name in _GATES}
     return [
         rules("activation of the gates", gates, usual="sigmoid"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
@@ -33,20 +33,17 @@ class Relation:
     distance: float
 
 
-def nearest(
-    reference: Any, candidate: Any, inputs: Mapping[str, Any] | None = None
-) -> Relation | None:
+def nearest(reference: Any, candidate: Any) -> Relation | None:
     """The relation of a candidate's array to the reference's that fits best.
 
     Args:
         reference, candidate: Two arrays; None for one that is absent.
-        inputs: What the block was given, by name: the output may be one of them, or lack one.
 
     Returns:
         None where nothing can be said.
     """
     best: Relation | None = None
-    for cause, made in _relations(reference, candidate, inputs or {}):
+    for cause, made in _relations(reference, candidate):
         distance = relative_difference(candidate, made) if made is not None else 0.0
         if best is None or distance < best.distance:
             best = Relation(cause, distance)
@@ -59,7 +56,7 @@ def nearest(
 _Made = Iterator[tuple[str, np.ndarray | None]]
 
 
-def _relations(reference: Any, candidate: Any, inputs: Mapping[str, Any]) -> _Made:
+def _relations(reference: Any, candidate: Any) -> _Made:
     """Every relation that is known, the likely ones first."""
     if reference is None or candidate is None:
         yield ("missing" if candidate is None else "present where there is none"), None
@@ -74,14 +71,10 @@ def _relations(reference: Any, candidate: Any, inputs: Mapping[str, Any]) -> _Ma
     if c.size > 1 and np.ptp(c) == 0.0 and np.ptp(r) > 0.0:
         yield f"all {number(float(c.flat[0]))}, as at a fresh start", np.full_like(c, c.flat[0])
     yield from _stored(r, c)
-    floating = {name: np.asarray(value) for name, value in inputs.items()}
-    yield from ((f"{name} unchanged", x) for name, x in floating.items() if x.shape == c.shape)
     if r.shape == c.shape:
         yield from _scaled(r, c)
         yield from ((f"{name} of it", applied(name, r)) for name in ACTIVATIONS)
         yield from _elementwise(r, c)
-        for name, x in floating.items():
-            yield from _residual(r, c, name, x)
     yield from _moved(r, c)
 
 
@@ -157,28 +150,6 @@ def rounded(x: np.ndarray, name: str) -> np.ndarray:
 
 def _is_short(x: np.ndarray, name: str) -> bool:
     return bool((rounded(x, name) == x).all())
-
-
-def _residual(r: np.ndarray, c: np.ndarray, name: str, x: np.ndarray) -> _Made:
-    """An input that is added once too often, not at all, or scaled.
-
-    After a final ReLU only positive elements show it.
-    """
-    if x.shape != r.shape or x.dtype.kind != "f":
-        return
-    after_relu = min(r.min(), c.min()) >= 0.0
-    for use in [(r > 0) & (c > 0)] if after_relu else [np.ones(r.shape, bool)]:
-        square = float(np.square(x[use]).sum())
-        if np.count_nonzero(use) < _MANY or not square:
-            continue
-        factor = _plain(float(((c - r)[use] * x[use]).sum()) / square, lambda a: 0.0)
-        if factor == -1.0:
-            words = f"the residual ({name}) is missing"
-        elif factor > 0.0 and factor % 1.0 == 0.0:
-            words = f"{name} added {factor:.0f} times more"
-        else:
-            words = f"the residual ({name}) is scaled by {number(1.0 + factor)}"
-        yield words, np.where(use, r + factor * x, c)  # elsewhere nothing is known
 
 
 def _moved(r: np.ndarray, c: np.ndarray) -> _Made:

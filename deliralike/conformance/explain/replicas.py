@@ -99,16 +99,11 @@ class Explanations:
         yield lambda: table.of_factors(shares, came)
         yield lambda: table.of_weights(shares)
         yield lambda: Norms(shares).of_statistics(came)
-        yield lambda: table.of_counters(shares, came)
-        yield lambda: table.of_rounding(shares)
         yield lambda: table.of_update_factors(shares, came)
-        yield lambda: table.of_labels(shares)
         yield lambda: table.of_samples(shares)
-        yield lambda: table.of_modes(shares)
         yield lambda: self.between.of_accumulation(came)
         yield self.between.of_masks
         yield self.between.of_updates
-        yield lambda: table.of_fitted_weights(shares, came)
 
     def _as_far_as_possible(self, tier: Tier) -> Iterator[_Tried]:
         """Yield all faults of a tier.

@@ -87,27 +87,18 @@ def ways(stream: Stream, identity: np.ndarray) -> Iterator[Way]:
         words = "the second epoch not reshuffled: every epoch in the order of the first"
         yield words, place % epoch
     yield from _ends(batches, epoch)
+    for words, by in (("early", -1), ("late", 1)):
+        yield f"1 sample {words}, around the end", np.roll(place, by)
     for by in range(1, min(len(place), _SHIFTS)):
         samples = "1 sample" if by == 1 else f"{by} samples"
-        for when, sign in (("early", -1), ("late", 1)):
-            yield f"{samples} {when}, around the end", np.roll(place, sign * by)
-            rolled = [np.roll(batch, sign * by) for batch in batches]
-            yield f"{samples} {when} within each batch", np.concatenate(rolled)
         yield f"the first {samples} left out", place[by:]
         yield f"the last {samples} left out", place[:-by]
     yield "the samples of each batch reversed", np.concatenate([batch[::-1] for batch in batches])
-    yield "the batches reversed", np.concatenate(batches[::-1])
-    yield "every sample twice", np.repeat(place, 2)
-    yield "every sample twice, in as many batches", np.repeat(place, 2)[: len(place)]
     firsts = [batches[0][: len(batch)] for batch in batches]
     yield "every batch is the first one", np.concatenate(firsts)
     for workers in _WORKERS:
         strided = np.concatenate([place[worker::workers] for worker in range(workers)])
         yield f"every {workers}th sample first, as {workers} workers or shards take them", strided
-        yield f"interleaved from {workers} contiguous parts", np.argsort(strided)
-    for i, batch in enumerate(batches[:_SHIFTS]):
-        yield f"batch {i} repeated", np.insert(place, batch[-1] + 1, batch)
-        yield f"batch {i} left out", np.delete(place, batch)
 
 
 def _ends(batches: list[np.ndarray], epoch: int) -> Iterator[Way]:
@@ -115,10 +106,6 @@ def _ends(batches: list[np.ndarray], epoch: int) -> Iterator[Way]:
     size = max(map(len, batches))
     changes: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
         "dropped": lambda batch, lack: batch[:0],
-        "repeated": lambda batch, lack: np.tile(batch, 2),
-        "padded with the first samples of the epoch": (
-            lambda batch, lack: np.append(batch, batch[0] // epoch * epoch + np.arange(lack))
-        ),
         "padded with its last sample": lambda batch, lack: np.pad(batch, (0, lack), "edge"),
         "padded with its own samples": lambda batch, lack: np.resize(batch, size),
     }

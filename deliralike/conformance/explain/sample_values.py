@@ -20,7 +20,6 @@ _NORMALISATIONS = {
     "MNIST's": ((0.1307,), (0.3081,)),
     "the one-half": ((0.5,), (0.5,)),
 }
-_LUMA = ((0.299, 0.587, 0.114), (0.2126, 0.7152, 0.0722), (0.2989, 0.5870, 0.1140), (1 / 3,) * 3)
 # Scales and shifts that pipelines are known for.
 _SCALES = {
     (255.0, 0.0): "scaled to 0..255: not divided by 255",
@@ -31,10 +30,7 @@ _SCALES = {
     (0.5, 0.5): "scaled to 0..1 instead of -1..1",
     (127.5, 127.5): "scaled to 0..255 instead of -1..1",
     (1 / 127.5, -1.0): "scaled to -1..1 instead of 0..255",
-    (-1.0, 1.0): "inverted: 1 - x",
-    (-1.0, 255.0): "inverted: 255 - x",
 }
-_FARTHEST_SHIFT = 8
 _MANY = 256  # classes
 
 
@@ -60,21 +56,10 @@ def explain(reference: Array, candidate: Array, limit: float) -> Explanation | N
 
 def _alike(x: Array, y: Array) -> Iterator[Way]:
     """The changes that give the candidate's shape, simple ones first."""
-    of_other_shape = (_turned, _reshaped, _one_hot, _windows)
-    of_same_shape = (
-        _rounded,
-        _labels,
-        _normalised,
-        _affine,
-        _channels,
-        _turned,
-        _shifted,
-        _bounded,
-    )
+    of_other_shape = (_turned, _reshaped, _one_hot)
+    of_same_shape = (_rounded, _labels, _affine, _channels, _turned, _sample_by_sample)
     for table in of_same_shape if x.shape == y.shape else of_other_shape:
         yield from (way for way in table(x, y) if way[1].shape == y.shape)
-    if x.shape == y.shape:
-        yield from _sample_by_sample(x, y)
 
 
 # Types, labels and scales
@@ -85,10 +70,6 @@ def _rounded(x: Array, y: Array) -> Iterator[Way]:
     """Values that went through another type."""
     for words, made in arrays.roundings(x):
         yield f"values {words}", made
-    yield "values rounded to 8 bits of 0..1", np.rint(x * 255.0) / 255.0
-    yield "values cut to 8 bits of 0..1", np.floor(x * 255.0) / 255.0
-    yield "values wrapped around at 256, as uint8 does", np.mod(np.trunc(x), 256.0)
-    yield "zeros instead of values", np.zeros_like(x)
 
 
 def _labels(x: Array, y: Array) -> Iterator[Way]:
@@ -103,29 +84,6 @@ def _labels(x: Array, y: Array) -> Iterator[Way]:
         renamed = [(old, to) for old, to in zip(known, new, strict=True) if old != to]
         few = ", ".join(f"{old:g} is {to:g}" for old, to in renamed[:6])
         yield f"classes renamed: {few}", new[places].reshape(x.shape)
-
-
-def _normalised(x: Array, y: Array) -> Iterator[Way]:
-    """Statistics of the samples themselves, and known ones in the order of other channels."""
-    inner = tuple(range(1, x.ndim))
-    whose = {inner: "each sample", tuple(range(x.ndim)): "these samples"}
-    for kept in _channel_axes(x):
-        whose[tuple(axis for axis in inner if axis != kept)] = "each channel of each sample"
-    for axes, words in whose.items() if inner else ():
-        mean, low = x.mean(axes, keepdims=True), x.min(axes, keepdims=True)
-        spread = x.max(axes, keepdims=True) - low
-        centred = x - mean
-        own = centred / x.std(axes, keepdims=True)
-        yield f"{words} normalised by its own mean and standard deviation", own
-        yield f"{words} without its own mean", centred
-        yield f"{words} scaled to 0..1 by its own extremes", (x - low) / spread
-    for name, both in _NORMALISATIONS.items():
-        for axis in _channel_axes(x):
-            if x.shape[axis] == len(both[0]) > 1:
-                shape = [-1 if other == axis else 1 for other in range(x.ndim)]
-                mean, spread = (np.reshape(each, shape) for each in both)
-                made = (x * spread + mean - np.flip(mean, axis)) / np.flip(spread, axis)
-                yield f"{name} mean and standard deviation for BGR on RGB", made
 
 
 def _affine(x: Array, y: Array) -> Iterator[Way]:
@@ -177,16 +135,6 @@ def _figures(values: Array) -> str:
     return few if len(values) == 1 else f"[{few}{', …' if len(values) > 4 else ''}] by channel"
 
 
-def _bounded(x: Array, y: Array) -> Iterator[Way]:
-    """A bound, and a power."""
-    yield f"values clipped to {y.min():.6g}..{y.max():.6g}", np.clip(x, y.min(), y.max())
-    told = (x > 0) & (y > 0) & (x != 1)
-    if min(x.min(), y.min()) >= 0.0 and told.any():
-        logs = np.log(x[told])
-        gamma = float(logs @ np.log(y[told]) / (logs @ logs))
-        yield f"a power of the values, gamma {gamma:.4g}", np.abs(x) ** gamma
-
-
 # Layout and geometry
 # -----------------------------------------------------------------------------
 
@@ -199,7 +147,7 @@ def _channel_axes(x: Array) -> list[int]:
 
 
 def _channels(x: Array, y: Array) -> Iterator[Way]:
-    """Channels in another order, or grey; a reshape in the place of a transpose."""
+    """Channels in another order; a reshape in the place of a transpose."""
     if x.ndim < 3:
         return
     for axis in _channel_axes(x):
@@ -208,10 +156,6 @@ def _channels(x: Array, y: Array) -> Iterator[Way]:
             is_swapped = order == (2, 1, 0)
             words = "swapped: BGR for RGB" if is_swapped else f"in the order {list(order)}"
             yield f"channels {words}", np.take(x, order, axis)
-        for weights in _LUMA if count == 3 else ():
-            grey = np.expand_dims(np.tensordot(x, np.array(weights), ([axis], [0])), axis)
-            words = f"colours turned into grey with weights {_figures(np.array(weights))}"
-            yield words, np.broadcast_to(grey, x.shape)
     for words, before, after in (("NHWC for NCHW", 1, -1), ("NCHW for NHWC", -1, 1)):
         moved = np.moveaxis(x, before, after).reshape(x.shape)
         yield f"a reshape in the place of a transpose ({words})", moved
@@ -222,31 +166,9 @@ def _turned(x: Array, y: Array) -> Iterator[Way]:
     return turns(x)
 
 
-def _shifted(x: Array, y: Array) -> Iterator[Way]:
-    """The whole picture moved."""
-    if x.ndim < 3:
-        return
-    height, width = (min(_FARTHEST_SHIFT, (size - 1) // 2) for size in x.shape[-2:])
-    for dy in range(-height, height + 1):
-        for dx in range(-width, width + 1):
-            if dy or dx:
-                yield f"crop shifted by (dy={dy}, dx={dx})", _moved(x, y, dy, dx)
-
-
-def _moved(x: Array, y: Array, dy: int, dx: int) -> Array:
-    """`x` moved over `y`: where it does not reach, `y` stays."""
-    moved = y.copy()
-    rows, columns = x.shape[-2:]
-    to = (..., slice(max(dy, 0), rows + min(dy, 0)), slice(max(dx, 0), columns + min(dx, 0)))
-    of = (..., slice(max(-dy, 0), rows + min(-dy, 0)), slice(max(-dx, 0), columns + min(-dx, 0)))
-    moved[to] = x[of]
-    return moved
-
-
 def _sample_by_sample(x: Array, y: Array) -> Iterator[Way]:
-    """Each sample mirrored, turned or moved in its own way, as augmentation does it."""
-    ways = [("unchanged", x)]
-    ways += [way for way in (*turns(x), *_shifted(x, y)) if way[1].shape == y.shape]
+    """Each sample mirrored or turned in its own way, as augmentation does it."""
+    ways = [("unchanged", x), *(way for way in turns(x) if way[1].shape == y.shape)]
     best = np.array([arrays.of_samples(way, y) for _, way in ways]).argmin(0)
     chosen, counts = np.unique(best, return_counts=True)
     if len(chosen) > 1:
@@ -273,31 +195,3 @@ def _one_hot(x: Array, y: Array) -> Iterator[Way]:
         for axis in (1, -1):
             hot = (x[..., None] == np.arange(y.shape[axis])).astype(float)
             yield "one-hot labels", np.moveaxis(hot, -1, axis)
-    if x.ndim == y.ndim + 1:
-        yield "labels (argmax) for one-hot ones", x.argmax(1).astype(float)
-
-
-def _windows(x: Array, y: Array) -> Iterator[Way]:
-    """Repeated or missing channels, parts of pictures, and added borders."""
-    for axis in range(1, x.ndim) if x.ndim == y.ndim else ():
-        if x.shape[axis] == 1:
-            yield f"axis {axis} repeated, as grey to colours", np.repeat(x, y.shape[axis], axis)
-        yield f"axis {axis} cut short", np.take(x, range(min(y.shape[axis], x.shape[axis])), axis)
-    rows, columns = y.shape[-2:] if y.ndim > 2 else (0, 0)
-    for dy, dx in _corners(x, y):
-        words = f"a window of the reference at (dy={dy}, dx={dx})"
-        yield words, x[..., dy : dy + rows, dx : dx + columns]
-    for dy, dx in _corners(y, x):
-        padded = y.copy()
-        padded[..., dy : dy + x.shape[-2], dx : dx + x.shape[-1]] = x
-        yield f"an edge around it: padded by {dy} rows and {dx} columns before", padded
-
-
-def _corners(large: Array, small: Array) -> Iterator[tuple[int, int]]:
-    """Where a small picture may lie in a large one; nowhere, where it is not smaller."""
-    if small.ndim < 3 or large.shape[:-2] != small.shape[:-2]:
-        return
-    rows, columns = np.subtract(large.shape[-2:], small.shape[-2:])
-    for dy in range(min(rows, 4 * _FARTHEST_SHIFT) + 1):
-        for dx in range(min(columns, 4 * _FARTHEST_SHIFT) + 1):
-            yield dy, dx

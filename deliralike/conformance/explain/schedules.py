@@ -92,12 +92,6 @@ def _causes(reference: Rates, candidate: Rates) -> Known:
     ratio = float(candidate[0] / reference[0]) if reference[0] else 1.0
     words = f"learning rate times {ratio:.6g}: {candidate[0]:.6g} instead of {reference[0]:.6g}"
     yield words, ratio * reference
-    if candidate[0] and reference[0] and np.isfinite(candidate[:2]).all():
-        factor = float(candidate[1] / candidate[0] / (reference[1] / reference[0] or 1.0))
-        words = f"the learning rate times {factor:.6g} with each update, in its own schedule"
-        with np.errstate(all="ignore"):
-            powers = factor**steps
-        yield words, reference * (candidate[0] / reference[0]) * powers
     for stretch in dict.fromkeys((2, 10, 100, _ratio(its, mine), _ratio(mine, its))):
         units = f"as if counted in other units: {moved}"
         yield f"schedule {stretch} times as slow, {units}", reference[steps // stretch]

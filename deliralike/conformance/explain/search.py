@@ -8,9 +8,8 @@ another momentum differs in its outputs by the one and in its buffers by the oth
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations, product
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -20,11 +19,12 @@ from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import relations
 from deliralike.conformance.explain.anything import around
 from deliralike.conformance.explain.arguments import bound, names
-from deliralike.conformance.explain.bench import Bench, Tensors, arrays_given
-from deliralike.conformance.explain.convention import Choice, Convention, Formula
+from deliralike.conformance.explain.bench import Bench
+from deliralike.conformance.explain.convention import Formula
 from deliralike.conformance.explain.families import Family, family_of
 from deliralike.conformance.explain.fitting import EXACT
 from deliralike.conformance.explain.losses import explain_loss
+from deliralike.conformance.explain.trials import Trial, joined, run
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
 from deliralike.conformance.places import ARGUMENT, Quantity
 
@@ -42,25 +42,6 @@ LOSSES = (
 _NEAR = 0.03  # of the reference's own distance: what is farther is no hint
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What some choices gave together, and how far that is from the candidate's, by tensor."""
-
-    choices: tuple[Choice, ...]
-    formula: Formula
-    tensors: Tensors
-    distances: Mapping[str, float]
-
-    def within(self, names: Iterable[str]) -> float:
-        """The largest distance of some tensors; infinite where one was not computed."""
-        return max((self.distances.get(name, np.inf) for name in names), default=0.0)
-
-    @property
-    def causes(self) -> tuple[Cause, ...]:
-        """What a report says."""
-        return tuple(choice.cause for choice in self.choices)
-
-
 def explain(
     accused: Accused, backend: Backend, patience: float = PATIENCE, seed: int = 0
 ) -> Explanation | None:
@@ -73,7 +54,7 @@ def explain(
     Args:
         accused: The block and what both sides gave.
         backend: What conventions are executed on, in float64.
-        patience: After so many seconds no more are tried; the likely ones come first.
+        patience: After so many seconds of computing no more are tried; the likely ones come first.
         seed: Of the portable random stream in which both were run.
 
     Returns:
@@ -82,12 +63,11 @@ def explain(
     if accused.kind in LOSSES:
         return _of_loss(accused)
     bench = Bench(accused, backend, seed)
-    distances = bench.distances(bench.reference)
-    if max(distances.values(), default=0.0) <= LIMIT:
+    if bench.itself().distance <= LIMIT:
         return _absent(accused)
     family = family_of(accused.kind, bench.given)
-    search = Search(bench, family, time.monotonic() + patience)
-    return search.explanation(distances)
+    search = Search(bench, family, time.process_time() + patience)
+    return search.explanation()
 
 
 class Search:
@@ -105,20 +85,19 @@ class Search:
         self.computed = bench.outputs + with_gradients
         self.everything = self.computed + bench.buffers
 
-    def explanation(self, distances: Mapping[str, float]) -> Explanation | None:
+    def explanation(self) -> Explanation | None:
         """What is known; None where nothing can be said."""
-        itself = Trial((), _nothing, self.bench.reference, distances)
+        itself = self.bench.itself()
         family = self.family
         if family is None or not self.reproduces(family.formula):
-            return self._by_arrays(itself)
-        itself = Trial((), family.formula, self.bench.reference, distances)
+            return None
         trials: list[Trial] = []
         if (found := self.first(itself, trials)) is not None:
             return found
         for trial in self._joined(trials, itself):
             if self._explains(trial, itself, self.everything):
                 return self._found(trial, trials)
-        return self._in_part(trials, itself) or self._by_arrays(itself) or _nearest(trials, itself)
+        return self._in_part(trials, itself) or _nearest(trials, itself)
 
     def first(self, itself: Trial, trials: list[Trial] | None = None) -> Explanation | None:
         """The first known choice that gives what the candidate gave.
@@ -136,79 +115,30 @@ class Search:
         """The same, of the conventions that its family has; its formula must be the reference's."""
         if self.family is None:
             return None
-        return self._first(self._owned(self.family), itself, trials)
+        own, formula = self.family.conventions, self.family.formula
+        made = chain(run(own, self.bench, formula), joined(own, self.bench, formula))
+        return self._first(made, itself, trials)
 
     def any(self, itself: Trial, trials: list[Trial] | None = None) -> Explanation | None:
         """The same, of those that any block may have."""
         if self.family is None:
             return None
         further = around(self.bench.accused, self.bench.given)
-        return self._first(self._each(further, self.family.formula), itself, trials)
+        return self._first(run(further, self.bench, self.family.formula), itself, trials)
 
     def _first(
         self, made: Iterable[Trial], itself: Trial, trials: list[Trial] | None
     ) -> Explanation | None:
         trials = [] if trials is None else trials
-        if time.monotonic() > self.end:
+        if time.process_time() > self.end:
             return None
         for trial in made:
             trials.append(trial)
             if self._explains(trial, itself, self.everything):
                 return self._found(trial, trials)
-            if time.monotonic() > self.end:
+            if time.process_time() > self.end:
                 return None
         return None
-
-    # What is executed
-    # -------------------------------------------------------------------------
-
-    def _owned(self, family: Family) -> Iterator[Trial]:
-        """Every known choice by itself, then those that join in pairs."""
-        own = family.conventions
-        yield from self._each(own, family.formula)
-        yield from self._pairs([one for one in own if one.joins], family.formula)
-
-    def _each(self, conventions: Iterable[Convention], formula: Formula) -> Iterator[Trial]:
-        for convention in conventions:
-            for choice in convention.choices(self.bench.given):
-                if (trial := self._tried((choice,), formula)) is not None:
-                    yield trial
-
-    def _pairs(self, conventions: Sequence[Convention], formula: Formula) -> Iterator[Trial]:
-        conventions = sorted(conventions, key=lambda one: one.free)  # which is searched for last
-        for count in (2, 3):
-            for some in combinations(conventions, count):
-                if (
-                    len({one.joins for one in some}) > 1
-                    or len({one.setting for one in some}) < count
-                ):
-                    continue
-                given = (list(one.choices(self.bench.given)) for one in some)
-                for choices in product(*given):
-                    if (trial := self._tried(choices, formula)) is not None:
-                        yield trial
-
-    def _tried(self, choices: Sequence[Choice], formula: Formula) -> Trial | None:
-        """Choices applied in turn; the number of the last one is searched for if it is free."""
-        *first, last = choices
-        for choice in first:
-            formula = choice.formula(formula)
-        found = self.bench.fitted(last, formula) if last.convention.free else last
-        return None if found is None else self._run((*first, found), found.formula(formula))
-
-    def _run(self, choices: tuple[Choice, ...], formula: Formula) -> Trial | None:
-        """Outputs and buffers, and gradients where the outputs are the candidate's."""
-        bench, cause = self.bench, " ".join(str(choice.cause) for choice in choices)
-        tensors = bench.forward(formula, cause)
-        if tensors is None:
-            return None
-        trial = Trial(choices, formula, tensors, bench.distances(tensors))
-        if trial.within(bench.outputs) > MATCH or bench.reshaped or not bench.gradients:
-            return trial
-        tensors = bench.everything(formula, cause)
-        if tensors is None:
-            return None
-        return Trial(choices, formula, tensors, bench.distances(tensors))
 
     def _joined(self, trials: Sequence[Trial], itself: Trial) -> Iterator[Trial]:
         """The nearest one for what is computed and the nearest one for buffers, executed together."""
@@ -219,10 +149,8 @@ class Search:
             return
         ordered = sorted(trials, key=lambda one: max(one.within(self.bench.buffers), EXACT))
         for second in ordered[:3]:
-            formula = first.formula
-            for choice in second.choices:
-                formula = choice.formula(formula)
-            if (trial := self._run(first.choices + second.choices, formula)) is not None:
+            choices = first.choices + second.choices
+            if self.family and (trial := self.bench.tried(choices, self.family.formula)):
                 yield trial
 
     def reproduces(self, formula: Formula) -> bool:
@@ -249,25 +177,25 @@ class Search:
 
     def _found(self, trial: Trial, trials: Sequence[Trial]) -> Explanation:
         others = [one.within(self.everything) for one in trials if one is not trial]
-        return Explanation.of(
-            trial.causes, trial.within(self.everything), min(others, default=None)
-        )
+        match = trial.within(self.everything)
+        return Explanation.of(_causes(trial), match, min(others, default=None))
 
     def _in_part(self, trials: Sequence[Trial], itself: Trial) -> Explanation | None:
         """A cause of the outputs, with relations for what it leaves; None without one."""
-        outputs = self.bench.outputs
-        wrong = [name for name in outputs if itself.distances[name] > LIMIT]
+        wrong = [name for name in self.bench.outputs if itself.distances[name] > LIMIT]
         same = [one for one in trials if self._explains(one, itself, wrong)] if wrong else [itself]
         if not same:
             return None
         best = min(same, key=lambda one: len(self._left(one)))
-        left = self._left(best)
-        related = [self._related(best, name) for name in left]
-        if any(one is None for one in related):
-            return self._contradicted(best, left) if best.causes else None
-        pairs = [one for one in related if one is not None]
-        causes = (*best.causes, *_shared([cause for cause, _ in pairs]))
-        match = max([best.within(wrong), *(distance for _, distance in pairs)])
+        left, causes, match = self._left(best), [*_causes(best)], best.within(wrong)
+        for name in left:
+            found = relations.nearest(best.tensors.get(name), self.bench.wanted.get(name))
+            if found is None or found.distance > _limit(best.distances.get(name, np.inf)):
+                but = Cause(f"(the outputs match, but not {', '.join(left)})")
+                causes = [*_causes(best), but]
+                return Explanation.of(causes, best.within(left)) if best.choices else None
+            causes.append(Cause(name, found.cause))
+            match = max(match, found.distance)
         return Explanation.of(causes, match, itself.within(left or wrong)) if causes else None
 
     def _left(self, trial: Trial) -> list[str]:
@@ -275,40 +203,9 @@ class Search:
         names = self.everything
         return [name for name in names if trial.distances.get(name, np.inf) > LIMIT]
 
-    def _related(self, trial: Trial, name: str) -> tuple[Cause, float] | None:
-        """A known relation between a trial's array and the candidate's."""
-        mine, its = trial.tensors.get(name), self.bench.wanted.get(name)
-        apart = self.bench.distances(self.bench.reference)[name]
-        if apart <= LIMIT:
-            return Cause(name, "as in the reference"), apart
-        found = relations.nearest(mine, its)
-        if found is None or found.distance > _limit(trial.distances.get(name, np.inf)):
-            return None
-        return Cause(name, found.cause), found.distance
 
-    def _contradicted(self, trial: Trial, left: Sequence[str]) -> Explanation:
-        """A cause of the outputs that does not hold, since something does not follow it."""
-        but = Cause(f"(the outputs match, but not {', '.join(left)})")
-        return Explanation.of((*trial.causes, but), trial.within(left))
-
-    def _by_arrays(self, itself: Trial) -> Explanation | None:
-        """What shows between outputs and inputs; None where it is not enough to explain them."""
-        bench, causes, worst = self.bench, [], 0.0
-        inputs = arrays_given(bench.accused)
-        wrong = [name for name in bench.outputs if itself.distances[name] > LIMIT]
-        for name in wrong:
-            mine, its = bench.reference.get(name), bench.wanted.get(name)
-            if mine is None or its is None:
-                return None  # not called at all, which is said elsewhere
-            found = relations.nearest(mine, its, inputs)
-            if found is None or found.distance > _limit(itself.distances[name]):
-                return None
-            causes.append(Cause(name, found.cause))
-            worst = max(worst, found.distance)
-        if wrong:
-            causes.append(Cause("(by the outputs alone)"))
-            return Explanation.of(causes, worst, itself.within(wrong))
-        return self._in_part([], itself)
+def _causes(trial: Trial) -> tuple[Cause, ...]:
+    return tuple(choice.cause for choice in trial.choices)
 
 
 def _limit(apart: float) -> float:
@@ -323,19 +220,7 @@ def _nearest(trials: Sequence[Trial], itself: Trial) -> Explanation | None:
     distance = best.within(itself.distances)
     if best is itself or not MATCH < distance <= _NEAR * apart:
         return None
-    return Explanation.of(best.causes, distance)
-
-
-def _shared(causes: Sequence[Cause]) -> list[Cause]:
-    """Causes with the same words for several tensors as one."""
-    names: dict[str, list[str]] = {}
-    for cause in causes:
-        names.setdefault(cause.value, []).append(cause.setting)
-    return [Cause(", ".join(some), value) for value, some in names.items()]
-
-
-def _nothing(nn: object, given: object) -> None:
-    """The formula of a block that is not known."""
+    return Explanation.of(_causes(best), distance)
 
 
 def _absent(accused: Accused) -> Explanation | None:

@@ -44,10 +44,8 @@ def _conventions(counts: np.ndarray) -> dict[str, _Convention]:
     """Known conventions by the numbers of values in the shares; the right one first."""
     shares, every, whole = len(counts), np.ones((len(counts), len(counts))), counts.sum()
     right, of_means = every / whole, every / counts / shares
-    averaged = every / whole / shares
     norm = "synchronised batch norm takes"
     alone = "batch norm synchronised forward alone: no gradient through the others' statistics"
-    averages = "sums of statistics are averaged over the replicas, and then divided by all values"
     found = {
         "": _Convention(right),
         LOCAL: _Convention(np.diag(1.0 / counts)),
@@ -59,22 +57,12 @@ def _conventions(counts: np.ndarray) -> dict[str, _Convention]:
         f"{norm} the mean of the shares' means and variances, however large they are": _Convention(
             of_means, about_own=True
         ),
-        averages: _Convention(averaged),
         alone: _Convention(right, forward_alone=True),
     }
     for r, own in enumerate(np.eye(shares)):
         words = f"batch statistics of the share of replica {r} taken for all"
         found[words] = _Convention(every * own / counts[r])
     return found
-
-
-# By which count of values a running variance is made unbiased: of those that it is made of, or of a
-# share's own.
-_CORRECTIONS: dict[str, Callable[[float, float], float]] = {
-    "": lambda used, own: used,
-    "running variance biased: divided by all values, not by one less": lambda used, own: 2.0**60,
-    "running variance made unbiased by each share's count of values": lambda used, own: own,
-}
 
 
 @dataclass(frozen=True)
@@ -114,13 +102,12 @@ class _Sums:
             centred.append(square - (total * 2.0 - about * float(count)) * about)
         return mean, _dot(weights, kept(centred))
 
-    def remembered(self, convention: _Convention, correction: str) -> list[tuple[Any, Any]]:
+    def remembered(self, convention: _Convention) -> list[tuple[Any, Any]]:
         """The mean and the unbiased variance that each share would remember."""
         found = []
         for share, weights in enumerate(convention.weights):
             mean, var = self.statistics(convention, share)
-            used = float(self.counts[weights > 0.0].sum())
-            total = _CORRECTIONS[correction](used, float(self.counts[share]))
+            total = float(self.counts[weights > 0.0].sum())
             found.append((mean, var * (total / (total - 1.0))))
         return found
 
@@ -231,7 +218,7 @@ class Norms:
     # -------------------------------------------------------------------------
 
     def _remembered(self, sums: Mapping[str, _Sums], words: str, came: Step) -> Iterator[Variant]:
-        """Running statistics of other shares, with another correction, or times a number."""
+        """Running statistics of other shares, or times a number."""
         begin = f"{words}; " if words else ""
         sizes, each = np.array(self.shares.sizes), np.eye(self.shares.count)
         whose = {
@@ -240,7 +227,7 @@ class Norms:
             "the running statistics are averaged evenly": each.mean(0),
         }
         whose |= {
-            f"the running statistics are those of replica {r}": each[r] for r in range(len(each))
+            f"the running statistics are those of replica {r}": own for r, own in enumerate(each)
         }
         chosen = {"": words}
         if not words:
@@ -248,54 +235,38 @@ class Norms:
             chosen |= {f"running statistics alone: {other}": other for other in others}
         for first, convention in chosen.items():
             for second, part in whose.items():
-                for third in _CORRECTIONS:
-                    said = "; ".join(text for text in (first, second, third) if text)
-                    if said:
-                        buffers = self._buffers(sums, convention, part, third)
-                        yield begin + said, {"buffer": buffers}
-        after_another = self._buffers(sums, words, None)
-        said = "the running statistics are moved by one share after the other"
-        yield begin + said, {"buffer": after_another}
-        yield from self._factors(sums, words, came)
+                said = "; ".join(text for text in (first, second) if text)
+                if said:
+                    yield begin + said, {"buffer": self._buffers(sums, convention, part)}
+        yield from self._factors(self._buffers(sums, words, each[0]), begin, came)
 
-    def _buffers(
-        self, sums: Mapping[str, _Sums], words: str, part: np.ndarray | None, correction: str = ""
-    ) -> dict[str, Any]:
-        """Running statistics after the step; each share moves them in turn where none has a part."""
+    def _buffers(self, sums: Mapping[str, _Sums], words: str, part: np.ndarray) -> dict[str, Any]:
+        """Running statistics after the step."""
         found = dict(self.shares.wanted["buffer"])
         for path, norm in self.norms.items():
-            convention = _conventions(sums[path].counts)[words]
-            moved = sums[path].remembered(convention, correction)
+            moved = sums[path].remembered(_conventions(sums[path].counts)[words])
             for name, (rate, is_variance) in norm.rates.items():
-                values = [pair[is_variance] for pair in moved]
-                found[name] = self.before[name]
-                for value in values if part is None else [_dot(part, values)]:
-                    found[name] = found[name] + rate * (value - found[name])
+                value = _dot(part, [pair[is_variance] for pair in moved])
+                found[name] = self.before[name] + rate * (value - self.before[name])
         return found
 
-    def _factors(self, sums: Mapping[str, _Sums], words: str, came: Step) -> Iterator[Variant]:
-        """The batch's own means, variances, or the way of both times a number that is fitted."""
-        right, before = self._buffers(sums, words, np.eye(self.shares.count)[0]), self.before
+    def _factors(self, right: dict[str, Any], begin: str, came: Step) -> Iterator[Variant]:
+        """The batch's own means or variances times a number that is fitted."""
         rates = {name: rate for norm in self.norms.values() for name, rate in norm.rates.items()}
-        begin = f"{words}; " if words else ""
-        for kinds, said in (
-            ((False,), "the batch's mean counts {} times in the running mean"),
-            ((True,), "the batch's variance counts {} times in the running variance"),
-            ((False, True), "running statistics that moved {} times as far"),
-        ):
+        for kind in ("mean", "variance"):
             kept = {}
             for name, (rate, is_variance) in rates.items():
-                if is_variance in kinds and name in came["buffer"]:
-                    kept[name] = before[name] * (1.0 - rate if len(kinds) == 1 else 1.0)
-            if kept:
-                own = {name: right[name] - value for name, value in kept.items()}
-                its = {name: came["buffer"][name] - value for name, value in kept.items()}
-                factor = float(least_squares([own], its)[0])
-                made = {name: value + factor * own[name] for name, value in kept.items()}
-                yield (
-                    begin + said.format(_named(factor, self.shares.count)),
-                    {"buffer": right | made},
-                )
+                if is_variance == (kind == "variance") and name in came["buffer"]:
+                    kept[name] = self.before[name] * (1.0 - rate)
+            if not kept:
+                continue
+            own = {name: right[name] - value for name, value in kept.items()}
+            its = {name: came["buffer"][name] - value for name, value in kept.items()}
+            factor = float(least_squares([own], its)[0])
+            made = {name: value + factor * own[name] for name, value in kept.items()}
+            times = _named(factor, self.shares.count)
+            words = f"the batch's {kind} counts {times} times in the running {kind}"
+            yield begin + words, {"buffer": right | made}
 
 
 def _named(factor: float, count: int) -> str:

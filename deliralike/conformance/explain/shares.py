@@ -203,15 +203,6 @@ def close(wanted: dict[str, Any], came: dict[str, Any]) -> bool:
     return relative_difference(_vector(wanted), _vector(came)) <= MATCH
 
 
-def rounded(tensors: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """Floating tensors that went through another type."""
-    found = {}
-    for name, value in tensors.items():
-        is_float = np.asarray(value).dtype.kind == "f"
-        found[name] = np.asarray(value, dtype).astype(np.float64) if is_float else value
-    return found
-
-
 def numbers(values: Sequence[float] | np.ndarray) -> str:
     """``"0.5, 0.25"``; what is left of zero by rounding is zero."""
     return ", ".join(f"{round(float(value), 12) + 0.0:.6g}" for value in values)

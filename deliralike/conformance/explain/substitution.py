@@ -23,8 +23,9 @@ from deliralike.conformance.explain import arguments, norms, shapes
 from deliralike.conformance.explain.bench import Bench, Tensors, finite_norm
 from deliralike.conformance.explain.convention import Arguments, Convention, instead
 from deliralike.conformance.explain.families import Family, family_of
-from deliralike.conformance.explain.search import LOSSES, Search, Trial
-from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
+from deliralike.conformance.explain.search import LOSSES, Search
+from deliralike.conformance.explain.trials import Trial
+from deliralike.conformance.findings import LIMIT, MATCH, OWN, Accused, Explanation
 
 PATIENCE = 8.0  # seconds for all calls of one place
 
@@ -37,17 +38,19 @@ class Substitute:
         accused: The call; what the candidate gave in its place is not known.
         follow: From what the call gives to what its unit hands on, by name.
         reference, wanted: What the reference's unit and the candidate's hand on.
+        which: Which call of several it is, in words: ``"call 2 of 2"``; empty for the only one.
     """
 
     accused: Accused
     follow: Callable[[Any], Tensors]
     reference: Mapping[str, np.ndarray]
     wanted: Mapping[str, np.ndarray]
+    which: str = ""
 
     @property
     def is_call(self) -> bool:
         """Whether it is a call that the candidate lacks, and no part or pair of calls."""
-        return self.accused.kind not in (norms.ROOT, shapes.PIECES)
+        return self.accused.kind not in (norms.ROOT, shapes.PIECES, shapes.TENSOR)
 
 
 class _Downstream(Bench):
@@ -99,11 +102,13 @@ def _left_out(one: Substitute, bench: Bench, apart: Mapping[str, float]) -> Expl
     """That a call is not made: a sum goes on without what it gives, or its input goes on."""
     usual = one.accused.reference.outputs
     given: Any = next(iter(nest.leaves(one.accused.args)), None)
-    kind = one.accused.kind
-    ways = {f"{kind} is left out": nest.map(_nothing, usual)}
+    which = f"{one.which} of " if one.which else ""
+    kind = one.accused.settings.get("words", one.accused.kind.removeprefix(OWN))
+    said = f"no {which}{kind}: it is left out"
+    ways = {said: nest.map(_nothing, usual)}
     is_one = isinstance(usual, np.ndarray) and isinstance(given, np.ndarray)
     if is_one and given.shape == usual.shape:
-        ways[f"{kind} is left out, and its input goes on"] = given
+        ways[f"{said}, and its input goes on"] = given
     for words, output in ways.items():
         distances = bench.distances(_arrays(one.follow(output)))
         match = max(distances.values())
@@ -120,17 +125,18 @@ def explain(
     Args:
         substitutes: In the order of the reference's calls.
         backend: The reference's.
-        patience: After so many seconds no more are tried.
+        patience: After so many seconds of computing no more are tried.
     """
-    end = time.monotonic() + patience
-    known = [found for one in substitutes if (found := _known(one, substitutes, backend, end))]
-    for one, search, itself in known:
-        if (explanation := _left_out(one, search.bench, itself.distances)) is not None:
+    end = time.process_time() + patience
+    suspects = [pair for one in substitutes if (pair := _suspected(one, backend, end))]
+    for one, bench in suspects:
+        if (explanation := _left_out(one, bench, bench.itself().distances)) is not None:
             return one, explanation
+    known = [found for one in suspects if (found := _known(*one, substitutes, end))]
     # What is known of some call comes before what any call may do otherwise.
     for attempt in (Search.own, Search.any):
         for one, search, itself in known:
-            if time.monotonic() > end:
+            if time.process_time() > end:
                 return None
             if (explanation := attempt(search, itself)) is not None:
                 return one, _with_name(explanation, one)
@@ -140,6 +146,9 @@ def explain(
 def _with_name(explanation: Explanation, one: Substitute) -> Explanation:
     """An explanation that says which function it is of; a layer has its place."""
     kind = one.accused.kind
+    words = one.accused.settings.get("words", "")
+    if words and words not in explanation.cause:
+        return replace(explanation, cause=f"{explanation.cause}, of {words}")
     if kind == norms.ROOT:
         return replace(explanation, cause=f"{explanation.cause}, in the {kind}")
     if not arguments.is_known(kind):
@@ -147,23 +156,27 @@ def _with_name(explanation: Explanation, one: Substitute) -> Explanation:
     return replace(explanation, cause=f"{explanation.cause}, in {kind}()")
 
 
-def _known(
-    one: Substitute, others: Sequence[Substitute], backend: Backend, end: float
-) -> tuple[Substitute, Search, Trial] | None:
-    """The search for one call; None where its formula is not known, or nothing depends on it."""
-    if time.monotonic() > end:
+def _suspected(one: Substitute, backend: Backend, end: float) -> tuple[Substitute, Bench] | None:
+    """A call with its bench; None where nothing that differs depends on it."""
+    if time.process_time() > end:
         return None
     bench = _Downstream(one, backend)
+    wrong = [name for name, apart in bench.itself().distances.items() if apart > LIMIT]
+    return (one, bench) if _matters(one, wrong) else None
+
+
+def _known(
+    one: Substitute, bench: Bench, others: Sequence[Substitute], end: float
+) -> tuple[Substitute, Search, Trial] | None:
+    """The search for one call; None where its formula is not known."""
     family = family_of(one.accused.kind, bench.given)
-    distances = bench.distances(bench.reference)
-    wrong = [name for name, distance in distances.items() if distance > LIMIT]
-    if family is None or not _matters(one, wrong):
+    if family is None or time.process_time() > end:
         return None
     orders = [_order(family, other) for other in others if _precedes(other, one)]
     search = Search(bench, Family(family.formula, [*family.conventions, *orders]), end)
     if not search.reproduces(family.formula):
         return None
-    return one, search, Trial((), family.formula, bench.reference, distances)
+    return one, search, bench.itself()
 
 
 # Two calls in the other order

@@ -1,14 +1,14 @@
-"""Conventions of formulas in NumPy, executed: those of losses and of an optimizer's updates.
+"""Conventions executed: the one driver for blocks, losses and an optimizer's updates.
 
-A formula is ``formula(np, given)``. What it gives is compared with what the candidate gave as a
-vector of relative differences; numbers are searched for along one axis or several.
+A bench executes a formula with some choices applied, and says how far that is from what the
+candidate gave; numbers are searched for.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -66,6 +66,33 @@ class Number(Convention):
     unit: Any = 1.0
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A cause that was executed, and how far the candidate is from it.
+
+    Attributes:
+        cause: In words.
+        distance: Of all that was compared.
+        choices: What was applied, if it is told by conventions.
+        tensors, distances: What a block gave, and how far each of that is, by name.
+    """
+
+    cause: str
+    distance: float
+    choices: tuple[Choice, ...] = ()
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    distances: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it explains what the candidate gave."""
+        return self.distance <= MATCH
+
+    def within(self, names: Iterable[str]) -> float:
+        """The largest distance of some tensors; infinite where one was not computed."""
+        return max((self.distances.get(name, np.inf) for name in names), default=0.0)
+
+
 class Bench(Protocol):
     """What executes formulas and compares the result with the candidate's."""
 
@@ -73,29 +100,60 @@ class Bench(Protocol):
     def given(self) -> Arguments:
         """What a formula is given."""
 
+    def tried(self, choices: tuple[Choice, ...], formula: Formula) -> Trial | None:
+        """The formula with some choices applied; None where it cannot be executed."""
+
+    def fitted(self, choice: Choice, formula: Formula) -> Choice | None:
+        """A free choice with the number that comes nearest; None where nothing tells it."""
+
+
+class Vectors:
+    """A bench of formulas in NumPy, whose results are compared as vectors."""
+
     @property
     def data(self) -> int:
         """How many independent numbers are compared."""
+        raise NotImplementedError
 
     def residual(self, formula: Formula) -> np.ndarray:
         """The differences from the candidate, each relative."""
+        raise NotImplementedError
 
     def distance(self, residual: np.ndarray) -> float:
         """Of such differences; zero where the candidate is met."""
+        raise NotImplementedError
 
+    def tried(self, choices: tuple[Choice, ...], formula: Formula) -> Trial:
+        """See `Bench`."""
+        left = self.residual(combined(choices, formula))
+        return Trial(sentence([one.cause for one in choices]), self.distance(left), choices)
 
-@dataclass(frozen=True)
-class Trial:
-    """A cause that was executed, and how far the candidate is from it."""
+    def fitted(self, choice: Choice, formula: Formula) -> Choice | None:
+        """See `Bench`; several numbers at a time where a convention has a tuple of them."""
+        is_one = np.ndim(choice.words[0]) == 0
 
-    cause: str
-    distance: float
-    choices: tuple[Choice, ...] = ()
+        def at(values: Sequence[float]) -> Choice:
+            short = [float(f"{value:.6g}") for value in values]
+            words, value = (short[0], values[0]) if is_one else (short, tuple(values))
+            return Choice(choice.convention, words, value, choice.usual)
 
-    @property
-    def is_met(self) -> bool:
-        """Whether it explains what the candidate gave."""
-        return self.distance <= MATCH
+        def residual(values: Sequence[float]) -> np.ndarray:
+            return self.residual(at(values).formula(formula))
+
+        def distance(values: Sequence[float]) -> float:
+            return self.distance(residual(values))
+
+        starts = [[start] if is_one else list(start) for start in choice.words]
+        if self.data < len(starts[0]) + _ENOUGH - 1:
+            return None
+        axes = [getattr(choice.convention, "axis", LINE)] * len(starts[0])
+        found = []
+        for start in sorted(starts, key=distance)[:_STARTS]:
+            values = plainest(improved(residual, start, axes), distance)
+            found.append((distance(values), values))
+            if found[-1][0] <= MATCH:
+                break
+        return at(min(found)[1])
 
 
 def either(table: Mapping[str, Mapping[str, Any]]) -> Convention:
@@ -121,23 +179,41 @@ def number(
 
 
 def run(
-    conventions: Iterable[Convention], bench: Bench, formula: Formula, before: Trial | None = None
+    conventions: Iterable[Convention],
+    bench: Bench,
+    formula: Formula,
+    before: tuple[Choice, ...] = (),
 ) -> Iterator[Trial]:
-    """Each choice of some conventions, on top of another trial's or not."""
-    earlier = () if before is None else before.choices
-    own = combined(earlier, formula)
+    """Each choice of some conventions, on top of others or not."""
+    own = combined(before, formula)
     for convention in conventions:
         for choice in convention.choices(bench.given):
-            found = _with_number(choice, bench, own) if convention.free else choice
-            if found is not None:
-                yield _executed((*earlier, found), bench, formula)
+            found = bench.fitted(choice, own) if convention.free else choice
+            trial = None if found is None else bench.tried((*before, found), formula)
+            if trial is not None:
+                yield trial
+
+
+def joined(conventions: Iterable[Convention], bench: Bench, formula: Formula) -> Iterator[Trial]:
+    """Choices of two and three conventions that join; a number is searched for last."""
+    ordered = sorted((one for one in conventions if one.joins), key=lambda one: one.free)
+    for count in (2, 3):
+        for some in itertools.combinations(ordered, count):
+            settings = {one.setting for one in some}
+            if len({one.joins for one in some}) > 1 or len(settings) < count:
+                continue
+            *first, last = some
+            for before in itertools.product(*(one.choices(bench.given) for one in first)):
+                yield from run([last], bench, formula, before)
 
 
 def pairs(trials: Sequence[Trial], bench: Bench, formula: Formula) -> Iterator[Trial]:
     """Two choices at a time that change other settings."""
     for one, two in itertools.combinations(trials, 2):
         if not _keys(one) & _keys(two):
-            yield _executed((*one.choices, *two.choices), bench, formula)
+            trial = bench.tried((*one.choices, *two.choices), formula)
+            if trial is not None:
+                yield trial
 
 
 def with_numbers(
@@ -146,7 +222,7 @@ def with_numbers(
     """Some trials, each together with a number that is searched for."""
     for trial in trials:
         others = [one for one in conventions if getattr(one, "name", "") not in _keys(trial)]
-        yield from run(others, bench, formula, trial)
+        yield from run(others, bench, formula, trial.choices)
 
 
 def combined(choices: Iterable[Choice], formula: Formula) -> Formula:
@@ -158,39 +234,6 @@ def combined(choices: Iterable[Choice], formula: Formula) -> Formula:
 
 def _keys(trial: Trial) -> set[str]:
     return {key for one in trial.choices for key in (one.value if not one.convention.free else ())}
-
-
-def _executed(choices: tuple[Choice, ...], bench: Bench, formula: Formula) -> Trial:
-    left = bench.residual(combined(choices, formula))
-    return Trial(sentence([one.cause for one in choices]), bench.distance(left), choices)
-
-
-def _with_number(choice: Choice, bench: Bench, formula: Formula) -> Choice | None:
-    """The choice with the number that comes nearest; None where too few numbers are compared."""
-    is_one = np.ndim(choice.words[0]) == 0
-
-    def at(values: Sequence[float]) -> Choice:
-        short = [float(f"{value:.6g}") for value in values]
-        words, value = (short[0], values[0]) if is_one else (short, tuple(values))
-        return Choice(choice.convention, words, value, choice.usual)
-
-    def residual(values: Sequence[float]) -> np.ndarray:
-        return bench.residual(at(values).formula(formula))
-
-    def distance(values: Sequence[float]) -> float:
-        return bench.distance(residual(values))
-
-    starts = [[start] if is_one else list(start) for start in choice.words]
-    if bench.data < len(starts[0]) + _ENOUGH - 1:
-        return None
-    axes = [getattr(choice.convention, "axis", LINE)] * len(starts[0])
-    found = []
-    for start in sorted(starts, key=distance)[:_STARTS]:
-        values = plainest(improved(residual, start, axes), distance)
-        found.append((distance(values), values))
-        if found[-1][0] <= MATCH:
-            break
-    return at(min(found)[1])
 
 
 # Several numbers at a time

@@ -24,27 +24,26 @@ class Form:
     """An update rule with its conventions; the standard ones are those of `deliralike.optim.rules`.
 
     Attributes:
-        kind: ``"sgd"``, ``"adam"``, ``"nadam"``, ``"radam"``, ``"adamax"``, ``"rmsprop"``,
-            ``"adagrad"``, ``"adadelta"``, ``"lion"`` or ``"lamb"``.
+        kind: ``"sgd"``, ``"adam"``, ``"rmsprop"``, ``"adagrad"``, ``"adadelta"``, ``"lion"`` or
+            ``"lamb"``.
         rate: What the learning rate of each step is multiplied by.
         rate_from: Where in time the learning rate is read: -1 for that of the step before.
         factor: What gradients are multiplied by.
         gradient: ``"new"`` or ``"accumulated"`` (never cleared).
         clip: How gradients are bounded: None, ``"norm"`` (jointly), ``"tensor"`` (each by its own
-            norm), ``"value"``, ``"always"`` (scaled to the bound also from below).
+            norm), ``"value"``.
         bound, clip_eps: The bound, and what is added to the norm.
         decay: The weight decay.
         decay_form: ``"l2"`` (into the gradient), ``"decoupled"``, ``"absolute"`` (decoupled, not
-            times the learning rate), ``"first rate"`` (decoupled, times the learning rate of the
-            first step), ``"after"`` (decoupled, of the parameter after its update).
+            times the learning rate).
         decay_first: Whether decay enters the gradient before it is clipped.
         momentum, dampening: Of the velocity.
         dampen_first: Whether the first gradient is dampened, too.
         velocity: ``"plain"``, ``"rate inside"``, ``"chainer nesterov"``.
-        nesterov: Whether the step looks ahead, in Adam too.
+        nesterov: Whether the step looks ahead.
         betas: The weights of the old means; the first one alone for rules with one mean.
-        eps, eps_form: ``"outside"`` of the root, ``"root"`` (in it), ``"root squared"``,
-            ``"unscaled"`` (beside the root of the mean before its bias correction).
+        eps, eps_form: ``"outside"`` of the root, ``"root"`` (in it), ``"unscaled"`` (beside the
+            root of the mean before its bias correction).
         eps_root: Added inside the root, beside an epsilon outside of it.
         corrected: Which means have their bias corrected: ``"both"``, ``"none"``, ``"first"``,
             ``"second"``.
@@ -53,10 +52,7 @@ class Form:
         start: Where a sum or mean of squares starts.
         count: Whose steps are counted: ``"own"`` of each parameter, or ``"all"``.
         offset: What is added to the count.
-        centered: Whether the squared mean of gradients is subtracted from the mean of squares.
-        trust: ``"layer"``, ``"none"``: LAMB's ratio of norms.
         unused: ``"skipped"`` or ``"zeros"``: parameters without a gradient.
-        memory: ``"kept"`` or ``"forgotten"``: the state from one step to the next.
     """
 
     kind: str
@@ -85,10 +81,7 @@ class Form:
     start: Number = 0.0
     count: str = "own"
     offset: int = 0
-    centered: bool = False
-    trust: str = "layer"
     unused: str = "skipped"
-    memory: str = "kept"
 
     def but(self, **changes: Any) -> Form:
         """The same with other conventions."""
@@ -241,16 +234,13 @@ class _Run:
     def step(self, t: int) -> Array:
         form, p = self.form, self.trace.parameters[t]
         used, g = self._used(t), self._gradient(t)
-        self._advance(t, used)
+        self.count = self.count + used if form.count == "own" else np.full_like(self.count, t + 1.0)
         lr = (
             form.rate * self.trace.rates[min(max(t + form.rate_from, 0), len(self.trace.rates) - 1)]
         )
         new: dict[str, Array] = {}
         change = self._decayed(p, -self.core(self, p, g, lr, new), lr)
-        if form.memory == "kept":
-            self.state |= {
-                name: np.where(used, value, self.get(name)) for name, value in new.items()
-            }
+        self.state |= {name: np.where(used, value, self.get(name)) for name, value in new.items()}
         return np.where(used, change, 0.0)
 
     def _used(self, t: int) -> Array:
@@ -291,24 +281,15 @@ class _Run:
                 + decay**2 * rest[2]
             )
             norm = square**0.5
-        above = bound / (norm + self.form.clip_eps)
-        return g * np.nan_to_num(above if how == "always" else np.minimum(1.0, above), nan=1.0)
-
-    def _advance(self, t: int, used: Array) -> None:
-        if self.form.count == "own":
-            self.count = self.count + used
-        else:
-            self.count = np.full_like(self.count, t + 1.0)
+        shrunk = np.minimum(1.0, bound / (norm + self.form.clip_eps))
+        return g * np.nan_to_num(shrunk, nan=1.0)
 
     def _decayed(self, p: Array, change: Array, lr: Number) -> Array:
         """The change with decay that is decoupled from the gradient."""
         decay = self.form.decay
-        return {
-            "decoupled": lambda: change - lr * decay * p,
-            "absolute": lambda: change - decay * p,
-            "first rate": lambda: change - self.form.rate * self.trace.rates[0] * decay * p,
-            "after": lambda: change - lr * decay * (p + change),
-        }.get(self.form.decay_form, lambda: change)()
+        if self.form.decay_form == "decoupled":
+            return change - lr * decay * p
+        return change - decay * p if self.form.decay_form == "absolute" else change
 
     def get(self, name: str, start: Number = 0.0) -> Array:
         """A part of the state."""
@@ -332,7 +313,6 @@ class _Run:
         return {
             "outside": lambda: (square / correction + self.form.eps_root) ** 0.5 + eps,
             "root": lambda: (square / correction + eps) ** 0.5,
-            "root squared": lambda: (square / correction + eps**2) ** 0.5,
             "unscaled": lambda: (square**0.5 + eps) / correction**0.5,
         }[self.form.eps_form]()
 
@@ -371,52 +351,7 @@ def _adam_step(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array])
         square, second = square / second, np.ones_like(second)
     if run.form.amsgrad:
         square = new["largest"] = np.maximum(run.get("largest"), square)
-    mean = (
-        mean / run.correction(run.form.beta1, "first")
-        if not run.form.nesterov
-        else _ahead(run, g, mean)
-    )
-    return lr * mean / run.divisor(square, second)
-
-
-def _ahead(run: _Run, g: Array, mean: Array) -> Array:
-    """The corrected mean of the step to come, as Dozat has it."""
-    beta, now = run.form.beta1, run.steps_counted
-    return beta * mean / (1 - np.power(beta, now + 1)) + (1 - beta) * g / (1 - np.power(beta, now))
-
-
-def _nadam(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
-    """With the schedule of momentum that PyTorch has."""
-    mean, square = _moments(run, g, new)
-    now = run.steps_counted
-    weight, following = (
-        run.form.beta1 * (1 - 0.5 * 0.96 ** (step * 0.004)) for step in (now, now + 1)
-    )
-    product = new["product"] = run.get("product", 1.0) * weight
-    ahead = (1 - weight) * g / (1 - product) + following * mean / (1 - product * following)
-    return lr * ahead / run.divisor(square, run.correction(run.form.beta2, "second"))
-
-
-def _radam(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
-    """Liu et al. 2020: no division by the root as long as its variance is not known."""
-    mean, square = _moments(run, g, new)
-    beta, now = run.form.beta2, run.steps_counted
-    correction, most = run.correction(beta, "second"), np.divide(2.0, 1 - beta) - 1
-    known = most - 2 * now * np.power(beta, now) / correction
-    rectified = (
-        (known - 4) * (known - 2) * most / ((most - 4) * (most - 2) * np.maximum(known, 5))
-    ) ** 0.5
-    divided = rectified * correction**0.5 / (square**0.5 + run.form.eps)
-    return lr * mean / run.correction(run.form.beta1, "first") * np.where(known > 5, divided, 1.0)
-
-
-def _adamax(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
-    """With the largest gradient, fading, in the place of the root."""
-    mean, _ = _moments(run, g, new)
-    largest = new["largest"] = np.maximum(
-        run.form.beta2 * run.get("largest"), np.abs(g) + run.form.eps
-    )
-    return lr * mean / run.correction(run.form.beta1, "first") / largest
+    return lr * mean / run.correction(run.form.beta1, "first") / run.divisor(square, second)
 
 
 def _lamb(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
@@ -427,8 +362,6 @@ def _lamb(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> A
     )
     u = mean / first / run.divisor(square, second)
     u = u + run.form.decay * p if run.form.decay_form == "inside" else u
-    if run.form.trust == "none":
-        return lr * u
     trace = run.trace
     above, below = (trace.spread(trace.by_parameter(x * x) ** 0.5) for x in (p, u))
     return (
@@ -445,9 +378,6 @@ def _lion(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> A
 def _rmsprop(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
     weight = run.form.beta2
     square = new["square"] = weight * run.get("square", run.form.start) + (1 - weight) * g * g
-    if run.form.centered:
-        mean = new["mean"] = weight * run.get("mean") + (1 - weight) * g
-        square = square - mean**2
     return run.with_momentum(g / run.divisor(square), lr, new)
 
 
@@ -475,7 +405,4 @@ _CORES: Mapping[str, Callable[[_Run, Array, Array, Number, dict[str, Array]], Ar
     "rmsprop": _rmsprop,
     "adagrad": _adagrad,
     "adadelta": _adadelta,
-    "nadam": _nadam,
-    "radam": _radam,
-    "adamax": _adamax,
 }

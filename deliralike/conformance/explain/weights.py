@@ -38,7 +38,7 @@ def explain_weights(
         for name, value in all_of_it.items()
         if name in candidate and relative_difference(value, candidate[name]) > LIMIT
     ]
-    return [(name, _explained(name, all_of_it, _numbers(candidate[name]), wrong)) for name in wrong]
+    return [(name, explained(name, all_of_it, _numbers(candidate[name]), wrong)) for name in wrong]
 
 
 def _numbers(value: Array) -> Array:
@@ -47,12 +47,25 @@ def _numbers(value: Array) -> Array:
     return array.astype(np.float64) if array.dtype.kind == "b" else array
 
 
-def _explained(
-    name: str, reference: Mapping[str, Array], came: Array, wrong: list[str]
+def explained(
+    name: str,
+    reference: Mapping[str, Array],
+    came: Array,
+    wrong: list[str],
+    most: float = MATCH,
 ) -> Explanation:
-    value = reference[name]
+    """What was done to one tensor.
+
+    Args:
+        name: Of the tensor.
+        reference: All tensors as they are to be.
+        came: What is in its place.
+        wrong: The names of those that differ.
+        most: Up to here an array is explained.
+    """
+    value = np.asarray(reference[name], np.float64)
     apart = min(relative_difference(value, came), 1e300)
-    limit = min(MATCH, 1e-3 * apart)
+    limit = min(most, 1e-3 * apart)
     found = arrays.met(_ways(name, reference, came, wrong), came, limit)
     if found is not None:
         return Explanation(found.cause, found.match, apart)
@@ -69,7 +82,7 @@ def _ways(
     name: str, reference: Mapping[str, Array], came: Array, wrong: list[str]
 ) -> Iterator[Way]:
     """Those without a number."""
-    value = reference[name]
+    value = np.asarray(reference[name], np.float64)
     if (came != came.flat[:1]).any():
         for words, other in arrays.exchanged(name, reference, came.shape):
             how = "exchanged" if words.removeprefix("holds ") in wrong else "a copy of the other"
@@ -78,19 +91,7 @@ def _ways(
         yield from arrays.layouts(value)
     if value.shape == came.shape:
         yield from arrays.blocks(value, name)
-        yield from _rows(value)
     yield from arrays.split(value, came)
-
-
-def _rows(value: Array) -> Iterator[Way]:
-    """Each output's weights by themselves."""
-    rows = value.reshape(len(value), -1) if value.ndim > 1 else np.zeros((0, 0))
-    if rows.shape[-1] < 2:
-        return
-    sizes = np.linalg.norm(rows, axis=1, keepdims=True)
-    if sizes.all():
-        words = "each row divided by its norm (the scale of a weight norm is lost)"
-        yield words, (rows / sizes).reshape(value.shape)
 
 
 def _fitted(value: Array, came: Array) -> Iterator[Way]:
@@ -115,10 +116,3 @@ def _fitted(value: Array, came: Array) -> Iterator[Way]:
         more = ", …" if len(factors) > 6 else ""
         words = f"each row scaled by a factor of its own: [{shown}{more}]"
         yield words, (factors * rows).reshape(value.shape)
-    steps = np.diff(np.unique(came))
-    step = float(steps[steps > 1e-9 * np.abs(came).max()].min(initial=np.inf))
-    levels = float(np.abs(came).max()) / step
-    if 1 < levels <= 2**12:
-        bits = np.ceil(np.log2(2 * levels + 1))
-        words = f"quantised: rounded to whole steps of {step:.3g}, about {bits:.0f} bits"
-        yield words, np.round(value / step) * step

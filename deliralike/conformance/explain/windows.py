@@ -43,13 +43,6 @@ def _before(formula: Formula, nn: Any, given: Arguments, how: tuple[Any, ...]) -
     return formula(nn, {**given, "x": _padded(nn, given["x"], *how), **_BARE})
 
 
-def _counted(formula: Formula, nn: Any, given: Arguments, pads: Pads) -> Any:
-    """An average of the elements that there are, without those of the padding."""
-    ones = {**given, "x": given["x"] * 0.0 + 1.0}
-    share = _before(formula, nn, ones, (pads,))
-    return _before(formula, nn, given, (pads,)) / share
-
-
 _BARE = {"padding": 0, "ceil_mode": False}
 
 
@@ -75,15 +68,13 @@ def _same(n: int, k: int, s: int, d: int) -> tuple[int, int]:
 
 def convolution(given: Arguments) -> list[Convention]:
     """Paddings, kernels, dilations, strides and orders of channels."""
-    weight, groups, channels = given["weight"], given["groups"], given["x"].shape[1]
+    weight = given["weight"]
     n, kernel = weight.ndim - 2, weight.shape[2:]
     stride, dilation = (geometry.per_axis(given[name], n, name) for name in ("stride", "dilation"))
     pads = geometry.conv_padding(given["padding"], kernel, stride, dilation)
     others = _paddings(given, pads, (kernel, stride, dilation))
     wider = tuple(before + (k - 1) // 2 for (before, _), k in zip(pads, kernel, strict=True))
     modes = {f"{mode} padding": (pads, mode) for mode in _MODES if any(map(any, pads))}
-    order = np.arange(channels).reshape(-1, groups).T.ravel()
-    dealt = {"dealt to the groups in turn": partial(_picked, order)} if groups > 1 else {}
     return [
         Convention("padding", {words: (other,) for words, other in others.items()}, _before, pads),
         array("kernel", "weight", _kernels(weight.shape, "flipped")),
@@ -91,12 +82,7 @@ def convolution(given: Arguments) -> list[Convention]:
         setting("stride", (1, 2, 3, 4), usual=stride[0]),
         rules("dilation", {2: {"dilation": 2, "padding": wider}}, usual=dilation[0]),
         setting("dilation", (1, 2, 3), usual=dilation[0]),
-        array("input channels", "x", dealt),
     ]
-
-
-def _picked(order: np.ndarray, nn: Any, x: Any) -> Any:
-    return nn.select(x, nn.constant(order, like=x), 1)
 
 
 def _kernels(shape: tuple[int, ...], turned: str) -> dict[str, Change]:
@@ -106,9 +92,7 @@ def _kernels(shape: tuple[int, ...], turned: str) -> dict[str, Change]:
     if len(spatial) == 2 and shape[2] == shape[3]:
         found["transposed (height and width exchanged)"] = partial(_changed, (2, 3), ())
     if shape[0] == shape[1]:
-        words = "with input and output channels exchanged"
-        found[words] = partial(_changed, (0, 1), ())
-        found[f"{turned}, {words}"] = partial(_changed, (0, 1), spatial)
+        found["with input and output channels exchanged"] = partial(_changed, (0, 1), ())
     return found
 
 
@@ -187,7 +171,7 @@ def pooling(name: str, given: Arguments) -> list[Convention]:
     if is_average:
         largest = partial(_other_pool, "max_pool", ())
         return [
-            *_averages(given, pads, others),
+            *_averages(given, pads),
             instead("pooling", {"maximum": largest}, usual="average"),
             *own,
         ]
@@ -207,22 +191,20 @@ def _other_pool(function: str, rest: Sequence[Any], nn: Any, given: Arguments) -
     return getattr(nn, function)(given["x"], *own, *rest)
 
 
-def _averages(given: Arguments, pads: Pads, others: Mapping[str, Pads]) -> list[Convention]:
+def _averages(given: Arguments, pads: Pads) -> list[Convention]:
     """What a sum of windows is divided by."""
     flag, words = given["count_include_pad"], ("excluding padding", "including padding")
     usual = f"{words[flag]} (count_include_pad)"
-    excluded = {f"{words}, excluded": other for words, other in others.items()}
     return [
         rules("average", {words[not flag]: {"count_include_pad": not flag}}, usual=usual),
         Convention("divisor", {"the whole windows that hang over the end": (pads,)}, _before),
-        Convention("padding", excluded, _counted),
     ]
 
 
 def adaptive(name: str, given: Arguments) -> list[Convention]:
     """Windows of adaptive pooling; `name` is that of the function."""
     size = given["x"].shape[2:]
-    out = geometry.per_axis(given["output_size"], len(size), "output_size")
+    out = geometry.output_sizes(given["output_size"], size)
     stride = tuple(max(1, s // o) for s, o in zip(size, out, strict=True))
     kernel = tuple(s - (o - 1) * t for s, o, t in zip(size, out, stride, strict=True))
     words = {"max": "maximum", "avg": "average"}
@@ -268,19 +250,6 @@ def _linear(size: int, out: int, scale: float | None, how: str, wide: bool = Fal
     return weight / weight.sum(axis=1, keepdims=True)
 
 
-def _cubic(size: int, out: int, scale: float | None, how: str, a: float) -> np.ndarray:
-    centre = _positions(size, out, how, scale)
-    first = np.floor(centre).astype(int)
-    matrix = np.zeros((out, size))
-    for offset in range(-1, 3):
-        d = np.abs(centre - (first + offset))
-        near = (a + 2) * d**3 - (a + 3) * d**2 + 1
-        far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
-        place = (np.arange(out), np.clip(first + offset, 0, size - 1))
-        np.add.at(matrix, place, np.where(d <= 1, near, far))
-    return matrix
-
-
 def _area(size: int, out: int, scale: float | None) -> np.ndarray:
     return geometry.adaptive_matrix(size, out)
 
@@ -295,9 +264,6 @@ RESIZINGS: Mapping[str, Callable[[int, int, float | None], np.ndarray]] = {
     "nearest neighbours, align_corners": partial(_nearest, how="corners", shift=0.5),
     "linear with antialiasing": partial(_linear, how="half", wide=True),
     "linear without half-pixel centres (asymmetric)": partial(_linear, how="plain"),
-    "bicubic (a=-0.75)": partial(_cubic, how="half", a=-0.75),
-    "bicubic (a=-0.5)": partial(_cubic, how="half", a=-0.5),
-    "bicubic (a=-0.75), align_corners": partial(_cubic, how="corners", a=-0.75),
     "area (adaptive averages)": _area,
 }
 
@@ -312,7 +278,7 @@ def interpolate(given: Arguments) -> list[Convention]:
     else:
         scales = (factors,) * n if isinstance(factors, int | float) else tuple(factors)
         out = tuple(map(geometry.resized, size, scales))  # type: ignore[arg-type]
-    corners = f"linear, align_corners={given['align_corners']}"
+    corners = f"linear, align_corners={bool(given['align_corners'])}"
     usual = _FLOOR if given["mode"] == "nearest" else corners
 
     def resized(formula: Formula, nn: Any, given: Arguments, matrix: Any) -> Any:

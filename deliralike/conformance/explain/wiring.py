@@ -29,7 +29,6 @@ from deliralike.conformance.explain.formulas import (
 )
 from deliralike.conformance.explain.wiring_gradients import Use, gradients
 from deliralike.conformance.explain.wiring_masks import masks
-from deliralike.conformance.explain.wiring_pictures import pictures
 from deliralike.conformance.findings import MATCH, Explanation
 from deliralike.conformance.places import ARGUMENT, INPUT, OUTPUT, UNIT, Quantity, Tap, inputs
 
@@ -37,7 +36,6 @@ __all__ = ["Differing", "Made", "Use", "Wiring", "explain"]
 
 Sources = Mapping[str, np.ndarray]  # by words
 
-_WEIGHTS = (1.0, 0.5, 2.0, 0.25, 0.1, 0.01, 0.001)  # of the terms of a loss
 _TELLING = 8  # of fewer numbers the nearest formula is no hint
 
 
@@ -124,21 +122,14 @@ def explain(wiring: Wiring) -> Explanation | None:
     named = {_called(name): pair for name, pair in wiring.gradients.items()}
     if not wiring.differing:
         return gradients(named, sources, wiring.uses)
-    first, *rest = wiring.differing
+    first = wiring.differing[0]
     found = _why(wiring, sources, first)
     if np.size(first.candidate) == 1 and (found is None or not found.known):
         # of a loss the gradients tell more than its one number does
         terms = gradients(named, sources, wiring.uses)
         if terms is not None and terms.known:
             return replace(terms, cause=f"terms of {_where(first.what)}: {terms.cause}")
-    if found is not None and found.known and (parts := _parts(wiring, sources)):
-        found = replace(found, cause=f"{found.cause}; {parts}")
-    if found is None or not found.known or not (moved := _order(wiring)):
-        return found
-    also = (_why(wiring, sources, one) for one in rest)
-    if not all(one is not None and one.known for one in also):
-        return found
-    return Explanation(f"{found.cause}; {moved}", found.match, found.next_best)
+    return found
 
 
 def _sources(wiring: Wiring) -> dict[str, np.ndarray]:
@@ -231,47 +222,22 @@ def _found(
     terms = right.formula.terms if right.formula is not None and right.off <= MATCH else {}
     same = {name: array for name, array in sources.items() if name in terms}
 
-    if theirs.size == 1:
-        counted = _counted(wiring, sources, mine)
-        return Found().or_else([*simple(own, theirs), counted], theirs)
+    if theirs.size == 1:  # one number would bear out any other
+        return Found().or_else(simple(own, theirs), theirs)
 
     def stages() -> Iterator[Any]:
         yield scaled(own, theirs)
         yield scaled(same, theirs)  # the reference's formula with another factor
-        yield masks(sources, mine, theirs)
+        yield masks(mine, theirs)
         for one in scaled({"what it should be": mine}, theirs):
             (factor,) = one.terms.values() or (0.0,)
             yield [replace(one, words=f"what it should be, scaled by the factor {factor:.6g}")]
-        yield pictures(sources, mine, theirs, compared=True)
         yield from simple(own, theirs)
         yield from formulas(own, theirs)
         yield changed(mine, "what it should be")
-        yield pictures(sources, mine, theirs, compared=False)
         yield from formulas({**sources, **beyond}, theirs)
 
     return Found().or_else(stages(), theirs)
-
-
-def _counted(wiring: Wiring, sources: Sources, mine: np.ndarray) -> Iterator[Formula]:
-    """A loss of which one term is missing, has another sign, or is a sum instead of a mean.
-
-    Nothing is fitted, since one number would bear out any other.
-    """
-    terms = {name: float(array) for name, array in sources.items() if array.size == 1}
-    for name, term in terms.items():
-        shapes = {leaf.shape for leaf in _given_to(wiring, name)[1] if leaf.size > 1}
-        counts = {count for shape in shapes for count in (math.prod(shape), *shape)} - {1}
-        ways = {"missing": -1.0, "added twice": 1.0, "with the wrong sign": -2.0}
-        for count in sorted(counts):
-            ways[f"as a sum over {count} instead of the mean (times {count})"] = count - 1.0
-            ways[f"as a mean over {count} instead of the sum (divided by {count})"] = (
-                1.0 / count - 1.0
-            )
-        for words, more in ways.items():
-            for weight in _WEIGHTS if term else ():
-                for sign in (1.0, -1.0):
-                    total = mine + sign * weight * more * term
-                    yield Formula(f"what it should be with {name} {words}", total)
 
 
 def _is_called(wiring: Wiring, source: str) -> bool:
@@ -320,6 +286,13 @@ def _call(name: Tap, made: Made, known: Sources, given: Sources) -> str | None:
                 return None
         elif leaf is not None and leaf is not False:
             shown.append(str(leaf))
+    if (
+        name.function in ("mean", "sum")
+        and len(shown) == 2
+        and isinstance(made.args[0], np.ndarray)
+    ):
+        size = made.args[0].shape[int(shown[1])]
+        return f"the {name.function} over all {size} of axis {shown[1]} of {shown[0]}"
     once_more = " once more" if name.call > 1 and name.path else ""
     called = name.function or name.path
     return f"{called}{once_more}({', '.join(dict.fromkeys(shown))})"
@@ -429,34 +402,8 @@ def _of_calls(wiring: Wiring) -> Iterator[str]:
             yield f"{name} is called {_times(count)} instead of {_times(usual[name])}"
 
 
-def _parts(wiring: Wiring, sources: Sources) -> str:
-    """Say that a tap is given the same arrays in another order, one twice, or one not at all.
-
-    The text is empty where that is not so.
-    """
-    tap = wiring.differing[0].what.tap
-    given = wiring.calls.get(tap)
-    if given is None:
-        return ""
-    theirs = {one.what: one.candidate for one in wiring.differing}
-    paths = list(zip(inputs(tap, *given), nest.leaves(given), strict=True))
-    right = [_name(sources, leaf) for _, leaf in paths if _is_array(leaf)]
-    wrong = [_name(sources, theirs.get(what, leaf)) for what, leaf in paths if _is_array(leaf)]
-    if len(right) < 2 or right == wrong or not (all(right) and all(wrong)):
-        return ""
-    return f"the parts of {tap} in the order {_list(wrong)} instead of {_list(right)}"
-
-
 def _name(sources: Sources, array: Any) -> str:
     return next((name for name, source in sources.items() if np.array_equal(source, array)), "")
-
-
-def _order(wiring: Wiring) -> str:
-    """That layers are called in another order; empty where they are not."""
-    right = [name for name in wiring.calls if name in wiring.order]
-    if not wiring.order or right == list(wiring.order):
-        return ""
-    return f"called in the order {_list(wiring.order)} instead of {_list(right)}"
 
 
 def _list(names: Iterable[object]) -> str:

@@ -6,28 +6,33 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from deliralike.conformance.explain.formulas import Array, Formula, Sources, scaled
-from deliralike.conformance.findings import MATCH
-
-_MOST_VALUES = 64
-_SIGNS = {"==": np.equal, "!=": np.not_equal, ">": np.greater, "<": np.less}
+from deliralike.conformance.explain.formulas import Array, Formula
 
 
-def masks(sources: Sources, reference: Array, candidate: Array) -> Iterator[Formula]:
-    """Indices, and masks by the distance of tokens, by values, inverted or constant."""
-    yield from _bands(sources, reference, candidate)
+def masks(reference: Array, candidate: Array) -> Iterator[Formula]:
+    """Indices, and masks by the distance of tokens, inverted or constant."""
+    yield from _bands(reference, candidate)
     if candidate.dtype.kind == "b":
-        yield from _by_values(sources, reference, candidate)
+        if reference.dtype.kind == "b":
+            yield Formula("the mask inverted", ~reference)
+        yield Formula("a mask that is set nowhere", np.zeros_like(candidate))
+        yield Formula("a mask that is set everywhere", np.ones_like(candidate))
+        if reference.shape == candidate.shape and reference.shape[-2:-1] == reference.shape[-1:]:
+            last = np.broadcast_to(reference[..., -1:, :], reference.shape)
+            yield Formula("a mask that is not causal: each token sees what the last one sees", last)
     if candidate.dtype.kind in "iu" and candidate.size:
-        yield from _indices(reference, candidate)
+        first = candidate.flat[0]
+        yield Formula(f"{first} for all", np.full_like(candidate, first))
+        for step in (-1, 1) if reference.dtype.kind in "iu" else ():
+            yield Formula(f"the reference's {step:+d}: off by one", reference + step)
 
 
 # Which tokens see which
 # -----------------------------------------------------------------------------
 
 
-def _bands(sources: Sources, reference: Array, candidate: Array) -> Iterator[Formula]:
-    """Masks, or scores with a mask, that depend on the distance of a key from its query."""
+def _bands(reference: Array, candidate: Array) -> Iterator[Formula]:
+    """Masks that depend on the distance of a key from its query."""
     mine, theirs = _distances(reference), _distances(candidate)
     if mine is None or theirs is None or reference.shape != candidate.shape:
         return
@@ -40,7 +45,7 @@ def _bands(sources: Sources, reference: Array, candidate: Array) -> Iterator[For
     pattern = np.broadcast_to(_pattern(theirs, length), candidate.shape)
     yield Formula(
         f"a mask with which tokens see {words}{f': {hint}' if hint else ''}",
-        _again(sources, reference, candidate, pattern),
+        _again(candidate, pattern),
     )
 
 
@@ -51,8 +56,8 @@ def _distances(mask: Array) -> frozenset[int] | None:
     if mask.dtype.kind == "b":
         every_token_sees_itself = np.diagonal(mask, axis1=-2, axis2=-1).all() and not mask.all()
         seen = mask if every_token_sees_itself else ~mask
-    elif mask.dtype.kind == "f" and not np.isnan(mask).any():
-        seen = mask == 0.0 if _is_additive(mask) else np.isfinite(mask)
+    elif _is_additive(mask):
+        seen = mask == 0.0
     else:
         return None
     length = mask.shape[-1]
@@ -74,30 +79,11 @@ def _pattern(kept: frozenset[int], length: int) -> Array:
     return np.isin(places - places[:, None], sorted(kept))
 
 
-def _again(sources: Sources, reference: Array, candidate: Array, seen: Array) -> Array:
-    """A mask, or scores with it, made from which tokens are seen.
-
-    Scores that the reference hides are its own before they were hidden, if these are at hand.
-    """
+def _again(candidate: Array, seen: Array) -> Array:
+    """A mask made from which tokens are seen."""
     if candidate.dtype.kind == "b":
         return seen if np.array_equal(seen, candidate) else ~seen
-    hidden = candidate.min() if _is_additive(candidate) else -np.inf
-    scores = np.zeros(candidate.shape)
-    if not _is_additive(candidate):
-        visible = np.isfinite(reference)
-        alike = {n: a[visible] for n, a in sources.items() if a.shape == reference.shape}
-        before = [
-            one for one in scaled(alike, reference[visible]) if _gives(one, reference, visible)
-        ]
-        scores = reference
-        if before:
-            ((name, by),) = before[0].terms.items()
-            scores = by * sources[name]
-    return np.where(seen, scores, hidden)
-
-
-def _gives(made: Formula, reference: Array, visible: Array) -> bool:
-    return bool(np.allclose(made.array, reference[visible], rtol=MATCH, atol=MATCH))
+    return np.where(seen, 0.0, candidate.min())
 
 
 def _numbers(seen: frozenset[int], whole: frozenset[int]) -> str:
@@ -123,42 +109,3 @@ def _hint(mine: frozenset[int], theirs: frozenset[int], whole: frozenset[int]) -
         if theirs == seen != mine:
             return words
     return "the mask is off by one" if len(theirs ^ mine) in (1, 2) else ""
-
-
-# By values
-# -----------------------------------------------------------------------------
-
-
-def _by_values(sources: Sources, reference: Array, candidate: Array) -> Iterator[Formula]:
-    """Masks that are set where a source has a value."""
-    known = _where(sources, reference)
-    right = next((words for words, mask in known if np.array_equal(mask, reference)), "")
-    instead = f" instead of {right}" if right else ""
-    if reference.dtype.kind == "b":
-        yield Formula("the mask inverted", ~reference)
-    yield Formula(f"a mask that is set nowhere{instead}", np.zeros_like(candidate))
-    yield Formula(f"a mask that is set everywhere{instead}", np.ones_like(candidate))
-    for words, mask in _where(sources, candidate):
-        yield Formula(f"a mask that is set where {words}{instead}", mask)
-
-
-def _where(sources: Sources, like: Array) -> Iterator[tuple[str, Array]]:
-    for name, array in sources.items():
-        if array.shape == like.shape and array.dtype.kind in "iuf":
-            for sign, compare in _SIGNS.items():
-                for value in np.unique(array)[:_MOST_VALUES]:
-                    yield f"{name} {sign} {value:g}", compare(array, value)
-
-
-def _indices(reference: Array, candidate: Array) -> Iterator[Formula]:
-    first = candidate.flat[0]
-    yield Formula(f"{first} for all", np.full_like(candidate, first))
-    if reference.shape == candidate.shape and reference.dtype.kind in "iu":
-        for step in (-2, -1, 1, 2):
-            off = ": off by one" if abs(step) == 1 else ""
-            yield Formula(f"the reference's {step:+d}{off}", reference + step)
-        most = int(reference.max())
-        for low, high in ((0, most - 1), (1, most)):
-            clipped = np.clip(reference, low, high)
-            yield Formula(f"the reference's between {low} and {high}", clipped)
-        yield Formula(f"{most} minus the reference's", most - reference)

@@ -13,7 +13,7 @@ from deliralike.conformance import streams
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain import pipelines as explain
 from deliralike.conformance.explain import sample_order
-from deliralike.conformance.findings import FAILED, LIMIT, PASSED, Explanation, Finding, Level
+from deliralike.conformance.findings import FAILED, LIMIT, Explanation, Finding, Level
 from deliralike.conformance.streams import Stream
 from deliralike.errors import BatchError
 
@@ -56,15 +56,15 @@ def level(
         return Level(NAME, TITLE, FAILED, np.inf, (_fields(one, two),))
     order = _of_samples(sample_order.explain, one, two)
     findings = [*_sizes(one, two, order), *_types(one, two), *_contents(one, two, order)]
-    figures = {"batches": len(one.batches), "samples": len(one), "fields": list(one.fields)}
     worst = max((finding.difference for finding in findings), default=_worst(one, two))
     notes = (
         ()
         if findings or not worst
         else (f"values differ by {worst:.0e} at most, as rounding explains",)
     )
-    return Level(
-        NAME, TITLE, FAILED if findings else PASSED, worst, tuple(findings), notes, figures
+    count, fields = len(one.batches), list(one.fields)
+    return Level.judged(
+        NAME, TITLE, worst, findings, notes, batches=count, samples=len(one), fields=fields
     )
 
 

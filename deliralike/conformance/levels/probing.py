@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,13 +13,12 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.conformance.last_bit import shaken
-from deliralike.conformance.listening import evaluated
+from deliralike.conformance.listening import InPlace, evaluated
 from deliralike.conformance.matching import Match
-from deliralike.conformance.matching.pairing import COUNTER
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import AbstractNetwork, Network
-from deliralike.network.calls import Around
+from deliralike.weights.matching.pairing import COUNTER
 
 UNIT_FLOAT32, UNIT_FLOAT64 = 2.0**-24, 2.0**-53
 
@@ -34,9 +33,7 @@ class Probe:
     Attributes:
         name: In words.
         batch: It.
-        scale, taken_off, offset: Outputs y go into the loss as ``scale * y - taken_off * y +
-            offset``, the second y without its gradient: huge ones, or ones that are zero and still
-            have a gradient.
+        scale: What outputs are multiplied by on their way into the loss.
         zeroed: Parameters that are zero, so that what comes out of their layers is.
         beside: What the biases among them are instead: the smallest of them, each later one larger.
         ties: Whether equal numbers are the point, so that inputs are not rounded in the
@@ -49,8 +46,6 @@ class Probe:
     name: str
     batch: Batch
     scale: float = 1.0
-    taken_off: float = 0.0
-    offset: float = 0.0
     zeroed: tuple[str, ...] = ()
     beside: float = 0.0
     ties: bool = False
@@ -60,30 +55,24 @@ class Probe:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a side made of a probe: tensors by name, or an error; and what it warned of."""
+    """What a side made of a probe: tensors by name, or an error."""
 
     tensors: Arrays
     error: Exception | None = None
-    warned: tuple[str, ...] = ()
 
 
-class _Changed:
-    """A network whose outputs are scaled and moved on their way into the loss."""
+class _Scaled(InPlace):
+    """A network whose outputs are scaled on their way into the loss."""
 
-    def __init__(self, network: Any, scale: Any, taken_off: Any, offset: Any) -> None:
-        self._network, self._numbers = network, (scale, taken_off, offset)
+    def __init__(self, network: Any, scale: Any) -> None:
+        super().__init__(network)
+        self._scale = scale
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return nest.map(self._change, self._network(*args, **kwargs))
+        return nest.map(self._scaled, self._network(*args, **kwargs))
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._network, name)
-
-    def _change(self, leaf: Any) -> Any:
-        if "float" not in str(getattr(leaf, "dtype", "")):
-            return leaf
-        scale, taken_off, offset = self._numbers
-        return leaf * scale - self._network.nn.stop_gradient(leaf) * taken_off + offset
+    def _scaled(self, leaf: Any) -> Any:
+        return leaf * self._scale if "float" in str(getattr(leaf, "dtype", "")) else leaf
 
 
 @dataclass(frozen=True)
@@ -91,8 +80,7 @@ class Side:
     """A subject with a copy of its network that probes may use up.
 
     Attributes:
-        loss: ``loss(network, scale, taken_off, offset, *batch)``; made once, so that it is compiled
-            once.
+        loss: ``loss(network, scale, *batch)``; made once, so that it is compiled once.
         state: The weights that the copy starts each probe with, in the reference's names.
         match: Of these with the network's own names, where they differ.
     """
@@ -110,8 +98,8 @@ class Side:
         """For a subject; `network` in the place of a copy of its own."""
         network = copy.deepcopy(subject.network) if network is None else network
 
-        def loss(net: Any, scale: Any, taken_off: Any, offset: Any, *batch: Any) -> Any:
-            result = subject.loss(_Changed(net, scale, taken_off, offset), *batch)
+        def loss(net: Any, scale: Any, *batch: Any) -> Any:
+            result = subject.loss(_Scaled(net, scale), *batch)
             return result[0] if isinstance(result, tuple) else result
 
         state = network.neutral_state()
@@ -135,18 +123,7 @@ class Side:
         except DeliralikeError:
             return None
 
-    def through(self, around: Around) -> Side:
-        """Return the same with each block called by another function: see `Backend.called_through`."""
-
-        def loss(net: Any, *rest: Any) -> Any:
-            with self.network.backend.called_through(net, around):
-                return self.loss(net, *rest)
-
-        return replace(self, loss=loss)
-
-    def see(
-        self, probe: Probe, rounded: np.random.Generator | None = None, unit: float = UNIT_FLOAT64
-    ) -> Seen:
+    def see(self, probe: Probe, rounded: np.random.Generator | None = None) -> Seen:
         """Return the network's results for a probe.
 
         If a generator is given, parameters and inputs are rounded at random.
@@ -154,39 +131,28 @@ class Side:
         state = {**self.state, **_zeroed(self.state, probe)}
         batch = probe.batch
         if rounded is not None:
-            state = _shaken(state, rounded, unit)
-            batch = (
-                batch if probe.ties else nest.map(lambda leaf: shaken(leaf, rounded, unit), batch)
-            )
+            state = _shaken(state, rounded)
+            if not probe.ties:
+                batch = nest.map(lambda leaf: shaken(leaf, rounded, UNIT_FLOAT64), batch)
         self._load(state)
-        with warnings.catch_warnings(record=True) as caught, np.errstate(all="ignore"):
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
             try:
-                tensors = (
-                    self._gradients(probe, batch)
-                    if probe.kind == "gradients"
-                    else self._evaluated(batch)
-                )
+                if probe.kind == "gradients":
+                    return Seen(self._gradients(probe, batch))
+                return Seen(evaluated(self.subject, self.network, batch))
             except Exception as error:  # noqa: BLE001
                 return Seen({}, error)
-        return Seen(
-            tensors,
-            None,
-            tuple(str(each.message) for each in caught if each.category is UserWarning),
-        )
 
     def _load(self, state: Arrays) -> None:
         given = state if self.match is None else self.match.to_candidate(state)
         self.network.load_neutral_state(given, strict=self.match is None)
 
-    def _evaluated(self, batch: Batch) -> Arrays:
-        return evaluated(self.subject, self.network, batch)
-
     def _gradients(self, probe: Probe, batch: Batch) -> Arrays:
-        numbers = tuple(np.asarray(each) for each in (probe.scale, probe.taken_off, probe.offset))
         with self.network.training_mode(True), random.portable():
-            found = self.network.backend.gradients(self.loss, self.network, *numbers, *batch)
-        inputs = nest.leaves_with_paths(found.inputs[len(numbers) :], "batch")
+            scale = np.asarray(probe.scale)
+            found = self.network.backend.gradients(self.loss, self.network, scale, *batch)
+        inputs = nest.leaves_with_paths(found.inputs[1:], "batch")
         slots = self.network.neutral_slots()
         buffers: dict[str, Any] = {
             name: slot.read() for name, slot in slots.items() if not slot.is_parameter
@@ -224,11 +190,11 @@ def _zeroed(state: Arrays, probe: Probe) -> Arrays:
     }
 
 
-def _shaken(state: Arrays, generator: np.random.Generator, unit: float) -> Arrays:
+def _shaken(state: Arrays, generator: np.random.Generator) -> Arrays:
     """A state with errors in the last bit; tensors that are equal, as tied ones are, stay equal."""
     found: Arrays = {}
     for name, value in state.items():
         twins = (other for other in found if np.array_equal(state[other], value))
         twin = next(twins, None)
-        found[name] = shaken(value, generator, unit) if twin is None else found[twin]
+        found[name] = shaken(value, generator, UNIT_FLOAT64) if twin is None else found[twin]
     return found

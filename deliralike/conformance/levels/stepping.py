@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,10 +19,8 @@ from deliralike.conformance.explain import optimizers as explaining
 from deliralike.conformance.explain.schedules import explain_schedule, used_rates
 from deliralike.conformance.explain.updates import Form, Trace, form_of, merged
 from deliralike.conformance.findings import (
-    FAILED,
     LIMIT,
     NOT_REACHED,
-    PASSED,
     Explanation,
     Finding,
     Level,
@@ -41,8 +39,8 @@ SCALES = (
     1e-3,
     1e2,
 )  # of gradients, step by step: small ones show an epsilon, large ones are clipped
+_ROUNDING = 4 * 2.0**-52  # of a parameter, relative: no fault of an update's
 DROP = 0.1  # of the learning rate in the middle: where it stands in a velocity shows only then
-FLOAT32_NOTED, FLOAT32_LIMIT = 16 * 2.0**-23, 1e-5
 HORIZON = 10_000  # steps over which schedules are compared
 _TRACED = (
     1000  # elements of vectors, and as many of other parameters, that an explanation is made from
@@ -59,7 +57,6 @@ def level(
     names: Mapping[str, str] | None = None,
     steps: int = 12,
     seed: int = 0,
-    in_float32: bool = True,
     unused: bool = True,
     never: Collection[str] = (),
 ) -> Level:
@@ -70,8 +67,6 @@ def level(
         names: The candidate's name of a parameter by the reference's, where they differ.
         steps: How many updates; the learning rate drops in the middle.
         seed: Of the forced gradients and parameters.
-        in_float32: Whether the candidate is judged in float32, too, where its backend can change a
-            network's type.
         unused: Whether some parameters take no part in some steps.
         never: Parameters that take no part in any step, as the network does not use them.
     """
@@ -84,11 +79,6 @@ def level(
         return Level(
             "L4", TITLE, NOT_REACHED, notes=(*notes, "there is no optimizer on both sides")
         )
-    short = _in_float32(candidate.network) if in_float32 else None
-    if in_float32 and short is None:
-        notes.append(
-            "not judged in float32: the candidate's backend cannot change the type of its network"
-        )
     forced = Forced.of(reference.network, steps, seed, unused)
     shapes = {
         name: shape
@@ -96,25 +86,22 @@ def level(
         if _shape(candidate.network, (names or {}).get(name, name)) == shape
     }
     left_out = [name for name in forced.shapes if name not in shapes]
-    notes += (
-        [f"not judged, without a parameter like it in the candidate: {', '.join(left_out)}"]
-        if left_out
-        else []
-    )
+    if left_out:
+        named = ", ".join(left_out)
+        notes.append(f"not judged, without a parameter like it in the candidate: {named}")
     if not shapes:
         return Level("L4", TITLE, NOT_REACHED, notes=tuple(notes))
     pausing = tuple(shapes)[1::2] if unused else ()
     forced = replace(forced, shapes=shapes, unused=pausing, never=frozenset(never))
     findings = list(_of_schedules(reference, candidate, shared[0]))
     are_own = reference.schedule is None and candidate.schedule is None
-    updates: dict[str, dict[str, list[float]]] = {}
+    updates: dict[str, list[float]] = {}
     for name in shared:
-        make, other = reference.optimizers[name], candidate.optimizers[name]
-        networks = [candidate.network] if short is None else [candidate.network, short]
+        makers = reference.optimizers[name], candidate.optimizers[name]
 
-        def sides(make: Make = make, other: Make = other, networks: Any = networks) -> list[_Side]:
-            theirs = [_tried(partial(_Side, one, other, names)) for one in networks]
-            return [_Side(reference.network, make), *theirs]
+        def sides(makers: tuple[Make, Make] = makers) -> tuple[_Side, _Side]:
+            theirs = _tried(partial(_Side, candidate.network, makers[1], names))
+            return _Side(reference.network, makers[0]), theirs
 
         try:
             run = _Run(name, forced, sides(), free=False)
@@ -126,11 +113,10 @@ def level(
         findings += run.findings(are_own)
         notes += run.notes()
         updates[name] = run.by_step()
-    differences = {name: max(curves["float64"]) for name, curves in updates.items()}
-    figures = {"differences": differences, "updates": updates}
+    differences = {name: max(steps) for name, steps in updates.items()}
     worst = max([*differences.values(), *(f.difference for f in findings)])
-    return Level(
-        "L4", TITLE, FAILED if findings else PASSED, worst, tuple(findings), tuple(notes), figures
+    return Level.judged(
+        "L4", TITLE, worst, findings, notes, differences=differences, updates=updates
     )
 
 
@@ -282,14 +268,6 @@ def _shape(network: AbstractNetwork, name: str) -> tuple[int, ...] | None:
     return slot.shape if slot is not None and slot.trainable else None
 
 
-def _in_float32(network: AbstractNetwork) -> AbstractNetwork | None:
-    """The same network in float32; None where the backend cannot make one."""
-    try:
-        return network.backend.in_dtype(network, "float32")
-    except DeliralikeError:
-        return None
-
-
 class _CandidateRaised(Exception):
     """What a candidate's optimizer raised, in words."""
 
@@ -306,90 +284,27 @@ def _tried(act: Callable[[], T]) -> T:
 # -----------------------------------------------------------------------------
 
 
-@dataclass
-class _Judged:
-    """How far one candidate is from the reference, at each step.
-
-    Attributes:
-        limit: What is allowed.
-        rounding: The relative rounding of the parameters, which is no fault of an update's.
-        updates: The relative difference of each parameter's update, by step.
-        unused: How far parameters have moved without a gradient, relative to themselves, by step.
-    """
-
-    limit: float
-    rounding: float
-    updates: list[dict[str, float]] = field(default_factory=list)
-    unused: list[dict[str, float]] = field(default_factory=list)
-
-    def add(
-        self, reference: Arrays, candidate: Arrays, parameters: Arrays, used: Mapping[str, Any]
-    ) -> None:
-        """Take note of a step."""
-        updates, unused = {}, {}
-        for name, mine in reference.items():
-            size = _norm(parameters[name])
-            if name in used:
-                updates[name] = _difference(mine, candidate[name], self.rounding * size)
-            else:
-                unused[name] = _norm(candidate[name]) / (size or 1.0)
-        self.updates.append(updates)
-        self.unused.append(unused)
-
-    def by_step(self) -> list[float]:
-        """The largest difference of each step."""
-        return [max(step.values(), default=0.0) for step in self.updates]
-
-    @property
-    def differs(self) -> bool:
-        """Whether anything is beyond the limit."""
-        return any(True for _ in self.findings("", None))
-
-    def findings(
-        self, place: str, explanation: Explanation | None, suffix: str = ""
-    ) -> Iterator[Finding]:
-        """A finding for parameters that differ, and one for those that move without a gradient."""
-        for what, steps in (("update", self.updates), ("unused parameter", self.unused)):
-            found = {
-                (step, name): values[name]
-                for step, values in enumerate(steps)
-                for name in values
-                if not values[name] <= self.limit
-            }
-            if not found:
-                continue
-            step, first = next(iter(found))
-            wrong, every = ({name for _, name in found}, set().union(*steps))
-            yield Finding(
-                level="L4",
-                place=place,
-                what=f"{what} {first} at step {step + 1}{suffix}",
-                difference=max(found.values()),
-                limit=self.limit,
-                explanation=explanation,
-                remarks=(f"It concerns {len(wrong)} of {len(every)} parameters.",),
-            )
-
-
 class _Run:
-    """One optimizer of all sides, in step.
+    """One optimizer of both sides, in step.
 
     Args:
         name: Of the optimizer.
         forced: What they are fed.
-        sides: The reference, the candidate, and the candidate in float32.
+        sides: The reference and the candidate.
         free: Whether each goes by its own learning rates: some have a schedule of their own, and
             what counts is the rate that an update uses.
     """
 
     def __init__(self, name: str, forced: Forced, sides: Sequence[_Side], free: bool) -> None:
-        self.name, self.forced, self.sides = name, forced, sides
-        self.reference, self.candidate = sides[:2]
+        self.name, self.forced = name, forced
+        self.reference, self.candidate = sides
         self.start = (self.reference.lr, self.candidate.lr)
         self.hides, self.moves = None in self.start, False
         self.free = free or self.hides
-        judged = [_Judged(LIMIT, 4 * 2.0**-52), _Judged(FLOAT32_LIMIT, 2 * 2.0**-23)]
-        self.judged = judged[: len(sides) - 1]
+        # by step: how far each parameter's update is off, relative to itself, and how far
+        # parameters have moved without a gradient, relative to themselves
+        self.updates: list[dict[str, float]] = []
+        self.unused: list[dict[str, float]] = []
         self.rates: list[float] = []  # of the reference, before each update
         self.later: list[float] = []  # and after it
         self.traced = _traced(forced.shapes)
@@ -403,37 +318,56 @@ class _Run:
         base = (self.start[0] or 0.1) * (1.0 if step < self.forced.middle else DROP)
         rate = None if self.free else base
         self.rates.append(_or_one(self.reference.lr) if rate is None else rate)
-        updates = [self.reference.step(parameters, gradients, rate)]
-        for side in self.sides[1:]:
-            updates.append(_tried(partial(side.step, parameters, gradients, rate)))
+        mine = self.reference.step(parameters, gradients, rate)
+        its = _tried(partial(self.candidate.step, parameters, gradients, rate))
         self.later.append(_or_one(self.reference.lr))
         if rate is not None:
             now = (self.reference.lr, self.candidate.lr)
             self.moves |= any(one is None or _relative(rate, one) > 0 for one in now)
-        for judged, update in zip(self.judged, updates[1:], strict=True):
-            judged.add(updates[0], update, parameters, gradients)
-        traced = (parameters, gradients, *updates[:2])
+        self._judge(mine, its, parameters, gradients)
+        traced = (parameters, gradients, mine, its)
         self.recorded.append(tuple(_only(self.traced, arrays) for arrays in traced))
         self.rest.append(_sums(parameters, gradients, self.traced))
 
-    def findings(self, rates_are_own: bool) -> Iterator[Finding]:
-        """Yield what differs: the learning rate, the updates, unused parameters.
+    def _judge(
+        self, mine: Arrays, its: Arrays, parameters: Arrays, used: Mapping[str, Any]
+    ) -> None:
+        updates, unused = {}, {}
+        for name, update in mine.items():
+            size = _norm(parameters[name])
+            if name in used:
+                updates[name] = _difference(update, its[name], _ROUNDING * size)
+            else:
+                unused[name] = _norm(its[name]) / (size or 1.0)
+        self.updates.append(updates)
+        self.unused.append(unused)
 
-        Differences in float32 are given only where nothing else differs.
-        """
+    def findings(self, rates_are_own: bool) -> Iterator[Finding]:
+        """Yield what differs: the learning rate, the updates, unused parameters."""
         place, (mine, its) = f"optimizer {self.name}", self.start
-        found = []
         if rates_are_own and not self.free and mine and its and _relative(mine, its):
             words = f"lr={its:g} instead of {mine:g} (learning rate times {its / mine:g})"
             cause = Explanation.seen(words)
-            found.append(
-                Finding("L4", place, "learning rate", _relative(mine, its), explanation=cause)
-            )
-        if self.judged[0].differs:
-            found += self._of_updates(place)
-        if not found and len(self.judged) > 1:
-            found += self.judged[1].findings(place, None, " in float32")
-        yield from found
+            yield Finding("L4", place, "learning rate", _relative(mine, its), explanation=cause)
+        if any(True for _ in self._apart(place, None)):
+            yield from self._of_updates(place)
+
+    def _apart(self, place: str, explanation: Explanation | None) -> Iterator[Finding]:
+        """A finding for parameters that differ, and one for those that move without a gradient."""
+        for what, steps in (("update", self.updates), ("unused parameter", self.unused)):
+            found = {
+                (step, name): values[name]
+                for step, values in enumerate(steps)
+                for name in values
+                if not values[name] <= LIMIT
+            }
+            if not found:
+                continue
+            step, first = next(iter(found))
+            wrong, every = ({name for _, name in found}, set().union(*steps))
+            remark = f"It concerns {len(wrong)} of {len(every)} parameters."
+            said, size = f"{what} {first} at step {step + 1}", max(found.values())
+            yield Finding("L4", place, said, size, explanation=explanation, remarks=(remark,))
 
     def _of_updates(self, place: str) -> list[Finding]:
         """Findings of updates; of learning rates where nothing else differs."""
@@ -449,7 +383,7 @@ class _Run:
         why = explaining.explain(trace)
         if of_rates is not None and not _is_known(why):
             return [of_rates]
-        return list(self.judged[0].findings(place, why))
+        return list(self._apart(place, why))
 
     def _of_rates(self, place: str, mine: np.ndarray, its: np.ndarray) -> Finding:
         """The learning rates that the updates used."""
@@ -461,21 +395,19 @@ class _Run:
 
     def _follow(self) -> bool:
         """Whether unused parameters stay where they are."""
-        return not any(value > LIMIT for step in self.judged[0].unused for value in step.values())
+        return not any(value > LIMIT for step in self.unused for value in step.values())
 
     def notes(self) -> Iterator[str]:
         """What a reader should know."""
-        start = f"optimizer {self.name}:"
         if self.hides:
-            yield f"{start} a side hides its learning rate, which did not change therefore"
-        worst = max((max(judged.by_step()) for judged in self.judged[1:]), default=0.0)
-        if worst > FLOAT32_NOTED and not self.judged[0].differs:
-            yield f"{start} in float32 an update is {worst:.1e} off, beyond the parameter's own rounding"
+            yield (
+                f"optimizer {self.name}: a side hides its learning rate, which did not change "
+                "therefore"
+            )
 
-    def by_step(self) -> dict[str, list[float]]:
-        """The largest difference of each step, in both types."""
-        curves = [judged.by_step() for judged in self.judged]
-        return dict(zip(("float64", "float32"), curves, strict=False))
+    def by_step(self) -> list[float]:
+        """The largest difference of each step."""
+        return [max(step.values(), default=0.0) for step in self.updates]
 
     def trace(self) -> Trace:
         """What an explanation is made from."""

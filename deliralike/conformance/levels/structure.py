@@ -9,27 +9,23 @@ differ.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain.weights import explain_weights
-from deliralike.conformance.findings import FAILED, PASSED, Explanation, Finding, Level
+from deliralike.conformance.findings import Finding, Level
 from deliralike.conformance.matching import Match
-from deliralike.conformance.matching.pairing import COUNTER
-from deliralike.conformance.matching.parts import join
 from deliralike.conformance.subject import Subject
-from deliralike.errors import SettingError, suggestion
 from deliralike.network.base import AbstractNetwork
+from deliralike.weights.matching.pairing import COUNTER
+from deliralike.weights.matching.parts import join
 
 TITLE = "names, shapes, structure"
 _ABOUT_VALUES = ("weight of", "shape")  # findings that values may explain
-_WEIGHTS = ("judge", "load")
 _NOT_THERE = np.inf  # the difference of what cannot be compared
-
-Explain = Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], list[tuple[str, Explanation]]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,6 @@ def level(
     candidate: Subject,
     match: Match | None = None,
     weights: str = "judge",
-    explain: Explain | None = explain_weights,
 ) -> Level:
     """Compare what two networks are made of.
 
@@ -66,27 +61,16 @@ def level(
             without one.
         weights: ``"judge"`` if start values must be equal, ``"load"`` if the candidate is given the
             reference's anyway.
-        explain: Says why tensors differ: from both sides' (in the reference's names) to names and
-            explanations.
-
-    Raises:
-        SettingError: `weights` is neither.
     """
-    if weights not in _WEIGHTS:
-        raise SettingError(
-            f"level L0: weights={weights!r} is unknown. {suggestion(weights, _WEIGHTS)}"
-        )
     sides = _Sides.of(reference.network, candidate.network, match)
     judged = weights == "judge"
     values = sides.values()
     apart = [name for name, (difference, limit) in values.items() if difference > limit]
     findings = [*_not_numbers(sides.ours, "reference"), *_not_numbers(sides.own, "candidate")]
-    findings += [*_names(sides), *_properties(sides), *_ties(sides)]
-    if not findings:
-        findings += _counts(reference.network, candidate.network, match)
+    findings += [*_names(sides), *_properties(sides), *_ties(sides), *_held_twice(sides)]
     if judged:
         findings += [_start_value(name, *values[name]) for name in apart]
-        findings = _explained(findings, sides, explain)
+        findings = _explained(findings, sides)
     kinds = {path: type(block).__name__ for path, block in reference.network.named_blocks()}
     findings = [replace(one, kind=kinds.get(_owner(one.place), "")) for one in findings]
     notes = [*_notes_of_names(sides), *([] if match is None else _notes_of_match(match))]
@@ -97,14 +81,16 @@ def level(
             f"({values[worst][0]:.1e}); the reference's are loaded into the candidate."
         )
     networks = (reference.network, candidate.network)
-    figures = {
-        "parameters": [network.count_parameters() for network in networks],
-        "tensors": [len(sides.ours), len(sides.own)],
-    }
-    status = FAILED if findings else PASSED
     worst_of_all = max((difference for difference, _ in values.values()), default=None)
-    largest = worst_of_all if judged else None
-    return Level("L0", TITLE, status, largest, tuple(findings), tuple(notes), figures)
+    return Level.judged(
+        "L0",
+        TITLE,
+        worst_of_all if judged else None,
+        findings,
+        notes,
+        parameters=[network.count_parameters() for network in networks],
+        tensors=[len(sides.ours), len(sides.own)],
+    )
 
 
 def look(network: AbstractNetwork) -> dict[str, Weight]:
@@ -146,6 +132,21 @@ class _Sides:
     def both(self) -> list[str]:
         """The names that both sides have."""
         return [name for name in self.ours if name in self.theirs]
+
+    def is_fused(self, name: str) -> bool:
+        """Whether the candidate's layer of a tensor holds what is of several of the reference's.
+
+        That is also so where some of it is held in another form.
+        """
+        if self.match is None:
+            return False
+        owners = {_owner(theirs) for theirs in self.match.candidate_names(name)}
+        apart = {_owner(theirs) for theirs in self.match.together if theirs in self.own}
+        beside = set()
+        for pair in self.match.names:
+            if owners & {_owner(unit.source) for unit in pair.candidate}:
+                beside.add(_owner(pair.reference[0].source))
+        return bool(owners & apart) or len(beside) > 1
 
     def values(self) -> dict[str, tuple[float, float]]:
         """How far each tensor is, and how far it may be, where that can be said.
@@ -211,33 +212,22 @@ def _not_numbers(weights: Mapping[str, Weight], side: str) -> Iterator[Finding]:
 def _names(sides: _Sides) -> Iterator[Finding]:
     """What is there on one side only; norms' counters aside."""
     match = sides.match
-    missing: Mapping[str, tuple[str, ...]]
-    extra: Mapping[str, tuple[str, ...]]
     if match is None:
-        missing = {name: () for name in sides.ours if name not in sides.theirs}
-        extra = {name: () for name in sides.own if name not in sides.ours}
+        near: Mapping[str, Sequence[str]] = {}
+        missing = [name for name in sides.ours if name not in sides.theirs]
+        extra = [name for name in sides.own if name not in sides.ours]
     else:  # what a buffer of one side is for shows in the values
-        missing = {n: near for n, near in match.missing.items() if sides.ours[n].is_parameter}
-        extra = {n: near for n, near in match.unexpected.items() if sides.own[n].is_parameter}
-    for name, near in missing.items():
-        near = near or _of_its_shape(sides.ours[name], sides.own, extra)
-        if not name.endswith(COUNTER):
-            yield _finding(name, "missing in the candidate", _nearest(near, "there"))
-    for name, near in extra.items():
-        near = near or _of_its_shape(sides.own[name], sides.ours, missing)
-        if not name.endswith(COUNTER):
-            yield _finding(name, "in the candidate only", _nearest(near, "in the reference"))
-
-
-def _of_its_shape(
-    weight: Weight, others: Mapping[str, Weight], free: Iterable[str]
-) -> tuple[str, ...]:
-    fitting = (other for other in free if others[other].value.shape == weight.value.shape)
-    return tuple(fitting)[:3]
-
-
-def _nearest(names: Sequence[str], where: str) -> str:
-    return f"Of its shape {where}: {', '.join(names)}." if names else ""
+        near = {**match.unexpected, **match.missing}
+        missing = [name for name in match.missing if sides.ours[name].is_parameter]
+        extra = [name for name in match.unexpected if sides.own[name].is_parameter]
+    for names, what, where in (
+        (missing, "missing in the candidate", "there"),
+        (extra, "in the candidate only", "in the reference"),
+    ):
+        for name in names:
+            if not name.endswith(COUNTER):
+                others = ", ".join(near.get(name, ()))
+                yield _finding(name, what, f"Of its shape {where}: {others}." if others else "")
 
 
 def _properties(sides: _Sides) -> Iterator[Finding]:
@@ -250,18 +240,17 @@ def _properties(sides: _Sides) -> Iterator[Finding]:
         other_kind = ours.value.dtype.kind != theirs.value.dtype.kind and sides.match is None
         if other_kind or (ours.usual != theirs.usual and ours.dtype != theirs.dtype):
             yield _finding(name, f"type {theirs.dtype}, in the reference {ours.dtype}")
+        if sides.is_fused(name):
+            continue  # what was constant may be part of what is trained
         if ours.is_parameter != theirs.is_parameter:
-            yield _finding(name, f"a {_role(theirs)}, in the reference a {_role(ours)}")
+            yield _finding(name, _ROLES[theirs.is_parameter])
         elif ours.trainable != theirs.trainable:
-            yield _finding(name, f"{_state(theirs)}, in the reference {_state(ours)}")
+            yield _finding(name, _STATES[theirs.trainable])
 
 
-def _role(weight: Weight) -> str:
-    return "parameter" if weight.is_parameter else "buffer"
-
-
-def _state(weight: Weight) -> str:
-    return "trainable" if weight.trainable else "frozen"
+# by what the candidate has
+_ROLES = ("a buffer, in the reference a parameter", "a parameter, in the reference a buffer")
+_STATES = ("frozen, in the reference trainable", "trainable, in the reference frozen")
 
 
 def _ties(sides: _Sides) -> Iterator[Finding]:
@@ -285,17 +274,17 @@ def _groups(weights: Mapping[str, Weight], names: Iterable[str]) -> dict[str, fr
     return {name: frozenset(group) for group in members.values() for name in group}
 
 
-def _counts(
-    reference: AbstractNetwork, candidate: AbstractNetwork, match: Match | None
-) -> Iterator[Finding]:
-    """The number of parameters, where nothing says why it differs."""
-    mine, theirs = reference.count_parameters(), candidate.count_parameters()
-    if match is not None and (
-        match.summed or match.left_out or match.together or not match.complete
-    ):
+def _held_twice(sides: _Sides) -> Iterator[Finding]:
+    """Parameters that are several of the candidate's, which are not tied there."""
+    match = sides.match
+    if match is None:
         return
-    if mine != theirs:
-        yield _finding("", f"{theirs:,} parameters, in the reference {mine:,}")
+    tied = [pair.reference[0].source for pair in match.names if pair.decided == "tie"]
+    for name in dict.fromkeys(tied):
+        several = {sides.own[one].tie: one for one in match.candidate_names(name)}
+        if len(several) > 1:
+            names = " and ".join(several.values())
+            yield _finding(name, f"held by {names}, which are not tied in the candidate")
 
 
 def _start_value(name: str, difference: float, limit: float) -> Finding:
@@ -321,16 +310,12 @@ def _finite(*weights: Weight) -> bool:
     return all(bool(np.isfinite(weight.value).all()) for weight in weights)
 
 
-def _explained(
-    findings: Sequence[Finding], sides: _Sides, explain: Explain | None
-) -> list[Finding]:
-    """Findings about values and shapes, with what the hook says of each; the others as they are."""
+def _explained(findings: Sequence[Finding], sides: _Sides) -> list[Finding]:
+    """Findings about values and shapes with their explanation; the others as they are."""
     wanted = {name: one.value for name, one in sides.comparable().items() if _finite(one)}
     about = [one.place for one in findings if one.what.startswith(_ABOUT_VALUES)]
     came = {n: sides.theirs[n].value for n in about if n in wanted and _finite(sides.theirs[n])}
-    if explain is None or not came:
-        return list(findings)
-    why = dict(explain(wanted, came))  # what one holds may be another's
+    why = dict(explain_weights(wanted, came)) if came else {}  # what one holds may be another's
     return [
         replace(one, explanation=why.get(one.place)) if one.place in about else one
         for one in findings
@@ -353,10 +338,6 @@ def _notes_of_names(sides: _Sides) -> Iterator[str]:
 
 
 def _notes_of_match(match: Match) -> Iterator[str]:
-    yield f"{len(match.names)} pairs of tensors were matched, {len(match.ambiguous)} of them without certainty."
-    for pair in match.ambiguous[:8]:
-        mine, theirs = (" + ".join(map(str, units)) for units in (pair.reference, pair.candidate))
-        yield f"{mine} was taken for {theirs}, which is not certain."
     parameters = match.parameters_left_over()
     lists = {
         "Left out as was asked": match.left_out,

@@ -9,7 +9,7 @@ from typing import Any
 
 from deliralike import nest
 from deliralike.conformance.explain import arguments
-from deliralike.conformance.findings import Accused, Observed
+from deliralike.conformance.findings import OWN, Accused, Observed
 from deliralike.conformance.locate.place import Allowed
 from deliralike.conformance.observe import Around, Held, Unit, bare
 from deliralike.conformance.observe.corresponding import SharedCall
@@ -96,7 +96,7 @@ def layer_of(unit: Unit, block: Any) -> tuple[str, Mapping[str, Any]]:
     wanted = [one for one in parameters.values() if one.default is one.empty and one.name != "self"]
     lacking = any(one.name not in found for one in wanted if one.kind is one.POSITIONAL_OR_KEYWORD)
     if lacking or (kind not in LAYERS and arguments.plain(kind) != kind):
-        return f"own {kind}", {}
+        return f"{OWN}{kind}", {}
     return kind, found
 
 

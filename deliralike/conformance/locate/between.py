@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -247,6 +247,16 @@ def _substitutes(
     given = {name: tap.mine for name, tap in forcing.taps.items()}
     sides = _forward(mine), _forward(theirs)
 
+    def standing(
+        path: str, layer: Layer, call: Call, name: Tap, follow: Callable[[Any], dict[str, Any]]
+    ) -> Substitute:
+        tap = units.correspondence.alone(name, call)
+        parameters = _parameters(units.mine, call.path)
+        pair = Observed(call.output, parameters=parameters), Observed()
+        suspect = Suspect(name, tap, Around([], []), Quantity(OUTPUT), 0.0, pair)
+        one = accused(units.mine, path, layer, suspect, weighted=False)
+        return Substitute(one, follow, *sides, _which(name, forcing.calls))
+
     def made(path: str, layer: Layer, call: Call, names: Sequence[Tap]) -> Substitute:
         """What is to stand for a call; what it gives is that of all names, or of the one name."""
 
@@ -255,10 +265,23 @@ def _substitutes(
             results = dict(zip(names, several, strict=True))
             return _forward(handed_on(units.mine, given, results))
 
-        tap = units.correspondence.alone(names[0], call)
-        pair = Observed(call.output), Observed()
-        suspect = Suspect(names[0], tap, Around([], []), Quantity(OUTPUT), 0.0, pair)
-        return Substitute(accused(units.mine, path, layer, suspect, weighted=False), follow, *sides)
+        return standing(path, layer, call, names[0], follow)
+
+    def held(name: str, value: np.ndarray) -> Substitute:
+        """What is to stand for a tensor that the unit makes use of itself."""
+        network = units.mine.network
+
+        def follow(output: Any) -> dict[str, Any]:
+            network.load_neutral_state({name: output}, strict=False)
+            try:
+                return _forward(handed_on(units.mine, given, {}))
+            finally:
+                network.load_neutral_state({name: value}, strict=False)
+
+        settings = {"words": name, "others": list(_in_its_place(value, forcing))}
+        call = Call(None, (value,), {}, value)
+        where = joined(units.path, name.rpartition(".")[0])
+        return standing(where, (shapes.TENSOR, settings), call, UNIT, follow)
 
     for name, call in forcing.calls.items():
         if name in given:
@@ -276,11 +299,21 @@ def _substitutes(
             where = joined(units.path, call.path)
             layer = layer_of(units.mine, units.blocks[call.path])
         yield made(where, layer, call, [name])
-    for names in _exchangeable(forcing.calls):
+    for tensor, value in _own_tensors(units.mine, forcing.calls):
+        yield held(tensor, value)
+    for names, together in _exchangeable(forcing.calls):
         arrays = tuple(forcing.calls[name].output for name in names)
-        words = " and ".join(f"the output of {name}" for name in names)
+        shown = list(names) if together else [names[0].first]
+        words = " and ".join(f"the output of {name}" for name in shown)
         pieces = Call(None, (arrays,), {}, arrays)
-        yield made(units.path, (shapes.PIECES, {"words": words}), pieces, names)
+        told = {"words": words, "together": together}
+        yield made(units.path, (shapes.PIECES, told), pieces, names)
+
+
+def _which(name: Tap, calls: Mapping[Tap, Call]) -> str:
+    """Which one of several calls it is, in words; empty for the only one."""
+    count = sum(one.first == name.first for one in calls)
+    return f"call {name.call} of {count}" if count > 1 else ""
 
 
 def _variance(name: Tap, call: Call, forcing: Forcing) -> tuple[float, np.ndarray] | None:
@@ -302,18 +335,58 @@ def _variance(name: Tap, call: Call, forcing: Forcing) -> tuple[float, np.ndarra
     return None
 
 
-def _exchangeable(calls: Mapping[Tap, Call]) -> Iterator[list[Tap]]:
-    """Calls of a kind that are given the same array and give the same shape, and each by itself.
+def _parameters(unit: Unit, path: str | None) -> dict[str, None]:
+    """The names of the parameters of a block, without gradients; of a function there are none."""
+    if not path:
+        return {}
+    slots = unit.network.neutral_slots().items()
+    named = [name for name, slot in slots if slot.is_parameter and name.startswith(f"{path}.")]
+    return dict.fromkeys(name.removeprefix(f"{path}.") for name in named)
 
-    A gate and a value are two such projections, or the halves of one.
+
+def _own_tensors(unit: Unit, calls: Mapping[Tap, Call]) -> Iterator[tuple[str, np.ndarray]]:
+    """The floating parameters and buffers of a unit that its calls do not hold."""
+    called = tuple(f"{call.path}." for call in calls.values() if call.path)
+    for name, slot in unit.network.neutral_slots().items():
+        if name.startswith(called) or not slot.shape:
+            continue
+        value = slot.read()
+        if value.dtype.kind == "f":
+            yield name, value
+
+
+def _in_its_place(value: np.ndarray, forcing: Forcing) -> Iterator[np.ndarray]:
+    """Other arrays of a tensor's shape that the candidate makes or gives to its own calls."""
+    for call in forcing.found.beyond.values():
+        for leaf in nest.leaves((call.args, call.kwargs, call.output)):
+            alike = is_number(leaf) and np.shape(leaf) == value.shape
+            if alike and relative_difference(value, leaf) > LIMIT:
+                yield np.asarray(leaf)
+
+
+def _exchangeable(calls: Mapping[Tap, Call]) -> Iterator[tuple[list[Tap], bool]]:
+    """Calls whose features may be read in another order, and whether these are joined for that.
+
+    Two or three calls of a kind that are given the same array and give the same shape may be one
+    call to the candidate: a gate and a value, or queries, keys and values. Else all calls of a
+    block are read alike.
     """
     products = [name for name, call in calls.items() if _is_product(name, call)]
-    for one, other in itertools.combinations(products, 2):
-        first, second = calls[one], calls[other]
-        alike = np.shape(first.output) == np.shape(second.output)
-        if alike and one.function == other.function and _same(first.args[0], second.args[0]):
-            yield [one, other]
-    yield from ([name] for name in reversed(products))  # halves are taken of what came last
+    for count in (2, 3):
+        for some in itertools.combinations(products, count):
+            one, *others = (calls[name] for name in some)
+            of_one_kind = len({name.function for name in some}) == 1
+            if of_one_kind and all(_is_twin(one, other) for other in others):
+                yield list(some), True
+    blocks: dict[Tap, list[Tap]] = {}
+    for name in reversed(products):  # halves are taken of what came last
+        blocks.setdefault(name.first, []).insert(0, name)
+    yield from ((names, False) for names in blocks.values())
+
+
+def _is_twin(one: Call, other: Call) -> bool:
+    """Whether two calls are given the same array and make the same shape of it."""
+    return np.shape(one.output) == np.shape(other.output) and _same(one.args[0], other.args[0])
 
 
 def _is_product(name: Tap, call: Call) -> bool:

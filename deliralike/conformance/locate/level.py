@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,20 +12,23 @@ import numpy as np
 from deliralike import backends
 from deliralike.conformance import explain
 from deliralike.conformance.explain import by_hand, losses, steps, substitution, types, wiring
+from deliralike.conformance.explain.shapes import TENSOR
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
     NOT_REACHED,
+    OWN,
     Accused,
     Explanation,
     Finding,
     Level,
 )
 from deliralike.conformance.levels import semantics
+from deliralike.conformance.locate.between import kind_of
 from deliralike.conformance.locate.drops import of_drops
 from deliralike.conformance.locate.place import Place
 from deliralike.conformance.locate.search import localise
-from deliralike.conformance.places import OUTPUT, Quantity
+from deliralike.conformance.places import INPUT, OUTPUT, Quantity, Tap
 from deliralike.conformance.running import Running
 
 TITLE = "place"
@@ -68,11 +71,27 @@ def _in_mode(running: Running, mode: str) -> Iterator[Finding]:
         yield _finding(running, place, mode)
 
 
+_LIKE_FLOAT32 = (1e-9, 2e-6)  # from one rounding that is averaged to some that add up
+_FLOAT32 = (
+    "float32 rounds to 6e-8: a constant or a cast in float32 on the way makes differences of this "
+    "size."
+)
+
+
 def _finding(running: Running, place: Place, mode: str) -> Finding:
     explanation, accused = _explanation(running, place)
-    if accused is not None and accused.path != place.path:  # a layer that is not called
-        place = replace(place, path=accused.path, kind=accused.kind, what=Quantity(OUTPUT))
-    remarks = tuple(_exact_before(running.modes[mode], place))
+    lacking = [one.accused for one in place.substitutes if one.is_call]
+    if accused is not None and (accused.path != place.path or _is_among(accused, lacking)):
+        kind, what = accused.kind.removeprefix(OWN), Quantity(OUTPUT)
+        if kind == TENSOR:
+            block = dict(running.reference.network.named_blocks()).get(accused.path)
+            kind = kind_of(running.reference.network) if block is None else type(block).__name__
+        if accused.path != place.path and explanation is not None and explanation.is_of_input:
+            what = Quantity(INPUT, tap=Tap(accused.path))
+        place = replace(place, path=accused.path, kind=kind, what=what)
+    remarks, details = tuple(_exact_before(running.modes[mode], place)), place.details
+    if explanation is None and _LIKE_FLOAT32[0] < place.difference < _LIKE_FLOAT32[1]:
+        details = (*details, _FLOAT32)
     return Finding(
         "L3",
         place.path,
@@ -83,7 +102,7 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
         LIMIT,
         explanation,
         remarks,
-        place.details,
+        details,
         running.effect(),
     )
 
@@ -112,6 +131,10 @@ def _explanation(running: Running, place: Place) -> tuple[Explanation | None, Ac
         # What is hardly nearer than the reference itself is no hint.
         return (nearest if nearest.match <= _NEAR * place.difference else None), None
     return nearest, None
+
+
+def _is_among(accused: Accused, others: Sequence[Accused]) -> bool:
+    return any(accused is other for other in others)
 
 
 def _substitute(running: Running, place: Place) -> tuple[Explanation, Accused] | None:

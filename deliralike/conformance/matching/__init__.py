@@ -3,6 +3,6 @@
 A match is proposed from names, shapes, values and order.
 """
 
-from deliralike.conformance.matching.match import Match, propose
+from deliralike.weights.matching.match import Match, propose
 
 __all__ = ["Match", "propose"]

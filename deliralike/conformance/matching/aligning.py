@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.matching.layouts import (
+from deliralike.weights.matching.distance import relative_difference
+from deliralike.weights.matching.layouts import (
     NEAR,
     Shape,
     Transform,
@@ -151,9 +151,7 @@ def plain(values: Any) -> Alignment:
     return Alignment(tuple(found))
 
 
-def align(
-    reference: Any, candidate: Any, orders: Orders | None = None, channels: Sequence[int] = ()
-) -> Alignment:
+def align(reference: Any, candidate: Any, orders: Orders | None = None) -> Alignment:
     """Find the arrays of the reference's nest in the candidate's.
 
     An array that the reference has twice may be one array of the candidate's.
@@ -161,14 +159,13 @@ def align(
     Args:
         reference, candidate: Nests of NumPy arrays and plain values.
         orders: What is known of the candidate's layouts; learns from what values decide.
-        channels: Numbers of channels, for pictures that are flattened in another order.
     """
     orders = orders or Orders()
     mine, theirs = _arrays(reference), _arrays(candidate)
     found: dict[int, Leaf] = {}
     taken: dict[int, int] = {}  # the reference's leaf by the candidate's
     for at, array in mine.items():
-        leaf = _same(at, array, mine, theirs, taken, orders, channels)
+        leaf = _same(at, array, mine, theirs, taken, orders)
         if leaf is not None:
             found[at] = leaf
             taken.setdefault(leaf.theirs, at)
@@ -198,11 +195,21 @@ def _is_hidden(hidden: np.ndarray, mask: np.ndarray) -> bool:
     own = _hidden(mask)
     if own is None:
         return False
-    try:
-        mine, its = np.broadcast_arrays(np.squeeze(hidden), np.squeeze(own))
-    except ValueError:
-        return False
-    return np.array_equal(mine, its) or (mask.dtype.kind == "b" and np.array_equal(mine, ~its))
+    is_boolean = mask.dtype.kind == "b"
+    for mine, its in ((hidden, own), (np.squeeze(hidden), np.squeeze(own))):
+        # (batch, 1, 1, keys) is the same as (batch, 1, queries, keys), as is one without those axes
+        if not _fit_together(mine.shape, its.shape):
+            continue
+        mine, its = np.broadcast_arrays(mine, its)
+        if np.array_equal(mine, its) or (is_boolean and np.array_equal(mine, ~its)):
+            return True
+    return False
+
+
+def _fit_together(one: Shape, other: Shape) -> bool:
+    """Whether arrays of two shapes can be broadcast."""
+    ends = zip(reversed(one), reversed(other), strict=False)
+    return all(a == b or 1 in (a, b) for a, b in ends)
 
 
 def _hidden(mask: np.ndarray) -> np.ndarray | None:
@@ -226,7 +233,6 @@ def _same(
     theirs: dict[int, np.ndarray],
     taken: dict[int, int],
     orders: Orders,
-    channels: Sequence[int],
 ) -> Leaf | None:
     """The candidate's array with the same numbers, in some layout; a free one if there is one."""
     for other in sorted(theirs, key=lambda place: (place in taken, place != at, place)):
@@ -236,7 +242,7 @@ def _same(
         owner = taken.get(other)
         if owner is not None and not np.array_equal(mine[owner], array):
             continue
-        if transform := equal(array, value, orders, channels):
+        if transform := equal(array, value, orders):
             return Leaf(at, other, transform, True)
     return None
 
@@ -245,7 +251,6 @@ def equal(
     reference: np.ndarray,
     candidate: np.ndarray,
     orders: Orders | None = None,
-    channels: Sequence[int] = (),
 ) -> Transform | None:
     """The transform under which both hold the same numbers, up to the rounding of a cast."""
     if not _alike(reference, candidate):
@@ -257,20 +262,19 @@ def equal(
         first = orders.preferred(options)
         options = [first, *(option for option in options if option != first)]
     if reference.shape == candidate.shape:
-        options += _flattenings(reference.shape, channels)
+        options += _flattenings(reference.shape)
     for option in options:
         if relative_difference(option.apply(reference), candidate) <= NEAR:
             return option
     return None
 
 
-def _flattenings(shape: Shape, channels: Sequence[int]) -> tuple[Transform, ...]:
+def _flattenings(shape: Shape) -> tuple[Transform, ...]:
     """Orders of the last axis, where that is a picture which each side flattens in its own order."""
     if len(shape) != 2:
         return ()
     width = shape[1]
-    fitting = channels or [size for size in range(2, width) if width % size == 0]
-    return flattenings(shape, fitting)
+    return flattenings(shape, [size for size in range(2, width) if width % size == 0])
 
 
 def _alike(reference: np.ndarray, candidate: np.ndarray) -> bool:

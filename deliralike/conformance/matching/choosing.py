@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
-from deliralike.conformance.matching.pairing import Pair
+from deliralike.weights.matching.pairing import Pair
 
 Change = dict[int, dict[str, Any]]  # what to replace, by the index of the pair
 
@@ -17,6 +17,24 @@ def orders(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
     layers = _by_layer(pairs)
     for group in _groups(pairs, layers):
         yield _of_group(pairs, layers, group)
+
+
+def in_order(pairs: Sequence[Pair], called: Sequence[str]) -> Change:
+    """All sets of layers at once, each in the order in which the candidate calls its layers.
+
+    Args:
+        pairs: In the order of the reference's calls.
+        called: The candidate's tensors in the order of its calls.
+    """
+    layers = _by_layer(pairs)
+    found: Change = {}
+    places = {name.rpartition(".")[0]: place for place, name in enumerate(called)}
+    for group in _groups(pairs, layers):
+        if any(pairs[index].decided == "value" for layer in group for index in layers[layer]):
+            continue
+        order = sorted(group, key=lambda layer: places[layer])
+        found |= _exchanged(pairs, layers, group, order) or {}
+    return found
 
 
 def _of_group(
@@ -32,7 +50,7 @@ def _by_layer(pairs: Sequence[Pair]) -> dict[str, list[int]]:
     """Return the pairs of each layer of the candidate, but those that are certain beside others."""
     every: dict[str, list[int]] = defaultdict(list)
     for index, pair in enumerate(pairs):
-        every[pair.candidate[0].source.rpartition(".")[0]].append(index)
+        every[pair.candidate[0].layer].append(index)
     open_pairs = {
         layer: [index for index in indices if pairs[index].alternatives]
         for layer, indices in every.items()

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.matching.match import Match
-from deliralike.conformance.matching.pairing import STATISTICS
 from deliralike.network.base import AbstractNetwork
+from deliralike.weights.matching.match import Match
+from deliralike.weights.matching.pairing import STATISTICS
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def folds(match: Match, reference: AbstractNetwork, called: Sequence[str]) -> li
     blocks = dict(reference.named_blocks())
     missing = {name.rpartition(".")[0] for name in match.missing if name.endswith(STATISTICS)}
     candidates = {
-        pair.reference[0].source.rpartition(".")[0]: pair.candidate[0].source.rpartition(".")[0]
+        pair.reference[0].layer: pair.candidate[0].layer
         for pair in match.names
         if pair.reference[0].source.endswith("weight")
     }

@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deliralike.conformance.matching import block_paths
-from deliralike.conformance.matching.choosing import Change, orders
-from deliralike.conformance.matching.match import Match
-from deliralike.conformance.matching.pairing import Pair
+from deliralike.conformance.matching.choosing import Change, in_order, orders
+from deliralike.weights.matching import block_paths
+from deliralike.weights.matching.layouts import Transform
+from deliralike.weights.matching.match import Match
+from deliralike.weights.matching.pairing import Pair
 
 MOST_TRIES = 200
 _MOST_OPTIONS = 24  # of one group: the orders of four layers
@@ -57,7 +58,13 @@ def settle(
         alone: What is larger where more layers do what they should at the reference's inputs.
     """
     search = _Settling(match, merit)
+    ordered = in_order(match.names, list(match.candidate.tensors))
+    for first in (ordered, _joined([ordered, _as_they_are(match.names)])):
+        if not search.agrees:
+            search.change(first, match)
+    match = search.match
     groups = [list(itertools.islice(group, _MOST_OPTIONS + 1)) for group in _groups(match.names)]
+    groups.sort(key=_first_called)
     doubted = [group for group in groups if not search.by_value(group)]
     is_small = all(len(group) <= _MOST_OPTIONS for group in doubted)
     tied = groups
@@ -91,7 +98,7 @@ class _Settling:
         for change in group:
             if self.agrees or self.tries >= MOST_TRIES:
                 return list(group)
-            shown.append(self._try(start, change)[:2])
+            shown.append(self.change(change, start)[:2])
         return [change for change, one in zip(group, shown, strict=True) if one == self.best[:2]]
 
     def improved_together(self, groups: _Groups, tied: _Groups) -> bool:
@@ -108,8 +115,7 @@ class _Settling:
             return False
         before, start = self.best, self.match
         for changes in itertools.product(*chosen) if len(chosen) > 1 else ():
-            together = {index: fields for change in changes for index, fields in change.items()}
-            self._try(start, together)
+            self.change(_joined(changes), start)
             if self.best != before or self.agrees:
                 return True
         return False
@@ -132,7 +138,8 @@ class _Settling:
         indices = {index for change in group for index in change}
         return all(self.match.names[index].decided == "value" for index in indices)
 
-    def _try(self, start: Match, change: Change) -> Merit:
+    def change(self, change: Change, start: Match) -> Merit:
+        """Take a change of a match if it is better than the best; return its merit."""
         if all(_has(start.names[index], fields) for index, fields in change.items()):
             return self.best if start is self.match else self.merit(start)[1]
         changed = _changed(start, change)
@@ -152,19 +159,51 @@ def _groups(pairs: Sequence[Pair]) -> list[Iterator[Change]]:
     return [*orders(pairs), *_layouts(pairs)]
 
 
+def _joined(changes: Iterable[Change]) -> Change:
+    """All changes at once."""
+    found: Change = defaultdict(dict)
+    for change in changes:
+        for index, fields in change.items():
+            found[index] = {**found[index], **fields}
+    return found
+
+
+def _as_they_are(pairs: Sequence[Pair]) -> Change:
+    """Every tensor whose layout is open in the order of elements that it has in the reference."""
+    found: Change = {}
+    for index, pair in enumerate(pairs):
+        plain = [how for how in pair.layouts if how.plain]
+        if plain:
+            found[index] = {"transform": plain[0]}
+    return found
+
+
+def _first_called(group: Sequence[Change]) -> int:
+    """The place of a group's first pair in the order of calls."""
+    return min((index for change in group for index in change), default=0)
+
+
 def _layouts(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
-    """Every layout: the same for all tensors of one name and shape, and for all rows of a layer."""
+    """Every layout: the same for all tensors of one name and the same choice, and of a layer's rows."""
     groups: dict[Any, list[int]] = defaultdict(list)
     for index, pair in enumerate(pairs):
         if pair.layouts:
-            leaf = pair.candidate[0].source.rpartition(".")[2]
-            how = pair.transform
-            key: Any = (leaf, how.start, how.end)
-            if how.axes[:2] == (1, 0) and how.split[:2] != how.start[:2]:
-                key = ("rows", how.split[:2])  # of a weight, and of the bias beside it
-            groups[key, len(pair.layouts)].append(index)
+            choice = tuple(map(_choice, (pair.transform, *pair.layouts)))
+            of_rows = any(
+                one[0] == "rows" for one in choice
+            )  # of a weight, and of the bias beside it
+            leaf = "" if of_rows else pair.candidate[0].source.rpartition(".")[2]
+            groups[leaf, choice].append(index)
     for indices in groups.values():
         yield _alike([pairs[index] for index in indices], indices)
+
+
+def _choice(how: Transform) -> tuple[Any, ...]:
+    if how.plain and how.start == how.end:
+        return ("as it is",)
+    if how.axes[:2] == (1, 0) and how.split[:2] != how.start[:2]:
+        return "rows", how.split[:2]
+    return how.start, how.split, how.axes, how.end
 
 
 def _alike(pairs: Sequence[Pair], indices: Sequence[int]) -> Iterator[Change]:

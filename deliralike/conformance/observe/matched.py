@@ -14,7 +14,6 @@ from deliralike import nest
 from deliralike.conformance.findings import Observed, is_number
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
-from deliralike.conformance.matching.layouts import Transform, plain
 from deliralike.conformance.observe import (
     Around,
     Call,
@@ -37,6 +36,7 @@ from deliralike.conformance.places import (
 )
 from deliralike.conformance.seen import Layout
 from deliralike.network.base import AbstractNetwork
+from deliralike.weights.matching.layouts import Transform, plain
 
 # Functions that stand for no step of their own, so that namesakes need not be the same one.
 _ELEMENTARY = frozenset(
@@ -49,7 +49,7 @@ _ELEMENTARY = frozenset(
         "exp",
         "log",
         "matmul",
-        "max",
+        "max_along",
         "mean",
         "min",
         "pad",

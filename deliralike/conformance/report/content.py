@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Level
 from deliralike.conformance.proof_data import (
     DIVERGES,
@@ -27,6 +28,11 @@ LEVELS = ("level", "what", "result", "largest difference", "remark")
 GRADIENTS = ("parameter", "difference", "norm", "result")
 NULL = "null"
 DIFFERENCES = ("of", "largest difference")
+LAYERS = ("layer", "train", "eval", "alone, at equal inputs")
+CURVES = ("step", "reference", "candidate", "difference")
+
+
+_NAMED = 5  # tensors that a note names
 
 
 def number(value: float | None, level: str = "") -> str:
@@ -121,11 +127,11 @@ def notes(proof: ProofData) -> list[str]:
         for detail in finding.details
     ]
     unnamed = [name for name in proof.null if not any(name in note for note in by_level)]
-    null = (
-        [f"Gradients that are zero but for rounding, not compared: {', '.join(unnamed)}."]
-        if unnamed
-        else []
-    )
+    null = []
+    if unnamed:
+        some = ", ".join(unnamed[:_NAMED])
+        more = f" and {len(unnamed) - _NAMED} more" if len(unnamed) > _NAMED else ""
+        null = [f"Gradients that are zero but for rounding, not compared: {some}{more}."]
     return [_line(note) for note in [*proof.notes, *by_level, *null]]
 
 
@@ -168,20 +174,35 @@ def gradients(level: Level) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def layers(proof: ProofData, level: Level) -> list[dict[str, Any]]:
-    """Return a level's differences by layer.
+def layers(proof: ProofData, level: Level) -> list[tuple[tuple[str, str, str, str], float]]:
+    """Return a row for each layer in the order of depth, and the largest difference in it.
 
-    Missing differences of layers judged alone are taken from the findings of L3.
+    See `LAYERS`. Differences of layers alone are taken from the findings of L3 as well.
     """
     accused = {
         finding.place: finding.difference
         for finding in reversed(proof.findings)
         if finding.level == "L3"
     }
-    rows = level.figures.get("by_layer", ())
+    found = []
+    for row in level.figures.get("by_layer", ()):
+        alone = row.get("forced", accused.get(row.get("block", row["path"])))
+        values = (row.get("train"), row.get("eval"), alone)
+        name = row["path"] or "the network"
+        if _rank(alone) > LIMIT and row.get("kind"):
+            name += f" ({row['kind']})"
+        train, evaluation, apart = map(number, values)
+        found.append(((name, train, evaluation, apart), max(map(_rank, values))))
+    return found
+
+
+def curves(level: Level) -> list[tuple[str, str, str, str]]:
+    """A row for each step: the losses of both sides and their difference; see `CURVES`."""
+    given = level.figures.get("curves", {})
+    pairs = zip(given.get("reference", ()), given.get("candidate", ()), strict=False)
     return [
-        {**row, "forced": row.get("forced", accused.get(row.get("block", row["path"])))}
-        for row in rows
+        (str(step), f"{one:.6g}", f"{two:.6g}", number(relative_difference(one, two)))
+        for step, (one, two) in enumerate(pairs, start=1)
     ]
 
 

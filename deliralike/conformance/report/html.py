@@ -1,21 +1,22 @@
-"""Reports as one page of HTML, with pictures inside and without network or script.
+"""Reports as one page of HTML, without network or script.
 
 It can be read on light and dark paper, and without colours: whatever a colour says is written, too.
 """
 
 from __future__ import annotations
 
-import importlib
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from deliralike.conformance.findings import Level
+from deliralike.conformance.findings import LIMIT, Level
 from deliralike.conformance.proof_data import DIVERGES, ProofData, ProofsData, Verdict
 from deliralike.conformance.report import content
 
-_OPEN = 12  # rows of the table of gradients that are shown at once
+_OPEN = 12  # rows of a table that are shown at once
+_DECADES = 18  # of a bar's length
 
 
 def page(report: Verdict) -> str:
@@ -73,7 +74,7 @@ def _proof(proof: ProofData, anchor: str, depth: int) -> str:
     sections = [
         ("Levels", _levels(proof)),
         ("Other findings", _list(content.others(proof))),
-        *_figures(proof, anchor),
+        *_figures(proof),
         ("Notes", _list(content.notes(proof))),
         ("Compared", _pairs(content.facts(proof))),
     ]
@@ -99,57 +100,58 @@ def _levels(proof: ProofData) -> str:
     return _table(content.LEVELS, rows)
 
 
-def _figures(proof: ProofData, anchor: str) -> list[tuple[str, str]]:
-    """The pictures, and below them the tables, of each level, with their titles."""
-    forms: list[tuple[str, Callable[[Level], str]]] = [
-        (
-            "Differences by layer",
-            lambda level: _picture(
-                "by_layer", content.layers(proof, level), f"{anchor}-{level.name}"
-            ),
+def _figures(proof: ProofData) -> list[tuple[str, str]]:
+    """The tables of each level, with their titles."""
+    forms: dict[str, Callable[[Level], str]] = {
+        "Differences by layer": lambda level: _layers(content.layers(proof, level)),
+        "Loss curves": lambda level: _of_numbers(content.CURVES, content.curves(level)),
+        "Gradients": _gradients,
+        "Largest differences": lambda level: _of_numbers(
+            content.DIFFERENCES, content.differences(level)
         ),
-        (
-            "Loss curves",
-            lambda level: _picture("curves", level.figures.get("curves"), f"{anchor}-{level.name}"),
-        ),
-        ("Gradients", _gradients),
-        ("Largest differences", _differences),
-    ]
+    }
     found = [
         (f"{title} <small>{escape(level.name)}</small>", form(level))
-        for title, form in forms
+        for title, form in forms.items()
         for level in proof.levels
     ]
     return [(title, body) for title, body in found if body]
 
 
-def _picture(kind: str, figure: Any, anchor: str) -> str:
-    """The picture of a figure, if there is one."""
-    if not figure:
-        return ""
-    pictures = importlib.import_module("deliralike.conformance.report.pictures")  # loads matplotlib
-    draw: Callable[..., str] = getattr(pictures, kind)
-    return _scrolling(draw(figure, name=f"{anchor}-{kind}"))
+def _layers(rows: Sequence[tuple[Sequence[str], float]]) -> str:
+    """A row for each layer, with a bar as long as its largest difference has decades above 1e-18."""
+    lines = []
+    for cells, worst in rows:
+        power = math.log10(worst) if 0.0 < worst < math.inf else math.copysign(_DECADES, worst - 1)
+        share = min(1.0, max(0.0, 1.0 + power / _DECADES))
+        kind = "failed" if worst > LIMIT else "passed"
+        bar = f'<td class="bar"><span class="{kind}" style="width: {8 * share:.2f}rem"></span></td>'
+        lines.append(f"<tr>{_cells(cells)}{bar}</tr>")
+    return _folding((*content.LAYERS, "largest, in decades"), lines, len(lines))
 
 
 def _gradients(level: Level) -> str:
+    rows = [
+        f"<tr>{_cells(cells)}{_result(result)}</tr>" for *cells, result in content.gradients(level)
+    ]
+    return _folding(content.GRADIENTS, rows)
+
+
+def _of_numbers(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return _folding(names, [f"<tr>{_cells(row)}</tr>" for row in rows])
+
+
+def _cells(row: Sequence[str]) -> str:
+    """The name of a row, and its numbers."""
+    name, *numbers = row
+    return f"<th>{escape(name)}</th>{''.join(map(_number, numbers))}"
+
+
+def _folding(names: Sequence[str], rows: Sequence[str], shown: int = _OPEN) -> str:
     """The table, its end folded away where it is long."""
-    rows = [
-        f"<tr><th>{escape(name)}</th>{_number(difference)}{_number(norm)}{_result(result)}</tr>"
-        for name, difference, norm, result in content.gradients(level)
-    ]
-    if len(rows) <= _OPEN:
-        return _table(content.GRADIENTS, rows)
-    rest = f"<details><summary>{len(rows) - _OPEN} more</summary>{_table(content.GRADIENTS, rows[_OPEN:])}</details>"
-    return _table(content.GRADIENTS, rows[:_OPEN]) + rest
-
-
-def _differences(level: Level) -> str:
-    rows = [
-        f"<tr><th>{escape(name)}</th>{_number(value)}</tr>"
-        for name, value in content.differences(level)
-    ]
-    return _table(content.DIFFERENCES, rows)
+    rest = _table(names, rows[shown:])
+    more = f"<details><summary>{len(rows) - shown} more</summary>{rest}</details>" if rest else ""
+    return _table(names, rows[:shown]) + more
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> str:
@@ -198,11 +200,6 @@ _LIGHT = {
     "paper": "#ffffff",
     "shade": "#f5f6f8",
     "grid": "#d9dce1",
-    "train": "#0072b2",
-    "eval": "#009e73",
-    "alone": "#aab1bb",
-    "failed": "#d55e00",
-    "band": "#e69f00",
     "passed-paper": "#dff2e6",
     "passed-ink": "#11582f",
     "failed-paper": "#fde3d8",
@@ -216,11 +213,6 @@ _DARK = {
     "paper": "#16181c",
     "shade": "#1f2228",
     "grid": "#3a3f48",
-    "train": "#56b4e9",
-    "eval": "#3ecf9f",
-    "alone": "#6c7480",
-    "failed": "#ff8547",
-    "band": "#f0b43c",
     "passed-paper": "#153a26",
     "passed-ink": "#a5e6bf",
     "failed-paper": "#4d2113",
@@ -261,8 +253,7 @@ _STYLE = f"""
 .proof-report li {{ margin: .25rem 0; overflow-wrap: anywhere; }}
 .proof-report summary {{ cursor: pointer; padding: .4rem 0; }}
 .proof-report > details > summary {{ font-size: 1.2rem; font-weight: 600; margin-top: 1.5rem; }}
-.proof-report svg {{ max-width: 100%; height: auto; display: block; }}
-.proof-report svg text {{ font-family: system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif !important; }}
+.proof-report .bar span {{ display: inline-block; height: .7rem; border-right: .2rem solid; }}
 """
 _PAGE_STYLE = """
 body { margin: 0; background: #ffffff; }

@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from deliralike.conformance.proof_data import P, ProofData, ProofsData
 from deliralike.errors import SettingError
 
 VERSION = 1
+T = TypeVar("T")
 ONE, SEVERAL = "deliralike.proof", "deliralike.proofs"
 _DERIVED = (
     "schema",
@@ -75,13 +76,7 @@ def proof(make: Callable[..., P], values: Mapping[str, Any]) -> P:
     """
     _refuse_others(values, ONE)
     try:
-        levels = tuple(_level(level) for level in values["levels"])
-        known = {
-            "levels": levels,
-            "notes": tuple(values["notes"]),
-            "seconds": _number(values["seconds"]),
-        }
-        return make(**_without_derived(values) | known)
+        return _made(make, values)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SettingError(
             f"this proof lacks something, or has what no proof has: {error!r}."
@@ -154,10 +149,6 @@ def _fields(value: Any) -> dict[str, Any]:
     return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
 
 
-def _without_derived(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in _DERIVED}
-
-
 def _refuse_others(values: Mapping[str, Any], schema: str) -> None:
     if values.get("schema") != schema or values.get("version") != VERSION:
         got = f"{values.get('schema')!r}, version {values.get('version')!r}"
@@ -166,32 +157,28 @@ def _refuse_others(values: Mapping[str, Any], schema: str) -> None:
         )
 
 
-def _level(values: Mapping[str, Any]) -> Level:
-    findings, notes = tuple(_finding(each) for each in values["findings"]), tuple(values["notes"])
-    figures = {name: _revived(value) for name, value in values["figures"].items()}
-    known = {
-        "findings": findings,
-        "notes": notes,
-        "figures": figures,
-        "worst": _number(values["worst"]),
-    }
-    return Level(**_without_derived(values) | known)
+_PARTS = {"levels": Level, "findings": Finding, "explanation": Explanation, "causes": Cause}
+_NUMBERS = ("seconds", "worst", "difference", "limit", "match", "next_best")
 
 
-def _finding(values: Mapping[str, Any]) -> Finding:
-    numbers = {name: _number(values[name]) for name in ("difference", "limit")}
-    explanation = None if values["explanation"] is None else _explanation(values["explanation"])
-    sentences = {name: tuple(values.get(name, ())) for name in ("remarks", "details")}
-    known = {**numbers, "explanation": explanation, **sentences}
-    return Finding(**_without_derived(values) | known)
-
-
-def _explanation(values: Mapping[str, Any]) -> Explanation:
-    match, next_best, limit = (_number(values[name]) for name in ("match", "next_best", "limit"))
-    causes = tuple(Cause(**cause) for cause in values["causes"])
-    return Explanation(
-        values["cause"], match, next_best, limit, observed=values["observed"], causes=causes
-    )
+def _made(kind: Callable[..., T], values: Mapping[str, Any]) -> T:
+    """What the values of one of our classes came from."""
+    found = {name: value for name, value in values.items() if name not in _DERIVED}
+    for name, value in found.items():
+        part = _PARTS.get(name)
+        if part is not None and value is not None:
+            found[name] = (
+                tuple(_made(part, one) for one in value)
+                if isinstance(value, list)
+                else _made(part, value)
+            )
+        elif name == "figures":
+            found[name] = _revived(value)
+        elif name in _NUMBERS:
+            found[name] = _number(value)
+        elif isinstance(value, list):
+            found[name] = tuple(value)
+    return kind(**found)
 
 
 def _number(value: Any) -> Any:

@@ -19,7 +19,6 @@ from deliralike.conformance.suite import (
     optimizers,  # noqa: F401
     replicas,  # noqa: F401
     windows,  # noqa: F401
-    zoo,  # noqa: F401
 )
 from deliralike.conformance.suite.check import CHECKS, LEVELS, Check, check
 from deliralike.conformance.suite.comparing import Disagreement, agree

@@ -12,7 +12,6 @@ LEVELS = {
     "L0": "names, shapes, types",
     "L1": "numbers",
     "L4": "one update",
-    "L5": "many updates",
     "L6": "replicas",
     "L7": "edges",
 }
@@ -29,7 +28,6 @@ CAPABILITIES = (
     "chance",
     "replicas",
     "files",
-    "zoo",
 )
 Function = Callable[[Backend], None]
 

@@ -18,6 +18,15 @@ def sigmoid(x):
     return np.exp(-softplus(-x))
 
 
+def scatter_add(x, dim, index, src):
+    """`x` with each entry of `src` added at its position along an axis."""
+    y = np.array(x)
+    places = list(np.ogrid[tuple(map(slice, index.shape))])
+    places[dim] = index
+    np.add.at(y, tuple(places), src)
+    return y
+
+
 def softplus(x):
     """``log(1 + exp(x))``."""
     return np.logaddexp(x, 0.0)
@@ -253,7 +262,7 @@ def attention(query, key, value, bias=0.0):
 # -----------------------------------------------------------------------------
 
 
-def cross_entropy(logits, target, weight=None, ignored=-100, smoothing=0.0, reduction="mean"):
+def cross_entropy(logits, target, weight=None, ignored=-100, reduction="mean", smoothing=0.0):
     """The denominator of the mean is the sum of the weights of the labels that count."""
     classes = logits.shape[1]
     counted = (target != ignored)[..., None]
@@ -272,40 +281,7 @@ def bce_with_logits(logits, target, weight=1.0, pos_weight=1.0):
     return (weight * (pos_weight * target * right + (1.0 - target) * wrong)).mean()
 
 
-def focal_loss(logits, target):
-    """Lin et al. 2017, equation 4, with a focus of 2."""
-    log_p = np.take_along_axis(log_softmax(logits, 1), target[:, None], 1)
-    return -((1.0 - np.exp(log_p)) ** 2 * log_p).mean()
-
-
-def binary_focal_loss(logits, target):
-    """Lin et al. 2017, equation 5, of targets between 0 and 1; the share of ones counts 0.25."""
-    p = sigmoid(logits)
-    losses = target * softplus(-logits) + (1.0 - target) * softplus(logits)
-    missed = target * (1.0 - p) + (1.0 - target) * p
-    return (losses * missed**2 * (0.75 - 0.5 * target)).mean()
-
-
-def _sizes(p, target):
-    """Of each sample and class: the overlap, and the size of both."""
-    return (p * target).sum(_last(p)), p.sum(_last(p)), target.sum(_last(p))
-
-
 def dice_loss(p, target, smooth=1e-5):
     """One less twice the overlap by the sum of sizes (Milletari et al. 2016)."""
-    overlap, size, wanted = _sizes(p, target)
+    overlap, size, wanted = (each.sum(_last(p)) for each in (p * target, p, target))
     return 1.0 - ((2.0 * overlap + smooth) / (size + wanted + smooth)).mean()
-
-
-def generalized_dice_loss(p, target, smooth=1e-5):
-    """Sudre et al. 2017; every class is present in every sample."""
-    overlap, size, wanted = _sizes(p, target)
-    above = 2.0 * (overlap / wanted**2).sum(1) + smooth
-    return 1.0 - (above / (((size + wanted) / wanted**2).sum(1) + smooth)).mean()
-
-
-def tversky_loss(p, target, alpha, beta, gamma=1.0, smooth=1e-5):
-    """Salehi et al. 2017, equation 3, of each sample and class."""
-    overlap, size, wanted = _sizes(p, target)
-    below = overlap + alpha * (size - overlap) + beta * (wanted - overlap)
-    return 1.0 - ((overlap + smooth) / (below + smooth)).mean()

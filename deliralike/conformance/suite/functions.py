@@ -39,7 +39,6 @@ ACTIVATIONS: tuple[tuple[Any, ...], ...] = (
     ("silu", "SiLU", formulas.silu, _X),
     ("softplus", "Softplus", formulas.softplus, _X),
     ("leaky_relu", "LeakyReLU", formulas.prelu, _X),
-    ("leaky_relu with a slope", "LeakyReLU with a slope", formulas.prelu, _X, 0.2),
     ("elu", "ELU", formulas.elu, _X),
     ("gelu", "GELU", formulas.gelu, _X),
     ("gelu by tanh", "GELU by tanh", formulas.gelu, _X, "tanh"),
@@ -58,11 +57,13 @@ _ROWS(
     ("cos", np.cos, _X),
     ("abs", np.abs, _X),
     ("erf", formulas.erf, _X),
+    ("atan", np.arctan, _X),
+    ("log1p", np.log1p, _Y),
+    ("expm1", np.expm1, _X),
     ("prelu", formulas.prelu, _X, values(5, seed=2)),
     ("clip", np.clip, _X, -0.5, 0.7),
     ("where", np.where, np.sign(_X) > 0, _X, _Y),
     ("where between an array and a number", np.where, _X > 0, _X, 2.0),
-    ("where with a broadcast condition", np.where, np.eye(3)[:, :1] > 0, _X, 0.0),
 )
 
 
@@ -78,13 +79,8 @@ slopes(
     ("derivative of abs at 0", "abs", [-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0]),
     ("derivative of sigmoid at 0", "sigmoid", [0.0], [0.25]),
     ("derivative of sigmoid far out", "sigmoid", [-800.0, 800.0], [0.0, 0.0]),
-    ("derivative of softplus at 0", "softplus", [0.0], [0.5]),
     ("derivative of softplus far out", "softplus", [-800.0, 800.0], [0.0, 1.0]),
-    ("derivative of tanh at 0", "tanh", [0.0], [1.0]),
-    ("derivative of erf at 0", "erf", [0.0], [2.0 / np.sqrt(np.pi)]),
-    ("derivative of gelu at 0", "gelu", [0.0], [0.5]),
-    ("derivative of silu at 0", "silu", [0.0], [0.5]),
-    ("derivative of normalize at 0", lambda nn, x: nn.normalize(x, 0), [0.0], [1e12]),
+    ("derivative of normalize at 0", lambda nn, x: nn.normalize(x, dim=0), [0.0], [1e12]),
     (
         "derivative of clip at its bounds",
         lambda nn, x: nn.clip(x, -1.0, 1.0),
@@ -93,7 +89,7 @@ slopes(
     ),
     (
         "gradient of equal maxima",
-        lambda nn, x: nn.max(x, 0),
+        lambda nn, x: nn.max(x, 0).values,
         [1.0, 3.0, 3.0, 3.0, 2.0],
         [0.0, 1.0, 0.0, 0.0, 0.0],
     ),
@@ -118,7 +114,6 @@ def _parts(*arrays: Any) -> tuple[Any, ...]:
 _ROWS(
     ("operators", _operators, _X, _Y),
     ("operators that broadcast a row", _operators, _X, values(5, low=1.0)),
-    ("operators that broadcast a column", _operators, values(3, 1), _Y),
     call=_operators,
 )
 _ROWS(("indexing", _parts, _CUBE), call=_parts)
@@ -126,32 +121,14 @@ _ROWS(("indexing", _parts, _CUBE), call=_parts)
 # Reductions
 # -----------------------------------------------------------------------------
 
-for _function in (np.sum, np.mean, np.max):
-    _name = _function.__name__.removeprefix("a")
-    _ROWS(
-        (_name, _function, _CUBE, 1),
-        (
-            f"{_name} of the last axis",
-            lambda x, *_, f=_function: f(x, -1, keepdims=True),
-            _CUBE,
-            -1,
-            True,
-        ),
-    )
-for _function in (np.sum, np.mean):
-    _name = _function.__name__
-    _ROWS(
-        (f"{_name} of everything", _function, _CUBE),
-        (
-            f"{_name} of two axes",
-            lambda x, *_, f=_function: f(x, (0, 2), keepdims=True),
-            _CUBE,
-            (0, 2),
-            True,
-        ),
-    )
 _ROWS(
-    ("var", np.var, _CUBE, (0, 2)),
+    ("sum", np.sum, _CUBE, 1),
+    ("sum of everything", np.sum, _CUBE),
+    ("sum of two axes", lambda x, *_: x.sum((0, 2), keepdims=True), _CUBE, (0, 2), True),
+    ("cumsum", np.cumsum, _CUBE, 1),
+    ("mean", np.mean, _CUBE, (0, 2)),
+    ("max_along", lambda x, *_: x.max(-1, keepdims=True), _CUBE, -1, True),
+    ("var", lambda x, *_: x.var((0, 2)), _CUBE, (0, 2), False, 0),
     ("var with a correction", lambda x, *_: x.var(1, ddof=1, keepdims=True), _CUBE, 1, True, 1),
 )
 
@@ -159,35 +136,20 @@ _ROWS(
 # -----------------------------------------------------------------------------
 
 _ALONG = np.array([[[0, 2, 2, 1, 0]], [[1, 1, 0, 2, 2]]])
-_CORNER = np.array([[[2, 0], [2, 1], [0, 0], [1, 1]]])
 _ROWS(
     ("reshape", np.reshape, _CUBE, (3, -1)),
     ("permute", np.transpose, _CUBE, (2, 0, 1)),
-    ("transpose", np.swapaxes, _CUBE, 0, 2),
     ("broadcast_to", np.broadcast_to, values(3, 1), (2, 3, 4)),
-    ("expand_dims", np.expand_dims, _X, -1),
-    ("squeeze", np.squeeze, values(3, 1, 2), 1),
     ("flip", np.flip, _CUBE, 1),
     ("roll", np.roll, _CUBE, 2, -1),
-    ("chunk", lambda x, *_: np.split(x, [3], -1), _X, 2, -1),
     ("split", lambda x, *_: np.split(x, [1], -1), _X, [1, 4], -1),
     ("concatenate", np.concatenate, [_X, values(3, 2, seed=5), _X], 1),
     ("stack", np.stack, [_X, _Y], 1),
     ("pad_constant", formulas.pad, _X, ((0, 1), (2, 0)), 1.5),
     ("pad_constant that crops", formulas.pad, _X, ((1, -1), (-2, 1))),
-    ("pad by reflection", lambda x, *_: x[:, [2, 1, 0, 1, 2, 3, 4, 3]], _X, [(2, 1)], "reflect"),
-    ("pad by repetition", lambda x, *_: x[:, [0, 0, 0, 1, 2, 3, 4, 4]], _X, [(2, 1)], "replicate"),
     ("select", np.take, _CUBE, _INDEX, 1),
-    ("take", np.take, _CUBE, _INDEX, 2),
     ("select_along", np.take_along_axis, _CUBE, _ALONG, 1),
-    ("take_along", np.take_along_axis, _CUBE, np.array([[[4, 0], [2, 2], [1, 3]]] * 2), -1),
-    (
-        "select_along in a corner",
-        lambda x, index, dim: np.take_along_axis(x[:1, :, :2], index, dim),
-        _CUBE,
-        _CORNER,
-        1,
-    ),
+    ("scatter_add", formulas.scatter_add, _CUBE, 1, _ALONG, values(2, 1, 5, seed=4)),
 )
 
 # Products and norms
@@ -198,19 +160,17 @@ _ROWS(
     ("matmul", np.matmul, _CUBE, values(5, 4)),
     ("matmul that broadcasts", np.matmul, values(3, 1, 2, 4), values(2, 4, 3)),
     ("einsum", np.einsum, "bij,bkj->bik", _CUBE, values(2, 4, 5)),
-    ("einsum that sums and swaps", np.einsum, "bij->ji", _CUBE),
     ("batch_norm_train", formulas.batch_norm_train, _NCHW, _WEIGHT, _BIAS),
     ("batch_norm", formulas.batch_norm, _NCHW, _BIAS, values(4, low=0.5), _WEIGHT, _BIAS, 1e-3),
-    (
-        "batch_statistics of one replica",
-        lambda x, *_: formulas.moments(x),
-        _NCHW,
-        18,
-        lambda part: part,
-    ),
     ("group_norm", formulas.group_norm, _NCHW, 2, _WEIGHT, _BIAS),
     ("layer_norm", formulas.layer_norm, _CUBE, (5,), values(5, seed=9), values(5, seed=10)),
-    ("normalize", lambda x, dim: x / np.linalg.norm(x, axis=dim, keepdims=True), _CUBE, 1),
+    (
+        "normalize",
+        lambda x, p, dim: x / np.linalg.norm(x, axis=dim, keepdims=True),
+        _CUBE,
+        2.0,
+        1,
+    ),
 )
 
 # Sequences
@@ -258,9 +218,11 @@ _TYPES = partial(functions, "functions", "L0")
 _TYPES(
     ("argmax", np.argmax, _CUBE, 1),
     ("argmax of equal maxima", np.argmax, np.array([[1.0, 3.0, 3.0]]), 1),
+    ("floor", np.floor, _X * 3.0),
+    ("argsort_along", partial(np.argsort, kind="stable"), _CUBE, 1),
+    ("argsort_along of equal elements", np.argsort, np.array([3.0, 1.0, 3.0, 1.0]), 0),
     ("cast to flags", np.ndarray.astype, np.array([0.0, 0.5, 1.0]), "bool"),
     ("cast to whole numbers", np.ndarray.astype, _X * 3.0, "int64"),
-    ("cast like another array", lambda index, x: index * 1.0, np.arange(3), _X),
     ("stop_gradient", np.positive, _X),
 )
 _TYPES(("comparisons", _compared, _X, _Y), call=_compared)
@@ -276,15 +238,13 @@ _TYPES(("zeros", lambda x: np.zeros((2, 3)), _X), call=lambda nn, x: nn.zeros((2
 
 _EDGES = partial(functions, "functions", "L7")
 # each number alone: beside 800, 2e-9 would not count
-for _number in (-800.0, -20.0, 20.0, 800.0):
+for _number in (-20.0, 800.0):
     _EDGES(
         (f"sigmoid at {_number}", formulas.sigmoid, np.array([_number])),
         (f"softplus at {_number}", formulas.softplus, np.array([_number])),
     )
 _FAR = np.array([-800.0, 20.0, 800.0])
-_EDGES(
-    ("log_softmax of numbers far apart", formulas.log_softmax, _FAR, 0),
-)
+_EDGES(("log_softmax of numbers far apart", formulas.log_softmax, _FAR, 0))
 # A mean ten thousand times the spread takes no digits from the variance, if that is computed in two
 # passes, or as exactly.
 _LARGE = 1e4 + values(8, 2, 3)

@@ -10,7 +10,6 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.suite import formulas
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import agree, agree_all, equal, made, output, values
-from deliralike.conformance.suite.losses import slope
 from deliralike.conformance.suite.nets import DENSE, Dense, Moved, dense
 from deliralike.conformance.suite.rows import functions, networks
 
@@ -86,6 +85,11 @@ def evaluating(backend: Backend) -> None:
 # -----------------------------------------------------------------------------
 
 
+def _slope(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The gradient of ``sum(tanh(x @ w))`` with respect to x."""
+    return (1.0 - np.tanh(x @ w) ** 2) @ w.T
+
+
 def _penalty(nn: Any, function: Any, at: Any) -> Any:
     slope = nn.gradient(lambda z: nn.sum(function(z)), at)
     return nn.sum(slope * slope)
@@ -99,7 +103,7 @@ def _penalty_of_dense(x: np.ndarray, *weights: np.ndarray) -> float:
 functions(
     "second derivatives",
     "L1",
-    ("gradient within a loss", lambda x, w: (slope(x, w) ** 2).sum(), _WEIGHT, values(2, 4)),
+    ("gradient within a loss", lambda x, w: (_slope(x, w) ** 2).sum(), _WEIGHT, values(2, 4)),
     call=lambda nn, x, w: _penalty(nn, lambda at: nn.tanh(nn.matmul(at, w)), x),
     needs=_TWICE,
 )

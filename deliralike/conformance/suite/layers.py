@@ -140,7 +140,7 @@ networks(
     "layers",
     (
         "MultiheadAttention",
-        ("MultiheadAttention", 4, 2, 0.0, True, True),
+        ("MultiheadAttention", 4, 2, 0.0, True, False, False, None, None, True),
         _PROJECTED | {"out_proj.weight": (4, 4), "out_proj.bias": (4,)},
         lambda x, w, b, *out: formulas.linear(_two_heads(x, w, b)[0], *out),
         _TOKENS,

@@ -12,9 +12,12 @@ from deliralike.nn.layers import (
     convolution,
     dropout,
     linear,
+    losses,
     normalization,
+    padding,
     pooling,
     recurrent,
+    transformer,
 )
 
 _MODULES = (
@@ -24,9 +27,12 @@ _MODULES = (
     convolution,
     dropout,
     linear,
+    losses,
     normalization,
+    padding,
     pooling,
     recurrent,
+    transformer,
 )
 
 

@@ -41,17 +41,90 @@ ReLU = _in_place("ReLU", "relu")
 ReLU6 = _in_place("ReLU6", "relu6")
 SiLU = _in_place("SiLU", "silu")
 Hardswish = _in_place("Hardswish", "hardswish")
-Hardsigmoid = _plain("Hardsigmoid", "hardsigmoid")
+Hardsigmoid = _in_place("Hardsigmoid", "hardsigmoid")
+Mish = _in_place("Mish", "mish")
+SELU = _in_place("SELU", "selu")
 Sigmoid = _plain("Sigmoid", "sigmoid")
 Tanh = _plain("Tanh", "tanh")
-Softplus = _plain("Softplus", "softplus")
+LogSigmoid = _plain("LogSigmoid", "logsigmoid")
+Softsign = _plain("Softsign", "softsign")
+Tanhshrink = _plain("Tanhshrink", "tanhshrink")
 
 
 class Identity(Network):
-    """Return the input unchanged."""
+    """Return the input unchanged; arguments are taken and have no effect."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
 
     def forward(self, x):
         return x
+
+
+class Softplus(Network):
+    """``log(1 + exp(beta * x)) / beta``; `x` itself where ``beta * x`` is above `threshold`."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__()
+        self.beta, self.threshold = beta, threshold
+
+    def forward(self, x):
+        return self.nn.softplus(x, self.beta, self.threshold)
+
+
+class Hardtanh(Network):
+    """Limit to ``[min_val, max_val]``; `inplace` as for `ReLU`."""
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+        super().__init__()
+        self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
+
+    def forward(self, x):
+        return self.nn.hardtanh(x, self.min_val, self.max_val)
+
+
+class Hardshrink(Network):
+    """0 from ``-lambd`` to `lambd`, else `x`."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = lambd
+
+    def forward(self, x):
+        return self.nn.hardshrink(x, self.lambd)
+
+
+class Softshrink(Network):
+    """0 from ``-lambd`` to `lambd`, else `x` moved towards 0 by `lambd`."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = lambd
+
+    def forward(self, x):
+        return self.nn.softshrink(x, self.lambd)
+
+
+class Threshold(Network):
+    """`x` where it is above `threshold`, else `value`; `inplace` as for `ReLU`."""
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        super().__init__()
+        self.threshold, self.value, self.inplace = threshold, value, inplace
+
+    def forward(self, x):
+        return self.nn.threshold(x, self.threshold, self.value)
+
+
+class GLU(Network):
+    """The first half of the axis `dim` times the sigmoid of the second."""
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return self.nn.glu(x, self.dim)
 
 
 class LeakyReLU(Network):
@@ -91,14 +164,25 @@ class PReLU(Network):
 
 
 class ELU(Network):
-    """`x` where positive, else ``alpha * (exp(x) - 1)``."""
+    """`x` where positive, else ``alpha * (exp(x) - 1)``; `inplace` as for `ReLU`."""
 
-    def __init__(self, alpha: float = 1.0) -> None:
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
-        self.alpha = alpha
+        self.alpha, self.inplace = alpha, inplace
 
     def forward(self, x):
         return self.nn.elu(x, self.alpha)
+
+
+class CELU(Network):
+    """`x` where positive, else ``alpha * (exp(x / alpha) - 1)``; `inplace` as for `ReLU`."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__()
+        self.alpha, self.inplace = alpha, inplace
+
+    def forward(self, x):
+        return self.nn.celu(x, self.alpha)
 
 
 class GELU(Network):
@@ -121,6 +205,25 @@ class Softmax(Network):
 
     def forward(self, x):
         return self.nn.softmax(x, self.dim)
+
+
+class Softmax2d(Network):
+    """`Softmax` over the channels, axis 1."""
+
+    def forward(self, x):
+        checks.spatial_axes(self, x, 2)
+        return self.nn.softmax(x, 1)
+
+
+class Softmin(Network):
+    """`Softmax` of ``-x``."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return self.nn.softmin(x, self.dim)
 
 
 class LogSoftmax(Network):

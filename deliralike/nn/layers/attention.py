@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from deliralike.errors import ShapeError
+from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.layers.dropout import Dropout
 from deliralike.nn.layers.linear import Linear
-from deliralike.nn.start import ZEROS, XavierUniform
+from deliralike.nn.start import ZEROS, XavierNormal, XavierUniform
 
 
 class MultiheadAttention(Network):
@@ -18,6 +18,9 @@ class MultiheadAttention(Network):
         num_heads: Number of heads.
         dropout: Probability of dropping a weight in training.
         bias: Whether the projections have biases.
+        add_bias_kv: Whether a learned key and value come after the others.
+        add_zero_attn: Whether a key and value of zeros come after the others.
+        kdim, vdim: Widths of keys and values; `embed_dim` when not given.
         batch_first: ``(batch, tokens, width)`` instead of ``(tokens, batch, width)``.
     """
 
@@ -29,6 +32,10 @@ class MultiheadAttention(Network):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
         batch_first: bool = False,
     ) -> None:
         super().__init__()
@@ -36,8 +43,21 @@ class MultiheadAttention(Network):
         self.num_heads = checks.positive(num_heads, "num_heads", "MultiheadAttention")
         checks.divides(embed_dim, num_heads, "MultiheadAttention: embed_dim", "num_heads")
         self.batch_first = batch_first
-        self.in_proj_weight = self.nn.Parameter((3 * embed_dim, embed_dim), XavierUniform())
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self.add_zero_attn = add_zero_attn
+        self.is_packed = self.kdim == self.vdim == embed_dim
+        if self.is_packed:
+            self.in_proj_weight = self.nn.Parameter((3 * embed_dim, embed_dim), XavierUniform())
+        else:
+            widths = {"q": embed_dim, "k": self.kdim, "v": self.vdim}
+            for part, width in widths.items():
+                weight = self.nn.Parameter((embed_dim, width), XavierUniform())
+                setattr(self, f"{part}_proj_weight", weight)
         self.in_proj_bias = self.nn.Parameter((3 * embed_dim,), ZEROS) if bias else None
+        shape = (1, 1, embed_dim)
+        self.bias_k = self.nn.Parameter(shape, XavierNormal()) if add_bias_kv else None
+        self.bias_v = self.nn.Parameter(shape, XavierNormal()) if add_bias_kv else None
         self.out_proj = Linear(embed_dim, embed_dim, bias)
         self.attention_dropout = Dropout(dropout)
 
@@ -50,6 +70,7 @@ class MultiheadAttention(Network):
         need_weights=True,
         attn_mask=None,
         average_attn_weights=True,
+        is_causal=False,
     ):
         """Attend from each query to the keys.
 
@@ -60,23 +81,27 @@ class MultiheadAttention(Network):
             attn_mask: ``(queries, keys)`` or ``(batch * num_heads, queries, keys)``: True where
                 attention is forbidden, or numbers that are added to the scores.
             average_attn_weights: Whether the weights are averaged over the heads.
+            is_causal: A hint, as in PyTorch: that `attn_mask`, which must be given, is causal.
 
         Returns:
             The outputs, and the weights ``(batch, queries, keys)`` or None.
         """
         nn = self.nn
+        if is_causal and attn_mask is None:
+            raise SettingError(f"{checks.where(self)}: is_causal=True needs an attn_mask as well")
         self._check(query, key, value)
         self_attention = query is key is value
         if not self.batch_first:
             query, key, value = (nn.permute(tokens, (1, 0, 2)) for tokens in (query, key, value))
-        if self_attention:
+        if self_attention and self.is_packed:
             q, k, v = self._project_packed(query)
         else:
             q = self._project(query, 0)
             k = self._project(key, 1)
             v = self._project(value, 2)
-        mask = self._dropout_mask(q, k)
         bias = self._bias(q, k.shape[2], attn_mask, key_padding_mask)
+        k, v, bias = self._with_more(k, v, bias)
+        mask = self._dropout_mask(q, k)
         y, weights = nn.attention(q, k, v, bias, mask, need_weights=need_weights)
         y = nn.permute(y, (0, 2, 1, 3))  # (batch, tokens, heads, width)
         y = self.out_proj(nn.reshape(y, tuple(query.shape)))
@@ -91,12 +116,13 @@ class MultiheadAttention(Network):
         return y, weights
 
     def _check(self, query, key, value) -> None:
-        for tokens in (query, key, value):
-            checks.last_axes(self, tokens, (self.embed_dim,))
+        widths = (self.embed_dim, self.kdim, self.vdim)
+        for tokens, width in zip((query, key, value), widths, strict=True):
+            checks.last_axes(self, tokens, (width,))
         shapes = [tuple(tokens.shape) for tokens in (query, key, value)]
         batch = 0 if self.batch_first else 1
         three_axes = all(len(shape) == 3 for shape in shapes)
-        if three_axes and shapes[0][batch] == shapes[1][batch] and shapes[1] == shapes[2]:
+        if three_axes and shapes[0][batch] == shapes[1][batch] and shapes[1][:2] == shapes[2][:2]:
             return
         axes = "batch, tokens" if self.batch_first else "tokens, batch"
         raise ShapeError(
@@ -130,9 +156,31 @@ class MultiheadAttention(Network):
         nn, heads, width = self.nn, self.num_heads, self.embed_dim
         rows = slice(part * width, (part + 1) * width)
         bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
-        projected = nn.linear(tokens, self.in_proj_weight[rows], bias)
+        if self.is_packed:
+            weight = self.in_proj_weight[rows]
+        else:
+            weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part]
+        projected = nn.linear(tokens, weight, bias)
         split = nn.reshape(projected, (*tokens.shape[:2], heads, width // heads))
         return nn.permute(split, (0, 2, 1, 3))
+
+    def _with_more(self, k, v, bias):
+        """Keys, values and mask with the learned ones and those of zeros, where there are any."""
+        nn = self.nn
+        batch, heads, _, width = k.shape
+        more = []
+        if self.bias_k is not None:
+            shape = (1, heads, 1, width)
+            more.append((nn.reshape(self.bias_k, shape), nn.reshape(self.bias_v, shape)))
+        if self.add_zero_attn:
+            zeros = nn.zeros((1, heads, 1, width), like=k)
+            more.append((zeros, zeros))
+        for key, value in more:
+            k = nn.concatenate([k, nn.broadcast_to(key, (batch, heads, 1, width))], dim=2)
+            v = nn.concatenate([v, nn.broadcast_to(value, (batch, heads, 1, width))], dim=2)
+            if bias is not None:
+                bias = nn.pad(bias, (0, 1))
+        return k, v, bias
 
     def _bias(self, q, keys: int, attn_mask, key_padding_mask):
         """Both masks as one term of the scores; (batch or 1, heads or 1, queries or 1, keys)."""

@@ -19,6 +19,7 @@ class _Windows(Network):
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     padding: Any
+    padding_mode: str
     output_padding: tuple[int, ...]
 
     def _take(self, settings: dict, weight_shape: tuple[int, ...], bias: bool) -> None:
@@ -74,10 +75,19 @@ class _Conv(_Windows):
         dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
     ) -> None:
         super().__init__()
         settings = self.check_settings(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
         )
         self._take(settings, (out_channels, in_channels // groups, *settings["kernel_size"]), bias)
 
@@ -92,10 +102,17 @@ class _Conv(_Windows):
         dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
     ) -> dict:
-        return cls._settings(
+        if padding_mode not in ("zeros", *geometry.PADDING_INDEX):
+            raise SettingError(
+                f"{cls.__name__}: padding_mode={padding_mode!r}; wanted 'zeros', 'reflect', "
+                "'replicate' or 'circular'"
+            )
+        settings = cls._settings(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups
         )
+        return settings | {"padding_mode": padding_mode}
 
     def check_input(self, x) -> None:
         checks.channels(self, x, self.in_channels, self.n)
@@ -107,8 +124,13 @@ class _Conv(_Windows):
 
     def forward(self, x):
         self.check_input(x)
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            pads = geometry.conv_padding(padding, self.kernel_size, self.stride, self.dilation)
+            x = self.nn.pad(x, pads, self.padding_mode)
+            padding = 0
         return self.nn.conv(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+            x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
         )
 
 
@@ -124,6 +146,7 @@ class _ConvTranspose(_Windows):
         groups: int = 1,
         bias: bool = True,
         dilation: Sizes = 1,
+        padding_mode: str = "zeros",
     ) -> None:
         super().__init__()
         settings = self.check_settings(
@@ -136,6 +159,7 @@ class _ConvTranspose(_Windows):
             groups,
             bias,
             dilation,
+            padding_mode,
         )
         self._take(settings, (in_channels, out_channels // groups, *settings["kernel_size"]), bias)
 
@@ -151,7 +175,10 @@ class _ConvTranspose(_Windows):
         groups: int = 1,
         bias: bool = True,
         dilation: Sizes = 1,
+        padding_mode: str = "zeros",
     ) -> dict:
+        if padding_mode != "zeros":
+            raise SettingError(f"{cls.__name__}: padding_mode={padding_mode!r}; wanted 'zeros'")
         if isinstance(padding, str):
             raise SettingError(f"{cls.__name__}: padding={padding!r}; wanted whole numbers")
         settings = cls._settings(

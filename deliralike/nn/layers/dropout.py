@@ -3,20 +3,22 @@
 Active in training mode only; what is kept is scaled up.
 """
 
+import math
+
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.random import drop_threshold
 
 
 class _Dropout(Network):
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         self.check_settings(p)
-        self.p = p
+        self.p, self.inplace = p, inplace
         self.nn.prepare_rng(self)
 
     @classmethod
-    def check_settings(cls, p: float = 0.5) -> None:
+    def check_settings(cls, p: float = 0.5, inplace: bool = False) -> None:
         drop_threshold(p)  # refuses what is not a probability
 
     def check_input(self, x) -> None:
@@ -36,7 +38,35 @@ class _Dropout(Network):
 
 
 class Dropout(_Dropout):
-    """Dropout of elements with probability `p`. Source: Srivastava et al. 2014."""
+    """Dropout of elements with probability `p`. Source: Srivastava et al. 2014.
+
+    `inplace` is a hint to PyTorch, as for `ReLU`.
+    """
+
+
+class AlphaDropout(_Dropout):
+    """Dropout that keeps mean and variance of what `SELU` gives. Source: arXiv 1706.02515.
+
+    Dropped elements are ``-alpha * scale`` of `SELU` in the place of 0.
+    """
+
+    def forward(self, x):
+        self.check_input(x)
+        if not self.training or self.p == 0:
+            return x
+        if self.p == 1:
+            return x * 0.0
+        mask = self.nn.keep_mask(self, self.mask_shape(x), self.p, x)
+        low = -1.7580993408473766  # -alpha * scale
+        factor = 1.0 / math.sqrt((1.0 - self.p) * (1.0 + self.p * low * low))
+        return (x * mask + low * (1.0 - mask)) * factor - factor * low * self.p
+
+
+class FeatureAlphaDropout(AlphaDropout):
+    """`AlphaDropout` of whole channels, axis 1."""
+
+    def mask_shape(self, x) -> tuple[int, ...]:
+        return (x.shape[0], x.shape[1], *(1,) * (len(x.shape) - 2))
 
 
 class _ChannelDropout(_Dropout):

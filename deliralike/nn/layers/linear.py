@@ -1,5 +1,7 @@
 """Linear maps, embeddings and the flattening before them."""
 
+from collections.abc import Sequence
+
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
@@ -34,7 +36,8 @@ class Linear(Network):
 class Embedding(Network):
     """Rows of a table, looked up by whole numbers.
 
-    The row `padding_idx` starts at zero and gets no gradient.
+    The row `padding_idx` starts at zero and gets no gradient. The settings after it must be at
+    their defaults.
 
     Shapes:
         ``(...)`` gives ``(..., embedding_dim)``.
@@ -44,10 +47,18 @@ class Embedding(Network):
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
     ) -> None:
         super().__init__()
-        self.check_settings(num_embeddings, embedding_dim, padding_idx)
+        settings = (max_norm, norm_type, scale_grad_by_freq, sparse)
+        self.check_settings(num_embeddings, embedding_dim, padding_idx, *settings)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
@@ -56,8 +67,20 @@ class Embedding(Network):
 
     @classmethod
     def check_settings(
-        cls, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+        cls,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
     ) -> None:
+        if max_norm is not None or scale_grad_by_freq or sparse:
+            raise SettingError(
+                "Embedding: max_norm, scale_grad_by_freq and sparse are not supported: leave them "
+                "at their defaults"
+            )
         checks.positive(num_embeddings, "num_embeddings", "Embedding")
         checks.positive(embedding_dim, "embedding_dim", "Embedding")
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
@@ -75,6 +98,50 @@ class Embedding(Network):
         return nn.where(nn.broadcast_to(padding, rows.shape), nn.stop_gradient(rows), rows)
 
 
+class EmbeddingBag(Network):
+    """Sums, means or maxima of a table's rows over bags; see `embedding_bag`.
+
+    The row `padding_idx` starts at zero and does not count. `max_norm`, `norm_type`,
+    `scale_grad_by_freq` and `sparse` must be at their defaults.
+
+    Shapes:
+        ``(bags, length)``, or ``(rows,)`` with offsets ``(bags,)``, give
+        ``(bags, embedding_dim)``.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> None:
+        super().__init__()
+        settings = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+        Embedding.check_settings(num_embeddings, embedding_dim, *settings)
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.mode, self.include_last_offset = mode, include_last_offset
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        start = Normal(zero_row=self.padding_idx)
+        self.weight = self.nn.Parameter((num_embeddings, embedding_dim), start)
+
+    def forward(self, index, offsets=None, per_sample_weights=None):
+        return self.nn.embedding_bag(
+            index,
+            self.weight,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
+
+
 class Flatten(Network):
     """Merge the axes from `start_dim` to `end_dim` into one, in NCHW order."""
 
@@ -84,3 +151,63 @@ class Flatten(Network):
 
     def forward(self, x):
         return self.nn.flatten(x, self.start_dim, self.end_dim)
+
+
+class Unflatten(Network):
+    """Spread the axis `dim` over several of sizes `unflattened_size`; one of them may be -1."""
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        super().__init__()
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, x):
+        return self.nn.unflatten(x, self.dim, self.unflattened_size)
+
+
+class Bilinear(Network):
+    """``x1 @ weight[k] @ x2 + bias[k]`` for each output k.
+
+    Shapes:
+        ``(..., in1_features)`` and ``(..., in2_features)`` give ``(..., out_features)``.
+    """
+
+    def __init__(
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True
+    ) -> None:
+        super().__init__()
+        for name, value in {"in1_features": in1_features, "in2_features": in2_features}.items():
+            checks.positive(value, name, "Bilinear")
+        checks.positive(out_features, "out_features", "Bilinear")
+        self.in1_features, self.in2_features = in1_features, in2_features
+        self.out_features = out_features
+        start = fan_in_uniform(in1_features)
+        shape = (out_features, in1_features, in2_features)
+        self.weight = self.nn.Parameter(shape, start)
+        self.bias = self.nn.Parameter((out_features,), start) if bias else None
+
+    def forward(self, input1, input2):
+        checks.last_axes(self, input1, (self.in1_features,))
+        checks.last_axes(self, input2, (self.in2_features,))
+        return self.nn.bilinear(input1, input2, self.weight, self.bias)
+
+
+class CosineSimilarity(Network):
+    """The cosine of the angle between vectors along the axis `dim`."""
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.dim, self.eps = dim, eps
+
+    def forward(self, x1, x2):
+        return self.nn.cosine_similarity(x1, x2, self.dim, self.eps)
+
+
+class PairwiseDistance(Network):
+    """The p-norm of ``x1 - x2 + eps`` over the last axis."""
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+        super().__init__()
+        self.norm, self.eps, self.keepdim = p, eps, keepdim
+
+    def forward(self, x1, x2):
+        return self.nn.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

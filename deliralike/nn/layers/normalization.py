@@ -25,6 +25,7 @@ class _RunningNorm(Network):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.check_settings(num_features)
@@ -34,7 +35,7 @@ class _RunningNorm(Network):
         self.affine = affine
         self.track_running_stats = track_running_stats
         self.weight = self.nn.Parameter((num_features,), ONES) if affine else None
-        self.bias = self.nn.Parameter((num_features,), ZEROS) if affine else None
+        self.bias = self.nn.Parameter((num_features,), ZEROS) if affine and bias else None
         if track_running_stats:
             self.running_mean = self.nn.Buffer(np.zeros(num_features))
             self.running_var = self.nn.Buffer(np.ones(num_features))
@@ -140,8 +141,9 @@ class _InstanceNorm(_RunningNorm):
         momentum: float | None = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
+        bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias)
 
     def _share(self, mean):
         return (
@@ -160,7 +162,7 @@ class _InstanceNorm(_RunningNorm):
         if self.track_running_stats:
             dims = tuple(range(2, len(x.shape)))
             mean = nn.mean(nn.mean(x, dims), 0)
-            var = nn.mean(nn.var(x, dims), 0)
+            var = nn.mean(nn.var(x, dims, correction=0), 0)
             self._update(mean, var, count)
         return nn.group_norm(x, self.num_features, self.weight, self.bias, self.eps)
 
@@ -193,14 +195,19 @@ class GroupNorm(Network):
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.check_settings(num_groups, num_channels)
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps, self.affine = eps, affine
         self.weight = self.nn.Parameter((num_channels,), ONES) if affine else None
-        self.bias = self.nn.Parameter((num_channels,), ZEROS) if affine else None
+        self.bias = self.nn.Parameter((num_channels,), ZEROS) if affine and bias else None
 
     @classmethod
     def check_settings(cls, num_groups: int, num_channels: int, *args: Any, **kwargs: Any) -> None:
@@ -236,3 +243,41 @@ class LayerNorm(Network):
     def forward(self, x):
         checks.last_axes(self, x, self.normalized_shape)
         return self.nn.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(Network):
+    """Division by the root mean square over the last axes. Source: arXiv 1910.07467.
+
+    `eps` is the type's machine epsilon when not given.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+    ) -> None:
+        super().__init__()
+        shape = (
+            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        )
+        self.normalized_shape = shape
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        self.weight = self.nn.Parameter(shape, ONES) if elementwise_affine else None
+
+    def forward(self, x):
+        checks.last_axes(self, x, self.normalized_shape)
+        return self.nn.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+
+class LocalResponseNorm(Network):
+    """Division by a power of the mean square of `size` neighbouring channels."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size = checks.positive(size, "size", "LocalResponseNorm")
+        self.alpha, self.beta, self.k = alpha, beta, k
+
+    def forward(self, x):
+        return self.nn.local_response_norm(x, self.size, self.alpha, self.beta, self.k)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
-from deliralike.nn.windows import Sizes
+from deliralike.nn.windows import OutputSizes, Sizes
 
 
 class _Pool(Network):
@@ -51,12 +51,18 @@ class _MaxPool(_WindowPool):
         stride: Sizes | None = None,
         padding: Sizes = 0,
         dilation: Sizes = 1,
+        return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
         super().__init__(kernel_size, stride, padding, dilation, ceil_mode)
+        self.return_indices = return_indices
 
     def pool(self, x):
-        return self.nn.max_pool(x, *self.settings[:3], self.dilation, self.ceil_mode)
+        kernel, stride, padding, _ = self.settings
+        settings = (kernel, stride, padding, self.dilation, self.ceil_mode)
+        if self.return_indices:
+            return self.nn.max_pool(x, *settings, return_indices=True)
+        return self.nn.max_pool(x, *settings)
 
 
 class _AvgPool(_WindowPool):
@@ -67,18 +73,22 @@ class _AvgPool(_WindowPool):
         padding: Sizes = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: int | None = None,
     ) -> None:
         super().__init__(kernel_size, stride, padding, 1, ceil_mode)
         self.count_include_pad = count_include_pad
+        self.divisor_override = divisor_override
 
     def pool(self, x):
-        return self.nn.avg_pool(x, *self.settings[:3], self.ceil_mode, self.count_include_pad)
+        kernel, stride, padding, _ = self.settings
+        counts = (self.count_include_pad, self.divisor_override)
+        return self.nn.avg_pool(x, kernel, stride, padding, self.ceil_mode, *counts)
 
 
 class _AdaptiveAvgPool(_Pool):
-    def __init__(self, output_size: Sizes) -> None:
+    def __init__(self, output_size: OutputSizes) -> None:
         super().__init__()
-        geometry.at_least(geometry.per_axis(output_size, self.n, "output_size"), 1, "output_size")
+        geometry.output_sizes(output_size, (1,) * self.n)
         self.output_size = output_size
 
     def pool(self, x):
@@ -86,7 +96,13 @@ class _AdaptiveAvgPool(_Pool):
 
 
 class _AdaptiveMaxPool(_AdaptiveAvgPool):
+    def __init__(self, output_size: OutputSizes, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
     def pool(self, x):
+        if self.return_indices:
+            return self.nn.adaptive_max_pool(x, self.output_size, return_indices=True)
         return self.nn.adaptive_max_pool(x, self.output_size)
 
 
@@ -108,6 +124,40 @@ class MaxPool3d(_MaxPool):
     n = 3
 
 
+class _MaxUnpool(Network):
+    n: int
+
+    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
+        super().__init__()
+        geometry.pool_settings(self.n, kernel_size, stride, padding, 1)
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+
+    def forward(self, x, indices, output_size=None):
+        checks.spatial_axes(self, x, self.n)
+        settings = (self.kernel_size, self.stride, self.padding, output_size)
+        return self.nn.max_unpool(x, indices, *settings)
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Put the maxima of `MaxPool1d` back to where they came from; zeros elsewhere."""
+
+    n = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Put the maxima of `MaxPool2d` back to where they came from; zeros elsewhere."""
+
+    n = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Put the maxima of `MaxPool3d` back to where they came from; zeros elsewhere."""
+
+    n = 3
+
+
 class AvgPool1d(_AvgPool):
     """The average of each window of ``(batch, channels, length)``."""
 
@@ -122,6 +172,40 @@ class AvgPool2d(_AvgPool):
 
 class AvgPool3d(_AvgPool):
     """The average of each window of ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class _LPPool(_Pool):
+    def __init__(
+        self,
+        norm_type: float,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        self.norm_type, self.kernel_size = norm_type, kernel_size
+        self.stride, self.ceil_mode = stride, ceil_mode
+
+    def pool(self, x):
+        return self.nn.lp_pool(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+
+class LPPool1d(_LPPool):
+    """The p-norm of each window of ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class LPPool2d(_LPPool):
+    """The p-norm of each window of ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class LPPool3d(_LPPool):
+    """The p-norm of each window of ``(batch, channels, depth, height, width)``."""
 
     n = 3
 
@@ -170,16 +254,41 @@ class Upsample(Network):
         size: Sizes | None = None,
         scale_factor: float | Sequence[float] | None = None,
         mode: str = "nearest",
-        align_corners: bool = False,
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
     ) -> None:
         super().__init__()
         self.size = size
         self.scale_factor = scale_factor
         self.mode = mode
         self.align_corners = align_corners
+        self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, x):
-        return self.nn.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)
+        settings = (self.mode, self.align_corners, self.recompute_scale_factor)
+        return self.nn.interpolate(x, self.size, self.scale_factor, *settings)
+
+
+class UpsamplingNearest2d(Upsample):
+    """`Upsample` by nearest neighbours."""
+
+    def __init__(
+        self,
+        size: Sizes | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(size, scale_factor, "nearest")
+
+
+class UpsamplingBilinear2d(Upsample):
+    """`Upsample` by bilinear interpolation with aligned corners."""
+
+    def __init__(
+        self,
+        size: Sizes | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(size, scale_factor, "bilinear", align_corners=True)
 
 
 class PixelShuffle(Network):
@@ -196,3 +305,65 @@ class PixelShuffle(Network):
 
     def forward(self, x):
         return self.nn.pixel_shuffle(x, self.upscale_factor)
+
+
+class PixelUnshuffle(Network):
+    """Space to channels: ``(batch, c, h*r, w*r)`` gives ``(batch, c*r*r, h, w)``."""
+
+    def __init__(self, downscale_factor: int) -> None:
+        super().__init__()
+        checks.positive(downscale_factor, "downscale_factor", "PixelUnshuffle")
+        self.downscale_factor = downscale_factor
+
+    def forward(self, x):
+        return self.nn.pixel_unshuffle(x, self.downscale_factor)
+
+
+class ChannelShuffle(Network):
+    """Take channels from each group in turn."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.groups = checks.positive(groups, "groups", "ChannelShuffle")
+
+    def forward(self, x):
+        return self.nn.channel_shuffle(x, self.groups)
+
+
+class Unfold(Network):
+    """The elements under each position of a window, as columns."""
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        stride: Sizes = 1,
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.dilation = kernel_size, dilation
+        self.padding, self.stride = padding, stride
+
+    def forward(self, x):
+        checks.spatial_axes(self, x, 2)
+        return self.nn.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
+
+
+class Fold(Network):
+    """Put the columns of `Unfold` back in their places, and add up where they overlap."""
+
+    def __init__(
+        self,
+        output_size: Sizes,
+        kernel_size: Sizes,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        stride: Sizes = 1,
+    ) -> None:
+        super().__init__()
+        self.output_size, self.kernel_size = output_size, kernel_size
+        self.dilation, self.padding, self.stride = dilation, padding, stride
+
+    def forward(self, x):
+        windows = (self.kernel_size, self.dilation, self.padding, self.stride)
+        return self.nn.fold(x, self.output_size, *windows)

@@ -1,11 +1,12 @@
-"""LSTM and GRU layers with PyTorch's names, gate order and two bias vectors."""
+"""RNN, LSTM and GRU layers with PyTorch's names, gate order and two bias vectors."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from deliralike.errors import ShapeError
+from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.layers.dropout import Dropout
@@ -26,9 +27,11 @@ class _Recurrent(Network):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        proj_size: int = 0,
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        self.proj_size = proj_size
         self.input_size = checks.positive(input_size, "input_size", name)
         self.hidden_size = checks.positive(hidden_size, "hidden_size", name)
         self.num_layers = checks.positive(num_layers, "num_layers", name)
@@ -37,7 +40,7 @@ class _Recurrent(Network):
         self.bidirectional = bidirectional
         self.suffixes = ("", "_reverse") if bidirectional else ("",)
         for layer in range(num_layers):
-            width = input_size if layer == 0 else hidden_size * len(self.suffixes)
+            width = input_size if layer == 0 else self.output_size * len(self.suffixes)
             for suffix in self.suffixes:
                 self._add_parameters(f"_l{layer}{suffix}", width)
         # one for each gap between two layers, since each draws its own masks
@@ -47,10 +50,23 @@ class _Recurrent(Network):
         start = fan_in_uniform(self.hidden_size)
         rows = self.gates * self.hidden_size
         setattr(self, f"weight_ih{suffix}", self.nn.Parameter((rows, width), start))
-        setattr(self, f"weight_hh{suffix}", self.nn.Parameter((rows, self.hidden_size), start))
+        setattr(self, f"weight_hh{suffix}", self.nn.Parameter((rows, self.output_size), start))
         for name in ("bias_ih", "bias_hh"):
             bias = self.nn.Parameter((rows,), start) if self.bias else None
             setattr(self, f"{name}{suffix}", bias)
+        if self.proj_size:
+            projection = self.nn.Parameter((self.proj_size, self.hidden_size), start)
+            setattr(self, f"weight_hr{suffix}", projection)
+
+    @property
+    def output_size(self) -> int:
+        """The width of the outputs in one direction."""
+        return self.proj_size or self.hidden_size
+
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        """The width of each state."""
+        return (self.output_size, self.hidden_size)[: self.states]
 
     def outputs(self, x, lengths=None):
         """Return the outputs alone, also for sequences of several lengths.
@@ -120,7 +136,9 @@ class _Recurrent(Network):
         return self.nn.permute(batch_first, (1, 0, 2))
 
     def _direction(self, x, state: Sequence[Any], suffix: str) -> tuple[Any, tuple]:
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        names = ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
+        if self.proj_size:
+            names.append("weight_hr")
         parameters = [getattr(self, f"{name}{suffix}") for name in names]
         y, *last = self.layer(x, *state, *parameters)
         return y, tuple(last)
@@ -135,17 +153,19 @@ class _Recurrent(Network):
             )
         if self.batch_first:
             x = self.nn.permute(x, (1, 0, 2))
-        shape = (self.num_layers * len(self.suffixes), x.shape[1], self.hidden_size)
-        for state in states:
-            if state is not None and tuple(state.shape) != shape:
+        leading = (self.num_layers * len(self.suffixes), x.shape[1])
+        filled = []
+        for state, width in zip(states, self.state_sizes, strict=True):
+            shape = (*leading, width)
+            if state is None:
+                state = self.nn.zeros(shape, like=x)
+            if tuple(state.shape) != shape:
                 raise ShapeError(
                     f"{checks.where(self)}: got a state of shape {tuple(state.shape)}, wanted "
                     f"{shape}"
                 )
-        if any(state is None for state in states):
-            zeros = self.nn.zeros(shape, like=x)
-            states = tuple(zeros if state is None else state for state in states)
-        return x, tuple(states)
+            filled.append(state)
+        return x, tuple(filled)
 
     def _restore(self, x):
         return self.nn.permute(x, (1, 0, 2)) if self.batch_first else x
@@ -159,10 +179,29 @@ class LSTM(_Recurrent):
     Shapes:
         ``(time, batch, input_size)`` (or batch first) gives
         ``(time, batch, hidden_size * directions)`` and the last ``(h, c)``, each
-        ``(num_layers * directions, batch, hidden_size)``.
+        ``(num_layers * directions, batch, hidden_size)``. With `proj_size` the outputs and h have
+        that width in the place of `hidden_size`.
     """
 
     gates, states = 4, 2
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+    ) -> None:
+        if not 0 <= proj_size < max(1, hidden_size):
+            raise SettingError(
+                f"LSTM: proj_size={proj_size} must be below hidden_size={hidden_size}"
+            )
+        settings = (num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(input_size, hidden_size, *settings, proj_size)
 
     @property
     def layer(self):
@@ -173,6 +212,44 @@ class LSTM(_Recurrent):
         x, states = self._arrange(x, given)
         y, states = self._run(x, states, self._flip)
         return self._restore(y), states
+
+
+class RNN(_Recurrent):
+    """A plain recurrent network; `nonlinearity` is ``"tanh"`` or ``"relu"``.
+
+    Source: Elman 1990.
+
+    Shapes:
+        ``(time, batch, input_size)`` (or batch first) gives
+        ``(time, batch, hidden_size * directions)`` and the last ``h``,
+        ``(num_layers * directions, batch, hidden_size)``.
+    """
+
+    gates, states = 1, 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
+        settings = (num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(input_size, hidden_size, *settings)
+        self.nonlinearity = _nonlinearity("RNN", nonlinearity)
+
+    @property
+    def layer(self):
+        return partial(self.nn.rnn, nonlinearity=self.nonlinearity)
+
+    def forward(self, x, state=None):
+        x, states = self._arrange(x, (state,))
+        y, states = self._run(x, states, self._flip)
+        return self._restore(y), states[0]
 
 
 class GRU(_Recurrent):
@@ -196,3 +273,75 @@ class GRU(_Recurrent):
         x, states = self._arrange(x, (state,))
         y, states = self._run(x, states, self._flip)
         return self._restore(y), states[0]
+
+
+class _Cell(Network):
+    """One step of a recurrent layer, for inputs ``(batch, input_size)``."""
+
+    gates: int
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.input_size = checks.positive(input_size, "input_size", name)
+        self.hidden_size = checks.positive(hidden_size, "hidden_size", name)
+        start = fan_in_uniform(hidden_size)
+        rows = self.gates * hidden_size
+        self.weight_ih = self.nn.Parameter((rows, input_size), start)
+        self.weight_hh = self.nn.Parameter((rows, hidden_size), start)
+        self.bias_ih = self.nn.Parameter((rows,), start) if bias else None
+        self.bias_hh = self.nn.Parameter((rows,), start) if bias else None
+
+    def _step(self, layer, x, *states):
+        """The states after one step of a layer with time first."""
+        checks.last_axes(self, x, (self.input_size,))
+        shape = (x.shape[0], self.hidden_size)
+        filled = [self.nn.zeros(shape, like=x) if h is None else h for h in states]
+        for state in filled:
+            if tuple(state.shape) != shape:
+                raise ShapeError(
+                    f"{checks.where(self)}: got a state of shape {tuple(state.shape)}, wanted "
+                    f"{shape}"
+                )
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        return layer(self.nn.expand_dims(x, 0), *filled, *weights)[1:]
+
+
+class RNNCell(_Cell):
+    """One step of `RNN`: ``(batch, input_size)`` and h ``(batch, hidden_size)`` give the next h."""
+
+    gates = 1
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias)
+        self.nonlinearity = _nonlinearity("RNNCell", nonlinearity)
+
+    def forward(self, x, hx=None):
+        return self._step(partial(self.nn.rnn, nonlinearity=self.nonlinearity), x, hx)[0]
+
+
+class LSTMCell(_Cell):
+    """One step of `LSTM`: ``(batch, input_size)`` and ``(h, c)`` give the next ``(h, c)``."""
+
+    gates = 4
+
+    def forward(self, x, hx=None):
+        h, c = (None, None) if hx is None else hx
+        return tuple(self._step(self.nn.lstm, x, h, c))
+
+
+class GRUCell(_Cell):
+    """One step of `GRU`: ``(batch, input_size)`` and h ``(batch, hidden_size)`` give the next h."""
+
+    gates = 3
+
+    def forward(self, x, hx=None):
+        return self._step(self.nn.gru, x, hx)[0]
+
+
+def _nonlinearity(name: str, value: str) -> str:
+    if value not in ("tanh", "relu"):
+        raise SettingError(f"{name}: nonlinearity={value!r}; wanted 'tanh' or 'relu'")
+    return value

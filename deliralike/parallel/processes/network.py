@@ -682,7 +682,7 @@ class DistributedNetwork(ReplicatedNetwork):
         """Set training or evaluation mode; in evaluation all processes have the same parameters."""
         if not mode:
             self.parallelism.synchronize()
-        return super().train(mode)  # type: ignore[safe-super]
+        return super().train(mode)
 
     def neutral_state(self) -> dict[str, np.ndarray]:
         """Return the root's state, equal in all processes.

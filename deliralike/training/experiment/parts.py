@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from deliralike.data import transforms
+from deliralike.data import CropByPosNegLabel, transforms
 from deliralike.errors import ArgumentError, UnknownName, refuse_unknown_settings, suggestion
 from deliralike.training import schedules
 from deliralike.training.experiment.checks import NAME
@@ -18,10 +18,12 @@ Entry = Mapping[str, Any]
 
 TRANSFORMS: Mapping[str, Callable[..., Any]] = {
     "crop": transforms.Crop,
+    "crop-by-pos-neg-label": CropByPosNegLabel,
     "elastic": transforms.Elastic,
     "flip": transforms.Flip,
     "noise": transforms.Noise,
     "normalise": transforms.Normalise,
+    "pad-to": transforms.PadTo,
     "rotate": transforms.Rotate,
 }
 

@@ -9,18 +9,21 @@ from deliralike.training.metrics.metric import FromFunction, Metric, MetricFunct
 from deliralike.training.metrics.named import known, metric
 from deliralike.training.metrics.overlap import Dice, IoU
 from deliralike.training.metrics.ranking import AveragePrecision, RocAuc
+from deliralike.training.metrics.rates import F1, Precision, Sensitivity, Specificity
 from deliralike.training.metrics.regression import (
     R2,
     MeanAbsoluteError,
     MeanSquaredError,
     RootMeanSquaredError,
 )
-from deliralike.training.metrics.surface import Hausdorff
+from deliralike.training.metrics.surface import AverageSurfaceDistance, Hausdorff, SurfaceDice
 
 __all__ = [
+    "F1",
     "R2",
     "Accuracy",
     "AveragePrecision",
+    "AverageSurfaceDistance",
     "CalibrationError",
     "ConfusionMatrix",
     "CrossEntropy",
@@ -33,8 +36,12 @@ __all__ = [
     "MeanSquaredError",
     "Metric",
     "MetricFunction",
+    "Precision",
     "RocAuc",
     "RootMeanSquaredError",
+    "Sensitivity",
+    "Specificity",
+    "SurfaceDice",
     "TopK",
     "accuracy",
     "as_metric",

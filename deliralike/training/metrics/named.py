@@ -15,13 +15,14 @@ from deliralike.training.metrics.cross_entropy import CrossEntropy
 from deliralike.training.metrics.metric import Metric
 from deliralike.training.metrics.overlap import Dice, IoU
 from deliralike.training.metrics.ranking import AveragePrecision, RocAuc
+from deliralike.training.metrics.rates import F1, Precision, Sensitivity, Specificity
 from deliralike.training.metrics.regression import (
     R2,
     MeanAbsoluteError,
     MeanSquaredError,
     RootMeanSquaredError,
 )
-from deliralike.training.metrics.surface import Hausdorff
+from deliralike.training.metrics.surface import AverageSurfaceDistance, Hausdorff, SurfaceDice
 
 
 def metric(name: str, **settings: Any) -> Metric:
@@ -48,7 +49,7 @@ def known() -> list[str]:
 
     Example:
         >>> known()[:4]
-        ['accuracy', 'average-precision', 'calibration-error', 'confusion']
+        ['accuracy', 'average-precision', 'average-surface-distance', 'calibration-error']
     """
     return sorted(METRICS)
 
@@ -56,17 +57,23 @@ def known() -> list[str]:
 METRICS: Mapping[str, Callable[..., Metric]] = {
     "accuracy": Accuracy,
     "average-precision": AveragePrecision,
+    "average-surface-distance": AverageSurfaceDistance,
     "calibration-error": CalibrationError,
     "confusion": ConfusionMatrix,
     "dice": Dice,
+    "f1": F1,
     "hausdorff": Hausdorff,
     "hausdorff95": partial(Hausdorff, percentile=95.0),
     "iou": IoU,
     "loss": CrossEntropy,
     "mae": MeanAbsoluteError,
     "mse": MeanSquaredError,
+    "precision": Precision,
     "r2": R2,
     "rmse": RootMeanSquaredError,
     "roc-auc": RocAuc,
+    "sensitivity": Sensitivity,
+    "specificity": Specificity,
+    "surface-dice": SurfaceDice,
     "top-k": TopK,
 }

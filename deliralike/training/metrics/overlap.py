@@ -2,78 +2,28 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, suggestion
-from deliralike.training.metrics.metric import Metric
-from deliralike.training.metrics.scores import Labelled, class_names, labelled
-
-OVER = ("samples", "voxels")
+from deliralike.training.metrics.regions import RegionRatio
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overlap(Metric):
-    """The base of `Dice` and `IoU`: the sizes of both regions and of their intersection.
+class Overlap(RegionRatio):
+    """The base of `Dice` and `IoU`, with their rules for regions that are empty."""
 
-    The sizes are counted for each sample and class.
-    """
+    ignore_empty: bool | None = None
 
-    higher_is_better = True
-    classes: Sequence[str] | None = None
-    over: str = "samples"
-    include_background: bool = True
-    ignored: int | None = None
-    from_probabilities: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        if self.over not in OVER:
-            raise SettingError(
-                f"{self.name} is taken over samples or voxels, not {self.over!r}. "
-                f"{suggestion(self.over, OVER)}"
-            )
-        refuse_mean(self.classes, self.name)
-
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        """Return the voxels of the predicted region, of the true one and of their intersection.
-
-        Shapes:
-            Each ``(samples, classes)``.
-        """
-        batch = labelled(
-            outputs,
-            targets,
-            ignored=self.ignored,
-            from_probabilities=self.from_probabilities,
-            metric=self.name,
-        )
-        class_names(self.classes, batch.classes, self.name)
-        predicted = batch.predicted()
-        both = np.where(predicted == batch.labels, predicted, batch.classes)
-        return {
-            "both": _count(batch, both),
-            "predicted": _count(batch, predicted),
-            "true": _count(batch, batch.labels),
-        }
-
-    def compute(self, evidence: Any) -> dict[str, float]:
-        """Return the figure of each class, and their mean."""
-        if self.over == "voxels":
-            sums = {}
-            for name, counts in evidence.items():
-                sums[name] = counts.sum(axis=0, keepdims=True)
-            evidence = sums
-        figures = self._figures(**evidence)
-        present = evidence["predicted"] + evidence["true"] != 0
-        return by_class(figures, present, self.classes, self.include_background, self.name)
-
-    @abstractmethod
-    def _figures(self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> np.ndarray: ...
+    def _figures(
+        self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        figures, defined = super()._figures(both, predicted, true, voxels)
+        if self.ignore_empty is None:
+            return figures, defined
+        if self.ignore_empty:
+            return figures, true != 0
+        return np.where(defined, figures, 1.0), np.ones_like(defined)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +39,14 @@ class Dice(Overlap):
         over: ``"samples"``: the mean of every sample's figure; ``"voxels"``: one figure from the
             voxels of all samples.
         include_background: Whether class 0 is among the figures and the mean.
+        mean_of: The mean is that of the ``"classes"``, or of the ``"samples"``, each with the mean
+            of its own classes; they differ where a class has no figure in some samples.
         ignored: The label of voxels that do not count.
         from_probabilities: Whether scores are probabilities; it matters for those of one channel
             only.
+        ignore_empty: MONAI's rules for a class that is not in the labels of a sample. True: it has
+            no figure there, even if it is predicted. False: it counts 1 if it is not predicted, and
+            0 if it is.
 
     Shapes:
         Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
@@ -107,8 +62,10 @@ class Dice(Overlap):
 
     name = "dice"
 
-    def _figures(self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
-        return _ratios(2 * both, predicted + true)
+    def _ratio(
+        self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return 2 * both, predicted + true
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,57 +88,7 @@ class IoU(Overlap):
 
     name = "iou"
 
-    def _figures(self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
-        return _ratios(both, predicted + true - both)
-
-
-def by_class(
-    figures: np.ndarray,
-    defined: np.ndarray,
-    classes: Sequence[str] | None,
-    include_background: bool,
-    metric: str,
-) -> dict[str, float]:
-    """Return the mean of each class over the samples where it is defined, and the mean of these.
-
-    Shapes:
-        Figures and defined ``(samples, classes)``.
-    """
-    names = class_names(classes, figures.shape[1], metric)
-    present = defined.sum(axis=0)
-    means = _ratios(np.where(defined, figures, 0).sum(axis=0), present)
-    if not include_background:
-        names = names[1:]
-        means = means[1:]
-        present = present[1:]
-    has_mean = present > 0
-    by_name = dict(zip(names, means.tolist(), strict=True))
-    by_name["mean"] = float(_ratios(means[has_mean].sum(), has_mean.sum()))
-    return by_name
-
-
-def refuse_mean(classes: Sequence[str] | None, metric: str) -> None:
-    """Raise an error if a class has the name of the mean over classes."""
-    if classes is not None and "mean" in classes:
-        raise SettingError(
-            f"{metric}: a class cannot be called 'mean', which is the mean over classes"
-        )
-
-
-def _count(batch: Labelled, values: np.ndarray) -> np.ndarray:
-    """Return the number of places of each class in each sample: ``(samples, classes)``.
-
-    Samples with a NaN have NaN.
-    """
-    columns = batch.classes + 1  # the last one takes the places that do not count
-    first_columns = np.arange(len(values))[:, np.newaxis] * columns  # of each sample
-    places = first_columns + np.where(batch.counted, values, batch.classes)
-    flat = np.bincount(places.ravel(), minlength=len(values) * columns)
-    counts = flat.reshape(-1, columns)[:, :-1].astype(np.float64)
-    counts[batch.nan] = np.nan
-    return counts
-
-
-def _ratios(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 is NaN: there is no figure
-        return np.divide(part, whole)
+    def _ratio(
+        self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return both, predicted + true - both

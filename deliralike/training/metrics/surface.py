@@ -1,7 +1,8 @@
-"""Distance between the surfaces of the predicted and the true region of a class."""
+"""Distances between the surfaces of the predicted and the true region of a class."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,100 @@ import numpy as np
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, SettingError
 from deliralike.training.metrics.metric import Metric
-from deliralike.training.metrics.overlap import by_class, refuse_mean
+from deliralike.training.metrics.regions import by_class, check_mean
 from deliralike.training.metrics.scores import class_names, labelled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hausdorff(Metric):
+class SurfaceMetric(Metric):
+    """The base of metrics of two surfaces: a figure for each sample and class."""
+
+    higher_is_better = False
+    classes: Sequence[str] | None = None
+    spacing: float | Sequence[float] | None = None
+    include_background: bool = False
+    mean_of: str = "classes"
+    ignored: int | None = None
+    from_probabilities: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if self.spacing is not None and np.min(self.spacing, initial=np.inf) <= 0:
+            raise SettingError(f"spacing is a size above 0 along each axis, not {self.spacing!r}")
+        check_mean(self.mean_of, self.classes, self.name)
+
+    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+        """Return the figure of each class in each sample, and whether it is defined.
+
+        Shapes:
+            ``(samples, classes)``.
+        """
+        batch = labelled(
+            outputs,
+            targets,
+            ignored=self.ignored,
+            from_probabilities=self.from_probabilities,
+            metric=self.name,
+        )
+        class_names(self.classes, batch.classes, self.name)
+        spacing = self._spacing(batch.shape)
+        shape = (len(batch.labels), *batch.shape)
+        predicted = np.where(batch.counted, batch.predicted(), -1).reshape(shape)
+        true = np.where(batch.counted, batch.labels, -1).reshape(shape)
+        figures = np.full((len(batch.labels), batch.classes), np.nan)
+        settings = self._settings(batch.classes)
+        first = 0 if self.include_background else 1
+        for i in range(len(figures)):
+            for c in range(first, batch.classes):
+                surfaces = Surfaces.of(predicted[i] == c, true[i] == c, spacing)
+                if surfaces is not None:
+                    figures[i, c] = self._figure(surfaces, settings[c])
+        return {
+            "figures": figures,
+            "defined": ~np.isnan(figures) | batch.nan[:, np.newaxis],
+            "nan": batch.nan,
+        }
+
+    def compute(self, evidence: Any) -> dict[str, float]:
+        """Return the mean figure of each class, and their mean."""
+        has_nan = evidence["nan"][:, np.newaxis]
+        figures = np.where(has_nan, np.nan, evidence["figures"])
+        return by_class(
+            figures,
+            evidence["defined"],
+            classes=self.classes,
+            include_background=self.include_background,
+            mean_of=self.mean_of,
+            metric=self.name,
+        )
+
+    def _settings(self, classes: int) -> Sequence[Any]:
+        """Return what `_figure` gets for each class."""
+        return [None] * classes
+
+    @abstractmethod
+    def _figure(self, surfaces: Surfaces, setting: Any) -> float:
+        """Return the figure of one class in one sample, where it is predicted, true or both."""
+
+    def _spacing(self, shape: tuple[int, ...]) -> np.ndarray:
+        if not shape:
+            raise BatchError(
+                f"{self.name} wants scores (samples, classes, *size): these have no size"
+            )
+        if self.spacing is None:
+            return np.ones(len(shape))
+        if isinstance(self.spacing, int | float):
+            return np.full(len(shape), self.spacing, np.float64)
+        if len(self.spacing) != len(shape):
+            raise SettingError(
+                f"spacing={self.spacing!r} has {len(self.spacing)} axes, and samples have "
+                f"{len(shape)}"
+            )
+        return np.array(self.spacing, np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hausdorff(SurfaceMetric):
     """The largest distance from one surface to the other: figures by class, and ``"mean"``.
 
     The distance is the larger one of both directions. A surface is the voxels of a region with a
@@ -31,10 +120,12 @@ class Hausdorff(Metric):
     Args:
         classes: Names of the classes; their numbers when not given.
         percentile: 95 is less moved by single voxels than 100.
-        spacing: The size of a voxel along each axis, in millimetres say; 1 when not given.
+        spacing: The size of a voxel, in millimetres say: one number, or one for each axis; 1 when
+            not given.
         missing: The distance to a region that is not there: infinite, or a number such as the
-            picture's diagonal.
+            picture's diagonal; NaN leaves the sample out (as MONAI does with a percentile).
         include_background: Whether class 0 is among the figures and the mean.
+        mean_of: The mean is that of the ``"classes"``, or of the ``"samples"``; see `Dice`.
         ignored: The label of voxels that do not count; they belong to no region.
         from_probabilities: Whether scores are probabilities; it matters for those of one channel
             only.
@@ -54,22 +145,14 @@ class Hausdorff(Metric):
         {'1': 4.0, 'mean': 4.0}
     """
 
-    higher_is_better = False
-    classes: Sequence[str] | None = None
     percentile: float = 100.0
-    spacing: Sequence[float] | None = None
     missing: float = float("inf")
-    include_background: bool = False
-    ignored: int | None = None
-    from_probabilities: bool = False
 
     def __post_init__(self) -> None:
         """Check the settings."""
         if not 0 < self.percentile <= 100:
             raise SettingError(f"percentile lies above 0 and up to 100, not at {self.percentile!r}")
-        if self.spacing is not None and min(self.spacing, default=0.0) <= 0:
-            raise SettingError(f"spacing is a size above 0 along each axis, not {self.spacing!r}")
-        refuse_mean(self.classes, self.name)
+        super().__post_init__()
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -78,69 +161,140 @@ class Hausdorff(Metric):
             return "hausdorff"
         return f"hausdorff{self.percentile:g}"
 
-    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        """Return the distance of each class in each sample, and whether it is defined.
-
-        Shapes:
-            ``(samples, classes)``.
-        """
-        batch = labelled(
-            outputs,
-            targets,
-            ignored=self.ignored,
-            from_probabilities=self.from_probabilities,
-            metric=self.name,
-        )
-        class_names(self.classes, batch.classes, self.name)
-        spacing = self._spacing(batch.shape)
-        shape = (len(batch.labels), *batch.shape)
-        predicted = np.where(batch.counted, batch.predicted(), -1).reshape(shape)
-        true = np.where(batch.counted, batch.labels, -1).reshape(shape)
-        distances = np.full((len(batch.labels), batch.classes), np.nan)
-        first = 0 if self.include_background else 1
-        for i in range(len(distances)):
-            for c in range(first, batch.classes):
-                predicted_region = predicted[i] == c
-                true_region = true[i] == c
-                distances[i, c] = self._distance(predicted_region, true_region, spacing)
-        return {
-            "distances": distances,
-            "defined": ~np.isnan(distances) | batch.nan[:, np.newaxis],
-            "nan": batch.nan,
-        }
-
-    def compute(self, evidence: Any) -> dict[str, float]:
-        """Return the mean distance of each class, and their mean."""
-        has_nan = evidence["nan"][:, np.newaxis]
-        distances = np.where(has_nan, np.nan, evidence["distances"])
-        return by_class(
-            distances, evidence["defined"], self.classes, self.include_background, self.name
-        )
-
-    def _spacing(self, shape: tuple[int, ...]) -> np.ndarray:
-        if not shape:
-            raise BatchError(
-                f"{self.name} wants scores (samples, classes, *size): these have no size"
-            )
-        if self.spacing is not None and len(self.spacing) != len(shape):
-            raise SettingError(
-                f"spacing={self.spacing!r} has {len(self.spacing)} axes, and samples have "
-                f"{len(shape)}"
-            )
-        if self.spacing is None:
-            return np.ones(len(shape))
-        return np.array(self.spacing, np.float64)
-
-    def _distance(self, predicted: np.ndarray, true: np.ndarray, spacing: np.ndarray) -> float:
-        if not predicted.any() and not true.any():
-            return float("nan")
-        if not predicted.any() or not true.any():
+    def _figure(self, surfaces: Surfaces, setting: Any) -> float:
+        if surfaces.is_one_sided:
             return self.missing
-        first = surface(predicted) * spacing
-        second = surface(true) * spacing
-        forward = float(np.percentile(_nearest(first, second), self.percentile))
-        backward = float(np.percentile(_nearest(second, first), self.percentile))
+        forward = float(np.percentile(surfaces.forward, self.percentile))
+        backward = float(np.percentile(surfaces.backward, self.percentile))
         return max(forward, backward)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageSurfaceDistance(SurfaceMetric):
+    """The mean distance of the predicted surface to the true one: by class, and ``"mean"``.
+
+    Settings and rules are those of `Hausdorff`.
+
+    Args:
+        symmetric: Whether the distances of the true surface to the predicted one belong to the mean
+            too: each voxel of either surface counts once.
+
+    Shapes:
+        Scores ``(samples, classes, *size)``, labels ``(samples, *size)``.
+
+    Raises:
+        DataUnavailable: SciPy is not installed.
+
+    Example:
+        >>> scores = np.eye(2)[[[1, 1, 0, 0, 0]]].transpose(0, 2, 1)  # (1, classes, 5 pixels)
+        >>> AverageSurfaceDistance(spacing=(2.0,))(scores, np.array([[1, 0, 0, 0, 0]]))
+        {'1': 1.0, 'mean': 1.0}
+    """
+
+    name = "average-surface-distance"
+    symmetric: bool = False
+    missing: float = float("inf")
+
+    def _figure(self, surfaces: Surfaces, setting: Any) -> float:
+        if surfaces.is_one_sided:
+            return self.missing
+        distances = surfaces.forward
+        if self.symmetric:
+            distances = np.concatenate([surfaces.forward, surfaces.backward])
+        return float(distances.mean())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurfaceDice(SurfaceMetric):
+    """The fraction of both surfaces that lies within a tolerance of the other one.
+
+    Figures come by class, and ``"mean"``. Surfaces, settings and rules are those of `Hausdorff`,
+    except that a class which is only predicted, or only true, counts 0.
+
+    Args:
+        tolerance: The largest distance that counts as right, in the unit of `spacing`; one number,
+            or one for each class of the figures.
+
+    Shapes:
+        Scores ``(samples, classes, *size)``, labels ``(samples, *size)``.
+
+    Raises:
+        DataUnavailable: SciPy is not installed.
+
+    Source:
+        Nikolov et al. 2018, arXiv 1809.04430; a surface's size is its number of voxels.
+
+    Example:
+        >>> scores = np.eye(2)[[[1, 1, 1, 0, 0]]].transpose(0, 2, 1)  # (1, classes, 5 pixels)
+        >>> SurfaceDice(tolerance=0.5)(scores, np.array([[1, 1, 0, 0, 0]]))
+        {'1': 0.5, 'mean': 0.5}
+    """
+
+    name = "surface-dice"
+    higher_is_better = True
+    tolerance: float | Sequence[float] = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        tolerances = np.asarray(self.tolerance, np.float64)
+        if not (np.isfinite(tolerances) & (tolerances >= 0)).all():
+            raise SettingError(
+                f"tolerance is a finite distance from 0 up, or one for each class, not "
+                f"{self.tolerance!r}"
+            )
+        super().__post_init__()
+
+    def _settings(self, classes: int) -> Sequence[Any]:
+        if isinstance(self.tolerance, int | float):
+            return [self.tolerance] * classes
+        without = 0 if self.include_background else 1
+        if len(self.tolerance) != classes - without:
+            raise SettingError(
+                f"{self.name} has figures of {classes - without} classes, and {self.tolerance!r} "
+                f"has {len(self.tolerance)} tolerances"
+            )
+        return [None] * without + list(self.tolerance)
+
+    def _figure(self, surfaces: Surfaces, setting: Any) -> float:
+        if surfaces.is_one_sided:
+            return 0.0
+        distances = np.concatenate([surfaces.forward, surfaces.backward])
+        # In float32, since a distance of one voxel is the spacing but for its last bits.
+        return float((distances.astype(np.float32) <= np.float32(setting)).mean())
+
+
+@dataclass(frozen=True)
+class Surfaces:
+    """The predicted and the true surface of a class.
+
+    Shapes:
+        ``(voxels, axes)``, in the unit of the spacing.
+    """
+
+    predicted: np.ndarray
+    true: np.ndarray
+
+    @classmethod
+    def of(cls, predicted: np.ndarray, true: np.ndarray, spacing: np.ndarray) -> Surfaces | None:
+        """Return the surfaces of two regions; None where both are empty."""
+        if not predicted.any() and not true.any():
+            return None
+        return cls(surface(predicted) * spacing, surface(true) * spacing)
+
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether one of the regions is empty."""
+        return len(self.predicted) == 0 or len(self.true) == 0
+
+    @property
+    def forward(self) -> np.ndarray:
+        """The distance of each predicted voxel to the true surface."""
+        return _nearest(self.predicted, self.true)
+
+    @property
+    def backward(self) -> np.ndarray:
+        """The distance of each true voxel to the predicted surface."""
+        return _nearest(self.true, self.predicted)
 
 
 def surface(region: np.ndarray) -> np.ndarray:
@@ -162,4 +316,4 @@ def _nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _scipy(part: str) -> Any:
-    return needed(f"scipy.{part}", package="scipy", extra="data", purpose="the Hausdorff distance")
+    return needed(f"scipy.{part}", package="scipy", extra="data", purpose="a distance of surfaces")

@@ -49,7 +49,7 @@ class ChannelNorm(LayerNorm):
 
     def forward(self, x):
         checks.channels(self, x, self.normalized_shape[0])
-        first, last = _permutations(len(x.shape))
+        first, last = permutations(len(x.shape))
         x = self.nn.permute(x, first)  # (batch, *size, channels)
         y = self.nn.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
         return self.nn.permute(y, last)
@@ -87,7 +87,7 @@ class CNBlock(Network):
     ) -> None:
         super().__init__()
         nn = self.nn
-        first, last = _permutations(dims + 2)
+        first, last = permutations(dims + 2)
         self.layer_scale = nn.Parameter((channels, *(1,) * dims), Constant(layer_scale))
         self.block = nn.Sequential(
             by_dims(nn, dims, "Conv")(channels, channels, 7, padding=3, groups=channels),
@@ -149,7 +149,7 @@ class ConvNeXt(Model):
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "ConvNeXt")
-        layers, widths = _stages(layers, widths)
+        layers, widths = stages_of(layers, widths, "ConvNeXt")
         nn = self.nn
         conv = by_dims(self.nn, dims, "Conv")
         chances = [
@@ -204,23 +204,23 @@ class ConvNeXt(Model):
         large_enough(self, x, 2 ** (count + 1), f"stage{count}")
 
 
-def _permutations(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def permutations(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the orders of axes that bring the channels to the end, and back."""
     spatial = range(2, rank)
     return (0, *spatial, 1), (0, rank - 1, *(axis - 1 for axis in spatial))
 
 
-def _stages(
-    layers: Sequence[int], widths: Sequence[int]
+def stages_of(
+    layers: Sequence[int], widths: Sequence[int], what: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the blocks and the channels of each stage."""
     plain = any(isinstance(numbers, int | str) for numbers in (layers, widths))
     if plain or not layers or len(layers) != len(widths):
         raise SettingError(
-            f"ConvNeXt: layers={layers!r}, widths={widths!r}; wanted two numbers for each stage"
+            f"{what}: layers={layers!r}, widths={widths!r}; wanted two numbers for each stage"
         )
-    counts = tuple(checks.positive(count, "layers", "ConvNeXt") for count in layers)
-    return counts, tuple(checks.positive(width, "widths", "ConvNeXt") for width in widths)
+    counts = tuple(checks.positive(count, "layers", what) for count in layers)
+    return counts, tuple(checks.positive(width, "widths", what) for width in widths)
 
 
 _SOURCE = "Liu et al. 2022, arXiv 2201.03545; torchvision"

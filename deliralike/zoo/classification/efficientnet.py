@@ -5,7 +5,6 @@ and PyTorch's epsilon in B0 to B4.
 """
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,88 +14,25 @@ from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Uniform
 from deliralike.zoo.blocks import by_dims, classifier, images, run_stages
 from deliralike.zoo.keymaps import KeyMap
-from deliralike.zoo.mobile import ConvNormActivation, SqueezeExcitation, make_divisible
+from deliralike.zoo.mobile import (
+    SqueezeExcitation,
+    check_output_stride,
+    conv_norm_activation,
+    dilation_at,
+    make_divisible,
+    same_padding_after,
+)
+from deliralike.zoo.mobile_layouts import (
+    EFFICIENTNET_PYTORCH,
+    TIMM,
+    TIMM_FUSED,
+    by_blocks,
+    timm,
+)
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
 Stage = tuple[str, float, int, int, int, int]  # kind, expansion, kernel, stride, channels, blocks
-
-_GATE = {"fc1": "se.conv_reduce", "fc2": "se.conv_expand"}
-
-# by the number of parts in a block: what timm calls what is in each of them
-_TIMM_PARTS: dict[int, tuple[Mapping[str, str], ...]] = {
-    1: ({"0": "conv", "1": "bn1"},),
-    2: ({"0": "conv_exp", "1": "bn1"}, {"0": "conv_pwl", "1": "bn2"}),
-    3: ({"0": "conv_dw", "1": "bn1"}, _GATE, {"0": "conv_pw", "1": "bn2"}),
-    4: (
-        {"0": "conv_pw", "1": "bn1"},
-        {"0": "conv_dw", "1": "bn2"},
-        _GATE,
-        {"0": "conv_pwl", "1": "bn3"},
-    ),
-}
-
-
-def _timm(names: Sequence[str]) -> dict[str, str]:
-    """Return timm's names; those within a block depend on how many parts it has."""
-    last = 0
-    for name in names:
-        if match := re.match(r"features\.(\d+)\.", name):
-            last = max(last, int(match[1]))
-    ends = {
-        "features.0.0": "conv_stem",
-        "features.0.1": "bn1",
-        f"features.{last}.0": "conv_head",
-        f"features.{last}.1": "bn2",
-        "classifier.1": "classifier",
-    }
-    pattern = re.compile(r"(features\.\d+\.\d+)\.block\.(\d+)\.(\w+)\.(\w+)")
-    parts: dict[str, int] = {}
-    for name in names:
-        if match := pattern.fullmatch(name):
-            parts[match[1]] = int(match[2]) + 1
-    renamed = {}
-    for name in names:
-        owner, _, field = name.rpartition(".")
-        if match := pattern.fullmatch(name):
-            path, part, layer, _ = match.groups()
-            _, stage, block = path.split(".")
-            theirs = _TIMM_PARTS[parts[path]][int(part)][layer]
-            renamed[name] = f"blocks.{int(stage) - 1}.{block}.{theirs}.{field}"
-        elif owner in ends:
-            renamed[name] = f"{ends[owner]}.{field}"
-    return renamed
-
-
-class SamePadded(ConvNormActivation):
-    """`ConvNormActivation` with TensorFlow's padding.
-
-    It is as little as gives ``size / stride``, with the odd element at the end.
-    """
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **{**settings, "padding": 0})
-
-    def forward(self, x):
-        conv = self[0]
-        pads = []
-        for size, kernel, stride in zip(x.shape[2:], conv.kernel_size, conv.stride, strict=True):
-            total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
-            pads.append((total // 2, total - total // 2))
-        return super().forward(self.nn.pad(x, pads))
-
-
-def _conv(
-    in_channels: int,
-    channels: int,
-    kernel: int = 1,
-    stride: int = 1,
-    same_padding: bool = False,
-    activation: str | None = "SiLU",
-    **options: Any,
-) -> Any:
-    kind = SamePadded if same_padding and stride > 1 else ConvNormActivation
-    return kind(in_channels, channels, kernel, stride, activation=activation, **options)
 
 
 class _Residual(Network):
@@ -133,17 +69,21 @@ class MBConv(_Residual):
         expansion: float,
         kernel: int,
         stride: int,
+        dilation: int,
         stochastic_depth: float,
         **options: Any,
     ) -> None:
         width = make_divisible(in_channels * expansion)
+        step = 1 if dilation > 1 else stride
+        dilated = options | {"dilation": dilation}
+        narrowing = options | {"activation": None}
         parts = []
         if width != in_channels:
-            parts.append(_conv(in_channels, width, **options))
+            parts.append(conv_norm_activation(in_channels, width, **options))
         parts += [
-            _conv(width, width, kernel, stride, groups=width, **options),
+            conv_norm_activation(width, width, kernel, step, groups=width, **dilated),
             SqueezeExcitation(width, max(1, in_channels // 4), "SiLU", dims=options["dims"]),
-            _conv(width, channels, activation=None, **options),
+            conv_norm_activation(width, channels, **narrowing),
         ]
         super().__init__(parts, stride == 1 and in_channels == channels, stochastic_depth)
 
@@ -164,16 +104,20 @@ class FusedMBConv(_Residual):
         expansion: float,
         kernel: int,
         stride: int,
+        dilation: int,
         stochastic_depth: float,
         **options: Any,
     ) -> None:
         width = make_divisible(in_channels * expansion)
+        step = 1 if dilation > 1 else stride
+        dilated = options | {"dilation": dilation}
+        narrowing = options | {"activation": None}
         if width == in_channels:
-            parts = [_conv(in_channels, channels, kernel, stride, **options)]
+            parts = [conv_norm_activation(in_channels, channels, kernel, step, **dilated)]
         else:
             parts = [
-                _conv(in_channels, width, kernel, stride, **options),
-                _conv(width, channels, activation=None, **options),
+                conv_norm_activation(in_channels, width, kernel, step, **dilated),
+                conv_norm_activation(width, channels, **narrowing),
             ]
         super().__init__(parts, stride == 1 and in_channels == channels, stochastic_depth)
 
@@ -185,9 +129,11 @@ class EfficientNet(Model):
     """EfficientNet, versions 1 and 2, as torchvision builds it, in 1, 2 and 3 dimensions.
 
     Source: Tan and Le 2019, arXiv 1905.11946; V2: Tan and Le 2021, arXiv 2104.00298. Names, order,
-    shapes and start values are those of ``torchvision.models.efficientnet``; the key map ``"timm"``
-    has timm's names. Weights that come from TensorFlow (timm's ``tf_efficientnet…``) need
-    ``same_padding=True, eps=1e-3``.
+    shapes and start values are those of ``torchvision.models.efficientnet``. The key map ``"timm"``
+    has timm's names; weights that come from TensorFlow (timm's ``tf_efficientnet…``) need
+    ``same_padding=True, eps=1e-3``. The key map ``"efficientnet_pytorch"`` has those of that
+    library and of segmentation_models_pytorch's ``efficientnet-b0`` …, which need ``eps=1e-3`` and
+    the published side of the images as `same_padding`.
 
     Args:
         stages: For each stage ``(kind, expansion, kernel, stride, channels, blocks)`` with the kind
@@ -202,7 +148,14 @@ class EfficientNet(Model):
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         eps, momentum: Of the normalisations.
-        same_padding: Whether strided convolutions pad as TensorFlow does.
+        same_padding: Whether strided convolutions pad as TensorFlow does; a number is the side of
+            the images for which they do so, whatever the size of the input.
+        feature_blocks: The blocks, counted from 0, after which `forward_stages` returns what it
+            has, instead of after each stage. segmentation_models_pytorch's ``efficientnet-b0``
+            takes ``(2, 4, 8, 15)``, where 8 is the first block of a stage (and where it dilates, it
+            begins one block later, which no setting here does).
+        output_stride: 8 or 16 to dilate instead of halving further, as segmentation_models_pytorch
+            does it; 32 for none.
         dims: Number of spatial axes: 1, 2 or 3.
 
     Shapes:
@@ -219,7 +172,6 @@ class EfficientNet(Model):
     stem_paths = ("features.0.0",)
     head_paths = ("classifier.1",)
     can_stop = True
-    keymaps = (KeyMap("timm", _timm),)
 
     def __init__(
         self,
@@ -242,10 +194,13 @@ class EfficientNet(Model):
         in_channels: int = 3,
         eps: float = 1e-5,
         momentum: float = 0.1,
-        same_padding: bool = False,
+        same_padding: bool | int = False,
+        feature_blocks: Sequence[int] | None = None,
+        output_stride: int = 32,
         dims: int = 2,
     ) -> None:
         super().__init__()
+        check_output_stride(output_stride, "EfficientNet")
         checks.positive(in_channels, "in_channels", "EfficientNet")
         nn = self.nn
         plan = _plan(stages, width_mult, depth_mult)
@@ -253,28 +208,93 @@ class EfficientNet(Model):
             "eps": eps,
             "momentum": momentum,
             "dims": dims,
-            "same_padding": same_padding,
+            "activation": "SiLU",
         }
         width = make_divisible(stem_channels * width_mult)
-        layers = [_conv(in_channels, width, 3, 2, **options)]
+        if same_padding:
+            checks.positive(int(same_padding), "same_padding", "EfficientNet")
+        layers = [conv_norm_activation(in_channels, width, 3, 2, same_padding, **options)]
+        padding = same_padding_after(same_padding, 2)
         total = sum(count for *_, count in plan)
         done = 0
+        reduction = 2
         for kind, expansion, kernel, stride, channels, count in plan:
             blocks = []
             for index in range(count):
                 step = stride if index == 0 else 1
                 chance = stochastic_depth * done / total
-                block = BLOCKS[kind](width, channels, expansion, kernel, step, chance, **options)
+                reduction *= step
+                dilation = dilation_at(reduction, output_stride)
+                sizes = (width, channels, expansion, kernel, step, dilation)
+                block = BLOCKS[kind](*sizes, chance, same_padding=padding, **options)
                 blocks.append(block)
                 width = channels
+                padding = same_padding_after(padding, step)
                 done += 1
             layers.append(nn.Sequential(*blocks))
         last = 4 * width if last_channels is None else last_channels
-        self.features = nn.Sequential(*layers, _conv(width, last, **options))
+        self.features = nn.Sequential(*layers, conv_norm_activation(width, last, **options))
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         head = classifier(nn, last, num_classes, "EfficientNet")
         self.classifier = nn.Sequential(nn.Dropout(dropout), head)
         self.num_classes = num_classes
+        self.eps = eps
+        self.same_padding = same_padding
+        self.kinds = tuple(kind for kind, *_ in plan)
+        self.ends = _ends(plan, feature_blocks)
+
+    @property
+    def keymaps(self):  # type: ignore[override]
+        """The names of timm and of efficientnet_pytorch."""
+        return (self._timm_names(), self._pytorch_names())
+
+    def _timm_names(self) -> KeyMap:
+        last = len(self.features) - 1
+        ends = {
+            "features.0.0": "conv_stem",
+            "features.0.1": "bn1",
+            f"features.{last}.0": "conv_head",
+            f"features.{last}.1": "bn2",
+            "classifier.1": "classifier",
+        }
+        places = []
+        for stage, kind in enumerate(self.kinds):
+            words = TIMM if kind == "mb" else TIMM_FUSED
+            for block in range(len(self.features[stage + 1])):
+                theirs = f"blocks.{stage}.{block}"
+                places.append((f"features.{stage + 1}.{block}", theirs, words))
+        return timm(places, ends, self.eps, self.same_padding)
+
+    def _pytorch_names(self) -> KeyMap:
+        last = len(self.features) - 1
+        ends = {
+            "features.0.0": "_conv_stem",
+            "features.0.1": "_bn0",
+            f"features.{last}.0": "_conv_head",
+            f"features.{last}.1": "_bn1",
+            "classifier.1": "_fc",
+        }
+        places: list[tuple[str, str, Any]] = []
+        for stage in range(1, last):
+            for block in range(len(self.features[stage])):
+                theirs = f"_blocks.{len(places)}"
+                places.append((f"features.{stage}.{block}", theirs, EFFICIENTNET_PYTORCH))
+        notes: tuple[str, ...] = ()
+        if self.eps != 1e-3 or not self.same_padding:
+            notes = (
+                "efficientnet_pytorch normalises with eps=1e-3 and pads as TensorFlow for one side "
+                f"of images, as same_padding=224 does; this network has eps={self.eps:g} and "
+                f"same_padding={self.same_padding}, so its outputs are others",
+            )
+        return KeyMap("efficientnet_pytorch", by_blocks(places, ends), notes=notes)
+
+    @property
+    def not_for_decoders(self):  # type: ignore[override]
+        """The last convolution and, except in version 2, the first stage.
+
+        So segmentation_models_pytorch takes them.
+        """
+        return ("last",) if "fused" in self.kinds else ("stage1", "last")
 
     @property
     def start_values(self):  # type: ignore[override]
@@ -295,13 +315,37 @@ class EfficientNet(Model):
         return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
-        """Return the stem, / 2; each stage by its table, ``stage1`` …; and the last convolution."""
-        last = len(self.features)
-        ends = [("stem", 1)]
-        for i in range(1, last - 1):
-            ends.append((f"stage{i}", i + 1))
-        ends.append(("last", last))
-        return run_stages(self.features, x, ends, until)
+        """Return the stem, / 2; each stage by its table, ``stage1`` …; and the last convolution.
+
+        With `feature_blocks` there are ``block2`` … instead of the stages.
+        """
+        stem, *stages, last = self.features
+        blocks = [stem]
+        for stage in stages:
+            blocks.extend(stage)
+        return run_stages([*blocks, last], x, self.ends, until)
+
+
+def _ends(
+    plan: Sequence[Stage], feature_blocks: Sequence[int] | None
+) -> tuple[tuple[str, int], ...]:
+    """Return the names of the stages, each with the number of blocks up to its end."""
+    total = sum(count for *_, count in plan)
+    ends = [("stem", 1)]
+    if feature_blocks is None:
+        end = 1
+        for number, (*_, count) in enumerate(plan, start=1):
+            end += count
+            ends.append((f"stage{number}", end))
+    else:
+        if not set(feature_blocks) <= set(range(total)):
+            raise SettingError(
+                f"EfficientNet: feature_blocks={feature_blocks!r}; wanted numbers of blocks, from "
+                f"0 to {total - 1}"
+            )
+        for block in sorted(feature_blocks):
+            ends.append((f"block{block}", block + 2))
+    return (*ends, ("last", total + 2))
 
 
 def _plan(stages: Sequence[Stage], width_mult: float, depth_mult: float) -> list[Stage]:

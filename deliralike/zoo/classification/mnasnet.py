@@ -12,7 +12,9 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Uniform
 from deliralike.zoo.blocks import classifier, images, run_stages
+from deliralike.zoo.keymaps import KeyMap
 from deliralike.zoo.mobile import make_divisible
+from deliralike.zoo.mobile_layouts import TIMM, by_blocks
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
@@ -66,9 +68,9 @@ class MNASNet(Model):
     """A separable convolution, six stacks of inverted residual blocks, a 1x1 convolution.
 
     Source: Tan et al. 2019, arXiv 1807.11626; names, order, shapes and start values are those of
-    ``torchvision.models.mnasnet``. Its files hold a version in their metadata; those of version 1
-    (before 2019) have a stem of 32 and 16 channels at any width, so that only ``width_mult=1``
-    reads them here.
+    ``torchvision.models.mnasnet``; the key map ``"timm"`` has timm's names. Torchvision's files
+    hold a version in their metadata; those of version 1 (before 2019) have a stem of 32 and 16
+    channels at any width, so that only ``width_mult=1`` reads them here.
 
     Args:
         stacks: For each stack: channels, kernel, stride of its first block, expansion, number of
@@ -102,7 +104,7 @@ class MNASNet(Model):
         checks.positive(in_channels, "in_channels", "MNASNet")
         nn = self.nn
         stacks = _rows(stacks)
-        momentum = {"momentum": _MOMENTUM}
+        momentum: dict[str, Any] = {"momentum": _MOMENTUM}
         first = make_divisible(32 * width_mult)
         width = make_divisible(16 * width_mult)
         blocks: list[Any] = [
@@ -136,6 +138,27 @@ class MNASNet(Model):
         head = classifier(nn, 1280, num_classes, "MNASNet")
         self.classifier = nn.Sequential(nn.Dropout(dropout), head)
         self.num_classes = num_classes
+
+    @property
+    def keymaps(self):  # type: ignore[override]
+        """The names of timm, where the convolutions before the first stack are one too."""
+        last = len(self.layers) - 3
+        ends = {
+            "layers.0": "conv_stem",
+            "layers.1": "bn1",
+            "layers.3": "blocks.0.0.conv_dw",
+            "layers.4": "blocks.0.0.bn1",
+            "layers.6": "blocks.0.0.conv_pw",
+            "layers.7": "blocks.0.0.bn2",
+            f"layers.{last}": "conv_head",
+            f"layers.{last + 1}": "bn2",
+            "classifier.1": "classifier",
+        }
+        places = []
+        for at in range(8, last):
+            for block in range(len(self.layers[at])):
+                places.append((f"layers.{at}.{block}", f"blocks.{at - 7}.{block}", TIMM))
+        return (KeyMap("timm", by_blocks(places, ends)),)
 
     @property
     def head_paths(self):  # type: ignore[override]

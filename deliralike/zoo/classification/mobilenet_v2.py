@@ -3,6 +3,7 @@
 It follows the paper; widths are rounded to multiples of 8.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,15 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import by_dims, classifier, images, run_stages
-from deliralike.zoo.mobile import ConvNormActivation, make_divisible, stage_ends
+from deliralike.zoo.keymaps import KeyMap
+from deliralike.zoo.mobile import (
+    ConvNormActivation,
+    check_output_stride,
+    dilation_at,
+    make_divisible,
+    stage_ends,
+)
+from deliralike.zoo.mobile_layouts import TIMM, by_blocks
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
@@ -35,12 +44,21 @@ class InvertedResidual(Network):
     Source: Sandler et al. 2018, arXiv 1801.04381, figure 4d; torchvision. The last convolution and
     its normalisation stand bare in the row, as there.
 
+    Args:
+        dilation: Of the depthwise convolution; where it is more than 1, the stride is left out.
+
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, stride: int, expansion: int, dims: int = 2
+        self,
+        in_channels: int,
+        out_channels: int,
+        stride: int,
+        expansion: int,
+        dilation: int = 1,
+        dims: int = 2,
     ) -> None:
         super().__init__()
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
@@ -49,7 +67,10 @@ class InvertedResidual(Network):
         layers: list[Any] = []
         if expansion != 1:
             layers.append(ConvNormActivation(in_channels, hidden, 1, **options))
-        layers.append(ConvNormActivation(hidden, hidden, 3, stride, groups=hidden, **options))
+        step = 1 if dilation > 1 else stride
+        layers.append(
+            ConvNormActivation(hidden, hidden, 3, step, dilation, groups=hidden, **options)
+        )
         self.projection = len(layers)
         layers += [conv(hidden, out_channels, 1, bias=False), norm(out_channels)]
         self.conv = self.nn.Sequential(*layers)
@@ -69,7 +90,7 @@ class MobileNetV2(Model):
     """Inverted residual blocks between two convolutions, in 1, 2 and 3 dimensions.
 
     Source: Sandler et al. 2018, arXiv 1801.04381; names, order, shapes and start values are those
-    of ``torchvision.models.mobilenetv2``.
+    of ``torchvision.models.mobilenetv2``; the key map ``"timm"`` has timm's names.
 
     Args:
         blocks: For each group of blocks: expansion, channels, number of blocks, stride of the
@@ -80,6 +101,8 @@ class MobileNetV2(Model):
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
         dropout: Before the linear layer.
+        output_stride: 8 or 16 to dilate instead of halving further, as segmentation_models_pytorch
+            does it; 32 for none.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
@@ -107,8 +130,10 @@ class MobileNetV2(Model):
         in_channels: int = 3,
         dims: int = 2,
         dropout: float = 0.2,
+        output_stride: int = 32,
     ) -> None:
         super().__init__()
+        check_output_stride(output_stride, "MobileNetV2")
         checks.positive(in_channels, "in_channels", "MobileNetV2")
         nn = self.nn
         width = make_divisible(32 * width_mult)
@@ -116,19 +141,37 @@ class MobileNetV2(Model):
         options: dict[str, Any] = {"activation": "ReLU6", "dims": dims}
         features: list[Network] = [ConvNormActivation(in_channels, width, 3, 2, **options)]
         strides = [2]
-        for expansion, channels, count, stride in _rows(blocks):
+        places = []
+        for group, (expansion, channels, count, stride) in enumerate(_rows(blocks)):
             out = make_divisible(channels * width_mult)
             for index in range(count):
-                step = stride if index == 0 else 1
-                features.append(InvertedResidual(width, out, step, expansion, dims))
-                strides.append(step)
+                strides.append(stride if index == 0 else 1)
+                dilation = dilation_at(math.prod(strides), output_stride)
+                block = InvertedResidual(width, out, strides[-1], expansion, dilation, dims)
+                places.append((f"features.{len(features)}", f"blocks.{group}.{index}"))
+                features.append(block)
                 width = out
         self.features = nn.Sequential(*features, ConvNormActivation(width, last, 1, **options))
         self.ends = stage_ends(strides)
+        self.places = tuple(places)
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         head = classifier(nn, last, num_classes, "MobileNetV2")
         self.classifier = nn.Sequential(nn.Dropout(dropout), head)
         self.num_classes = num_classes
+
+    @property
+    def keymaps(self):  # type: ignore[override]
+        """The names of timm."""
+        last = len(self.features) - 1
+        ends = {
+            "features.0.0": "conv_stem",
+            "features.0.1": "bn1",
+            f"features.{last}.0": "conv_head",
+            f"features.{last}.1": "bn2",
+            "classifier.1": "classifier",
+        }
+        places = [(ours, theirs, TIMM) for ours, theirs in self.places]
+        return (KeyMap("timm", by_blocks(places, ends)),)
 
     @property
     def head_paths(self):  # type: ignore[override]

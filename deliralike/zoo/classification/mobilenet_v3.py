@@ -1,18 +1,28 @@
 """MobileNetV3, large and small, as torchvision builds them.
 
 They follow the paper and are dilated for segmentation on request. Widths are rounded to multiples
-of 8; normalisations have epsilon 1e-3 and momentum 0.01.
+of 8; normalisations have momentum 0.01.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import by_dims, classifier, images, run_stages
-from deliralike.zoo.mobile import ConvNormActivation, SqueezeExcitation, make_divisible, stage_ends
+from deliralike.zoo.mobile import (
+    ConvNormActivation,
+    SqueezeExcitation,
+    conv_norm_activation,
+    make_divisible,
+    stage_ends,
+)
+from deliralike.zoo.mobile_layouts import TIMM, timm
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
@@ -50,7 +60,8 @@ SMALL: tuple[Row, ...] = (
     (5, 576, 96, True, "Hardswish", 1),
     (5, 576, 96, True, "Hardswish", 1),
 )
-NORM = {"eps": 1e-3, "momentum": 0.01}
+EPS = 1e-3
+MOMENTUM = 0.01
 
 
 class InvertedResidual(Network):
@@ -63,24 +74,33 @@ class InvertedResidual(Network):
         row: Kernel, channels inside, channels outside, whether to squeeze, activation, stride.
         dilation: Of the depthwise convolution; where it is more than 1, the stride is left out
             (torchvision; there is no shortcut then either, although the shapes agree).
+        same_padding: See `conv_norm_activation`.
+        eps: Of the normalisations.
         dims: Number of spatial axes.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, row[2], *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, row: Row, dilation: int = 1, dims: int = 2) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        row: Row,
+        dilation: int = 1,
+        same_padding: bool = False,
+        eps: float = EPS,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         kernel, inside, outside, squeeze, activation, stride = row
-        options: dict[str, Any] = {**NORM, "dims": dims}
+        options: dict[str, Any] = {"eps": eps, "momentum": MOMENTUM, "dims": dims}
         active = options | {"activation": activation}
+        depthwise = active | {"dilation": dilation, "groups": inside}
         step = 1 if dilation > 1 else stride
         blocks: list[Any] = []
         if inside != in_channels:
             blocks.append(ConvNormActivation(in_channels, inside, 1, **active))
-        blocks.append(
-            ConvNormActivation(inside, inside, kernel, step, dilation, groups=inside, **active)
-        )
+        blocks.append(conv_norm_activation(inside, inside, kernel, step, same_padding, **depthwise))
         if squeeze:
             width = make_divisible(inside // 4)
             blocks.append(SqueezeExcitation(inside, width, gate="Hardsigmoid", dims=dims))
@@ -94,7 +114,13 @@ class InvertedResidual(Network):
 
 
 def trunk(
-    rows: Sequence[Row], in_channels: int = 3, width: int = 16, dilated: bool = False, dims: int = 2
+    rows: Sequence[Row],
+    in_channels: int = 3,
+    width: int = 16,
+    dilated: bool = False,
+    dims: int = 2,
+    eps: float = EPS,
+    same_padding: bool = False,
 ) -> list[Network]:
     """Make the blocks of a MobileNetV3 before the pooling: a convolution, the rows, a convolution.
 
@@ -104,15 +130,18 @@ def trunk(
         width: Channels of the first convolution.
         dilated: Dilate from the last halving on instead of halving there.
         dims: Number of spatial axes.
+        eps: Of the normalisations.
+        same_padding: Whether strided convolutions pad as TensorFlow does.
     """
-    options: dict[str, Any] = {**NORM, "activation": "Hardswish", "dims": dims}
+    options: dict[str, Any] = {"eps": eps, "dims": dims}
+    ends = options | {"momentum": MOMENTUM, "activation": "Hardswish"}
     tail = _tail(rows) if dilated else len(rows)
-    blocks: list[Network] = [ConvNormActivation(in_channels, width, 3, 2, **options)]
+    blocks: list[Network] = [conv_norm_activation(in_channels, width, 3, 2, same_padding, **ends)]
     for at, row in enumerate(rows):
         dilation = 2 if at >= tail else 1
-        blocks.append(InvertedResidual(width, row, dilation, dims))
+        blocks.append(InvertedResidual(width, row, dilation, same_padding, **options))
         width = row[2]
-    return [*blocks, ConvNormActivation(width, 6 * width, 1, **options)]
+    return [*blocks, ConvNormActivation(width, 6 * width, 1, **ends)]
 
 
 def scaled(
@@ -148,7 +177,8 @@ class MobileNetV3(Model):
     There are hard swishes where the channels are many.
 
     Source: Howard et al. 2019, arXiv 1905.02244; names, order, shapes and start values are those of
-    ``torchvision.models.mobilenetv3``.
+    ``torchvision.models.mobilenetv3``. The key map ``"timm"`` has timm's names: its networks need
+    ``eps=1e-5``, those that come from TensorFlow (``tf_mobilenetv3…``) ``same_padding=True``.
 
     Args:
         blocks: For each block: kernel, channels inside, channels outside, whether to squeeze and
@@ -162,6 +192,8 @@ class MobileNetV3(Model):
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
         dropout: Before the last linear layer.
+        eps: Of the normalisations.
+        same_padding: Whether strided convolutions pad as TensorFlow does.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
@@ -194,6 +226,8 @@ class MobileNetV3(Model):
         in_channels: int = 3,
         dims: int = 2,
         dropout: float = 0.2,
+        eps: float = EPS,
+        same_padding: bool = False,
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "MobileNetV3")
@@ -201,7 +235,8 @@ class MobileNetV3(Model):
         nn = self.nn
         rows = scaled(_rows(blocks), width_mult, reduced_tail)
         width = make_divisible(16 * width_mult)
-        self.features = nn.Sequential(*trunk(rows, in_channels, width, dilated, dims))
+        blocks = trunk(rows, in_channels, width, dilated, dims, eps, bool(same_padding))
+        self.features = nn.Sequential(*blocks)
         self.ends = stage_ends([2, *(row[5] for row in rows)])
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         if reduced_tail:
@@ -214,6 +249,23 @@ class MobileNetV3(Model):
             classifier(nn, hidden, num_classes, "MobileNetV3"),
         )
         self.num_classes = num_classes
+        self.eps = eps
+        self.same_padding = bool(same_padding)
+        self.places = _timm_places(rows)
+
+    @property
+    def keymaps(self):  # type: ignore[override]
+        """The names of timm, whose first linear layer is a convolution."""
+        places = [(ours, theirs, TIMM) for ours, theirs in self.places]
+        ends = {
+            "features.0.0": "conv_stem",
+            "features.0.1": "bn1",
+            "classifier.0": "conv_head",
+            "classifier.3": "classifier",
+        }
+        keymap = timm(places, ends, self.eps, self.same_padding)
+        as_linear = (_without_kernel, _with_kernel)
+        return (replace(keymap, shapes={"classifier.0.weight": as_linear}),)
 
     @property
     def head_paths(self):  # type: ignore[override]
@@ -230,6 +282,31 @@ class MobileNetV3(Model):
         The latter has / 32 where the network is not dilated.
         """
         return run_stages(self.features, x, self.ends, until)
+
+
+def _timm_places(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    """Return the path of each block here and in timm, where a new width begins a new group."""
+    places = []
+    group = -1
+    width = index = 0
+    for at, (_, _, outside, _, _, stride) in enumerate(rows, start=1):
+        if outside != width or stride > 1:
+            group += 1
+            index = 0
+        places.append((f"features.{at}", f"blocks.{group}.{index}"))
+        index += 1
+        width = outside
+    places.append((f"features.{len(rows) + 1}", f"blocks.{group + 1}.0"))
+    return tuple(places)
+
+
+def _without_kernel(weight: np.ndarray) -> np.ndarray:
+    """Return the weight of a 1x1 convolution as that of a linear layer."""
+    return weight.reshape(weight.shape[:2])
+
+
+def _with_kernel(weight: np.ndarray) -> np.ndarray:
+    return weight[..., None, None]
 
 
 def _rows(blocks: Any) -> tuple[Row, ...]:

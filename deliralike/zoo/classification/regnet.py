@@ -3,6 +3,7 @@
 They follow the paper; the names of variants are their multiply-adds.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +12,35 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import by_dims, classifier, images, in_turn
+from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.mobile import ConvNormActivation, SqueezeExcitation
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+
+_LAYERS = {"0": "conv", "1": "bn"}
+_CONVOLUTIONS = {"proj": "downsample", "f.a": "conv1", "f.b": "conv2", "f.c": "conv3"}
+
+
+def _timm_block(match: re.Match[str]) -> str:
+    """Return timm's name within a block; it counts blocks from 1."""
+    stage, block, convolution, layer, field = match.groups()
+    path = f"{_CONVOLUTIONS[convolution]}.{_LAYERS[layer]}"
+    return f"s{stage}.b{int(block) + 1}.{path}.{field}"
+
+
+_BLOCK = r"trunk_output\.block(\d+)\.block\d+-(\d+)"
+_TIMM = KeyMap(
+    "timm",
+    by_patterns(
+        {
+            r"stem\.0\.(\w+)": r"stem.conv.\1",
+            r"stem\.1\.(\w+)": r"stem.bn.\1",
+            _BLOCK + r"\.(proj|f\.[abc])\.(\d)\.(\w+)": _timm_block,
+            _BLOCK + r"\.f\.(se\.\w+\.\w+)": lambda m: f"s{m[1]}.b{int(m[2]) + 1}.{m[3]}",
+            r"fc\.(\w+)": r"head.fc.\1",
+        }
+    ),
+)
 
 
 class Transform(Network):
@@ -119,7 +146,7 @@ class RegNet(Model):
     RegNet X has no squeeze and excitation, Y has.
 
     Source: Radosavovic et al. 2020, arXiv 2003.13678; names, order, shapes and start values are
-    those of ``torchvision.models.regnet``.
+    those of ``torchvision.models.regnet``; the key map ``"timm"`` has timm's names.
 
     Args:
         layers: The number of blocks in each stage.
@@ -142,6 +169,7 @@ class RegNet(Model):
 
     stem_paths = ("stem.0",)
     can_stop = True
+    keymaps = (_TIMM,)
     start_values = {
         "stem.0.weight": HeNormal("out"),
         "trunk_output.*.0.weight": HeNormal("out"),

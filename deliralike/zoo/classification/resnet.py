@@ -1,4 +1,4 @@
-"""Residual networks: ResNet, ResNeXt and Wide ResNet, and small ones for tiny images.
+"""Residual networks: ResNet, ResNeXt, Wide ResNet, ResNet-D, SE-ResNet, and small ones.
 
 Unlike the paper: where a bottleneck halves the size, the 3x3 convolution does it, not the first 1x1
 (known as version 1.5, about half a percent better). The small networks are the paper's.
@@ -13,6 +13,7 @@ from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal
 from deliralike.zoo import chainer_links
 from deliralike.zoo.blocks import by_dims, classifier, images, in_turn
+from deliralike.zoo.mobile import SqueezeExcitation
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
@@ -38,7 +39,8 @@ class BasicBlock(Network):
         base_width: int = 64,
         dilation: int = 1,
         dims: int = 2,
-        projection: bool = True,
+        shortcut: str = "convolution",
+        squeeze_excitation: bool = False,
     ) -> None:
         super().__init__()
         if groups != 1 or base_width != 64:
@@ -51,11 +53,14 @@ class BasicBlock(Network):
         self.relu = self.nn.ReLU(inplace=True)
         self.conv2 = conv(channels, channels, 3, 1, dilation, dilation, bias=False)
         self.bn2 = norm(channels)
-        self.downsample = _shortcut(self.nn, in_channels, channels, stride, dims, projection)
+        self.se = _gate(channels, dims) if squeeze_excitation else None
+        self.downsample = _shortcut(self.nn, in_channels, channels, stride, dims, shortcut)
 
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))  # (batch, channels, *size / stride)
         y = self.bn2(self.conv2(y))
+        if self.se is not None:
+            y = self.se(y)
         if self.downsample is not None:
             x = self.downsample(x)
         return self.relu(y + x)
@@ -83,7 +88,8 @@ class Bottleneck(Network):
         base_width: int = 64,
         dilation: int = 1,
         dims: int = 2,
-        projection: bool = True,
+        shortcut: str = "convolution",
+        squeeze_excitation: bool = False,
     ) -> None:
         super().__init__()
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
@@ -96,12 +102,15 @@ class Bottleneck(Network):
         self.bn3 = norm(channels * self.expansion)
         self.relu = self.nn.ReLU(inplace=True)
         out = channels * self.expansion
-        self.downsample = _shortcut(self.nn, in_channels, out, stride, dims, projection)
+        self.se = _gate(out, dims) if squeeze_excitation else None
+        self.downsample = _shortcut(self.nn, in_channels, out, stride, dims, shortcut)
 
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))  # (batch, width, *size)
         y = self.relu(self.bn2(self.conv2(y)))  # (batch, width, *size / stride)
         y = self.bn3(self.conv3(y))  # (batch, 4 * channels, *size / stride)
+        if self.se is not None:
+            y = self.se(y)
         if self.downsample is not None:
             x = self.downsample(x)
         return self.relu(y + x)
@@ -114,8 +123,10 @@ class ResNet(Model):
     """A residual network with four stages, as torchvision builds it, in 1, 2 and 3 dimensions.
 
     Source: He et al. 2016, arXiv 1512.03385; ResNeXt: Xie et al. 2017, arXiv 1611.05431; Wide
-    ResNet: Zagoruyko and Komodakis 2016, arXiv 1605.07146. Names, order, shapes and start values
-    are those of ``torchvision.models.resnet``.
+    ResNet: Zagoruyko and Komodakis 2016, arXiv 1605.07146; deep stem and averaging shortcut: He et
+    al. 2019, arXiv 1812.01187; squeeze and excitation: Hu et al. 2018, arXiv 1709.01507. Names,
+    order, shapes and start values are those of ``torchvision.models.resnet``, and for what
+    torchvision lacks those of ``timm.models.resnet``. MONAI's networks have them too.
 
     Args:
         block: ``"basic"`` or ``"bottleneck"``.
@@ -133,10 +144,23 @@ class ResNet(Model):
         output_stride: 8 or 16 to dilate what would make the size smaller than that, as
             segmentation_models_pytorch: every 3x3 convolution of these stages, in either kind of
             block; 32 for none.
+        stem_type: ``"plain"``: a 7x7 convolution; ``"deep"``: three 3x3 convolutions, with
+            `stem_width` channels, as many, and twice as many; ``"tiered"``: the same, but the first
+            has three quarters of that.
+        stem_width: Channels of a deep stem; a plain one always gives 64.
+        avg_down: Halve the size in a shortcut by averaging, before its 1x1 convolution; goes with
+            no dilation.
+        squeeze_excitation: Whether each block ends with a gate for each channel, computed through
+            a sixteenth of the channels.
+        stem_stride: Of the first convolution; 1 is MONAI's default.
+        shortcut: Where a stage changes the shape: ``"B"`` (a 1x1 convolution and a normalisation)
+            or ``"A"`` (subsampling, and zeros after the channels that there are; no parameters), as
+            MONAI has it. MONAI passes no gradient through ``"A"``, this network does.
+        shortcut_bias: Whether the shortcut's convolution has a bias (MONAI's ``bias_downsample``).
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
-        times, rounding up.
+        times, rounding up (four times with a `stem_stride` of 1).
 
     Raises:
         SettingError: A setting makes no sense.
@@ -145,10 +169,8 @@ class ResNet(Model):
             it).
     """
 
-    stem_paths = ("conv1",)
     head_paths = ("fc",)
     can_stop = True
-    keymaps = (chainer_links.RESNET,)
 
     def __init__(
         self,
@@ -162,28 +184,64 @@ class ResNet(Model):
         width_per_group: int = 64,
         replace_stride_with_dilation: Sequence[bool] = (False, False, False),
         output_stride: int = 32,
+        stem_type: str = "plain",
+        stem_width: int = 32,
+        avg_down: bool = False,
+        squeeze_excitation: bool = False,
+        stem_stride: int = 2,
+        shortcut: str = "B",
+        shortcut_bias: bool = False,
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "ResNet")
+        checks.positive(stem_stride, "stem_stride", "ResNet")
         checks.positive(groups, "groups", "ResNet")
         checks.positive(width_per_group, "width_per_group", "ResNet")
+        widths = _stem_widths(stem_type, checks.positive(stem_width, "stem_width", "ResNet"))
         layers = _counts(layers, 4, "ResNet")
         steps = _dilated(_flags(replace_stride_with_dilation), output_stride, block)
+        if avg_down and any(dilations != (1, 1) for _, dilations in steps):
+            raise SettingError(
+                "ResNet: avg_down=True takes no dilation: leave output_stride and "
+                "replace_stride_with_dilation as they are"
+            )
         nn = self.nn
         block_class = _block(block)
-        conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
         self.block = block
         self.zero_init_residual = bool(zero_init_residual)
-        self.conv1 = conv(in_channels, 64, 7, stride=2, padding=3, bias=False)
-        self.bn1 = norm(64)
+        self.avg_down = bool(avg_down)
+        self.squeeze_excitation = bool(squeeze_excitation)
+        self.has_deep_stem = len(widths) > 1
+        self.is_monais = shortcut == "A" or bool(shortcut_bias)
+        self.conv1 = _stem(nn, in_channels, widths, stem_stride, dims)
+        self.bn1 = by_dims(nn, dims, "BatchNorm")(widths[-1])
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = by_dims(nn, dims, "MaxPool")(3, stride=2, padding=1)
-        options = {"groups": groups, "base_width": width_per_group, "dims": dims}
+        options = {
+            "groups": groups,
+            "base_width": width_per_group,
+            "dims": dims,
+            "shortcut": _shortcut_kind(shortcut, shortcut_bias, avg_down),
+            "squeeze_excitation": self.squeeze_excitation,
+        }
         self.layer1, self.layer2, self.layer3, self.layer4 = _stages(
-            nn, block_class, layers, steps, options
+            nn, block_class, widths[-1], layers, steps, options
         )
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         self.fc = classifier(nn, 512 * block_class.expansion, num_classes, "ResNet")
+
+    @property
+    def stem_paths(self):  # type: ignore[override]
+        """The first convolution."""
+        return ("conv1.0",) if self.has_deep_stem else ("conv1",)
+
+    @property
+    def keymaps(self):  # type: ignore[override]
+        """Chainer's own names, where Chainer has such a network."""
+        is_another = self.avg_down or self.squeeze_excitation or self.is_monais
+        if self.has_deep_stem or is_another:
+            return ()
+        return (chainer_links.RESNET,)
 
     @property
     def start_values(self):  # type: ignore[override]
@@ -191,11 +249,17 @@ class ResNet(Model):
 
         Convolutions have He normal by fan out, norms ones and zeros, and `fc` PyTorch's own.
         """
-        convolutions = {"*conv?.weight": HeNormal("out"), "*downsample.0.weight": HeNormal("out")}
-        if not self.zero_init_residual:
-            return convolutions
-        last_norm = _block(self.block).last_norm
-        return convolutions | {f"layer*.{last_norm}.weight": ZEROS}
+        projection = "downsample.1" if self.avg_down else "downsample.0"
+        projection = "*downsample.1.weight" if self.avg_down else "*downsample.0.weight"
+        start: dict[str, Any] = {}
+        for pattern in ("*conv?.weight", projection, "*se.fc?.weight"):
+            start[pattern] = HeNormal("out")
+        if self.has_deep_stem:
+            for place in (0, 3, 6):
+                start[f"conv1.{place}.weight"] = HeNormal("out")
+        if self.zero_init_residual:
+            start[f"layer*.{_block(self.block).last_norm}.weight"] = ZEROS
+        return start
 
     def forward(self, x):
         x = self.avgpool(self.forward_stages(x)["layer4"])
@@ -204,7 +268,9 @@ class ResNet(Model):
     def forward_stages(self, x, until=None):
         """Return the stem, ``(batch, 64, *size / 2)``, and the four stages, / 4 to / 32.
 
-        Stages have 64 to 512 channels times the expansion.
+        With a `stem_stride` of 1 each is twice as large.
+
+        A deep stem has twice `stem_width` channels, stages have 64 to 512 times the expansion.
         """
         steps = {
             "stem": self._stem,
@@ -225,16 +291,17 @@ class ResNet(Model):
 class Subsample(Network):
     """A shortcut without parameters: every second element, and zeros for new channels.
 
-    Source: He et al. 2016, arXiv 1512.03385, section 4.2 (option A). Half of the new channels come
-    before the old ones, half after.
+    Source: He et al. 2016, arXiv 1512.03385, section 4.2 (option A).
+
+    Args:
+        before: The number of new channels that come before the old ones; the others come after.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, stride: int, before: int) -> None:
         super().__init__()
-        before = (out_channels - in_channels) // 2
         self.stride = stride
         self.pads = (before, out_channels - in_channels - before)
 
@@ -298,7 +365,8 @@ class SmallResNet(Model):
         self.conv1 = conv(in_channels, 16, 3, padding=1, bias=False)
         self.bn1 = norm(16)
         self.relu = nn.ReLU(inplace=True)
-        options: dict[str, Any] = {"dims": dims, "projection": shortcut == "B"}
+        kind = "convolution" if shortcut == "B" else "zeros around"
+        options: dict[str, Any] = {"dims": dims, "shortcut": kind}
         self.layer1 = _stage(nn, BasicBlock, 16, 16, count, stride=1, **options)
         self.layer2 = _stage(nn, BasicBlock, 16, 32, count, stride=2, **options)
         self.layer3 = _stage(nn, BasicBlock, 32, 64, count, stride=2, **options)
@@ -321,9 +389,41 @@ class SmallResNet(Model):
         return stages
 
 
+def _stem_widths(stem_type: str, width: int) -> tuple[int, ...]:
+    """Return the channels that each convolution of the stem gives."""
+    kinds = {
+        "plain": (64,),
+        "deep": (width, width, 2 * width),
+        "tiered": (3 * (width // 4), width, 2 * width),
+    }
+    if stem_type not in kinds:
+        raise SettingError(
+            f"ResNet: there is no stem_type {stem_type!r}. {suggestion(stem_type, kinds)}"
+        )
+    return kinds[stem_type]
+
+
+def _stem(nn, in_channels: int, widths: tuple[int, ...], stride: int, dims: int):
+    """Make the convolutions of the stem; the last normalisation comes after them."""
+    conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
+    if len(widths) == 1:
+        return conv(in_channels, widths[0], 7, stride=stride, padding=3, bias=False)
+    first, second, last = widths
+    return nn.Sequential(
+        conv(in_channels, first, 3, stride=stride, padding=1, bias=False),
+        norm(first),
+        nn.ReLU(inplace=True),
+        conv(first, second, 3, padding=1, bias=False),
+        norm(second),
+        nn.ReLU(inplace=True),
+        conv(second, last, 3, padding=1, bias=False),
+    )
+
+
 def _stages(
     nn,
     block,
+    width: int,
     layers: tuple[int, ...],
     steps: Iterable[tuple[int, tuple[int, int]]],
     options: dict[str, Any],
@@ -332,7 +432,6 @@ def _stages(
 
     There is a dilation for a stage's first block and one for its later blocks.
     """
-    width = 64
     for stage, (count, (stride, dilations)) in enumerate(zip(layers, steps, strict=True)):
         channels = 64 * 2**stage
         yield _stage(nn, block, width, channels, count, stride, dilations, **options)
@@ -388,14 +487,47 @@ def _stage(
     return nn.Sequential(*blocks)
 
 
-def _shortcut(nn, width: int, out: int, stride: int, dims: int, projection: bool):
-    """Make what brings a block's input to its output's shape; None when it has it already."""
+def _shortcut(nn, width: int, out: int, stride: int, dims: int, kind: str):
+    """Make what brings a block's input to its output's shape; None when it has it already.
+
+    Kinds are ``"convolution"``, ``"biased convolution"``, ``"average"`` (as timm, before the
+    convolution), ``"zeros around"`` (half of the new channels before the old ones) and
+    ``"zeros after"``.
+    """
     if stride == 1 and width == out:
         return None
-    if not projection:
-        return Subsample(width, out, stride)
-    conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
-    return nn.Sequential(conv(width, out, 1, stride, bias=False), norm(out))
+    if kind == "zeros around":
+        return Subsample(width, out, stride, before=(out - width) // 2)
+    if kind == "zeros after":
+        return Subsample(width, out, stride, before=0)
+    conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "AvgPool")
+    if kind.endswith("convolution"):
+        has_bias = kind == "biased convolution"
+        return nn.Sequential(conv(width, out, 1, stride, bias=has_bias), norm(out))
+    halve = nn.Identity()
+    if stride > 1:
+        halve = pool(2, stride, ceil_mode=True, count_include_pad=False)
+    return nn.Sequential(halve, conv(width, out, 1, bias=False), norm(out))
+
+
+def _shortcut_kind(shortcut: str, has_bias: bool, is_averaged: bool) -> str:
+    """Return the kind of shortcut that a ResNet's settings describe; see `_shortcut`."""
+    if shortcut not in ("A", "B"):
+        raise SettingError(f"ResNet: shortcut={shortcut!r}; wanted 'A' or 'B'")
+    if is_averaged and (shortcut == "A" or has_bias):
+        raise SettingError(
+            "ResNet: avg_down=True takes shortcut='B' and shortcut_bias=False, as they are"
+        )
+    if is_averaged:
+        return "average"
+    if shortcut == "A":
+        return "zeros after"
+    return "biased convolution" if has_bias else "convolution"
+
+
+def _gate(channels: int, dims: int):
+    """Make the squeeze and excitation at the end of a block."""
+    return SqueezeExcitation(channels, max(8, channels // 16), dims=dims)
 
 
 def _block(name: str):
@@ -421,10 +553,13 @@ def _flags(dilate: Sequence[bool]) -> tuple[bool, ...]:
 
 _RESNET = "He et al. 2016, arXiv 1512.03385; torchvision"
 _RESNEXT = "Xie et al. 2017, arXiv 1611.05431; torchvision"
+_OF_TIMM = "He et al. 2019, arXiv 1812.01187; Hu et al. 2018, arXiv 1709.01507; timm"
+_OF_MONAI = "He et al. 2016, arXiv 1512.03385; MONAI"
 _WIDE = "Zagoruyko and Komodakis 2016, arXiv 1605.07146; torchvision"
 
-# name: (block, blocks in each stage, groups, width of a group, parameters, source)
-_VARIANTS: dict[str, tuple[str, tuple[int, ...], int, int, int, str]] = {
+# name: (block, blocks in each stage, groups, width of a group, published parameters, source)
+_VARIANTS: dict[str, tuple[str, tuple[int, ...], int, int, int | None, str]] = {
+    "resnet10": ("basic", (1, 1, 1, 1), 1, 64, None, _OF_MONAI),
     "resnet18": ("basic", (2, 2, 2, 2), 1, 64, 11_689_512, _RESNET),
     "resnet34": ("basic", (3, 4, 6, 3), 1, 64, 21_797_672, _RESNET),
     "resnet50": ("bottleneck", (3, 4, 6, 3), 1, 64, 25_557_032, _RESNET),
@@ -435,6 +570,54 @@ _VARIANTS: dict[str, tuple[str, tuple[int, ...], int, int, int, str]] = {
     "resnext101_64x4d": ("bottleneck", (3, 4, 23, 3), 64, 4, 83_455_272, _RESNEXT),
     "wide_resnet50_2": ("bottleneck", (3, 4, 6, 3), 1, 128, 68_883_240, _WIDE),
     "wide_resnet101_2": ("bottleneck", (3, 4, 23, 3), 1, 128, 126_886_696, _WIDE),
+}
+
+# what timm's letters stand for
+_D: dict[str, Any] = {"stem_type": "deep", "avg_down": True}
+_T: dict[str, Any] = {"stem_type": "tiered", "avg_down": True}
+_C: dict[str, Any] = {"stem_type": "deep"}
+_S: dict[str, Any] = {"stem_type": "deep", "stem_width": 64}
+_SE: dict[str, Any] = {"squeeze_excitation": True}
+_X4: dict[str, Any] = {"groups": 32, "width_per_group": 4}
+_X8: dict[str, Any] = {"groups": 32, "width_per_group": 8}
+_64X4: dict[str, Any] = {"groups": 64, "width_per_group": 4}
+
+# timm's name: (basic blocks or bottlenecks in each stage, other settings, parameters)
+_TIMM: dict[str, tuple[str, tuple[int, ...], dict[str, Any], int]] = {
+    "resnet10t": ("basic", (1, 1, 1, 1), _T, 5_435_488),
+    "resnet14t": ("bottleneck", (1, 1, 1, 1), _T, 10_081_632),
+    "resnet18d": ("basic", (2, 2, 2, 2), _D, 11_708_744),
+    "resnet26": ("bottleneck", (2, 2, 2, 2), {}, 15_995_176),
+    "resnet26d": ("bottleneck", (2, 2, 2, 2), _D, 16_014_408),
+    "resnet26t": ("bottleneck", (2, 2, 2, 2), _T, 16_011_872),
+    "resnet34d": ("basic", (3, 4, 6, 3), _D, 21_816_904),
+    "resnet50c": ("bottleneck", (3, 4, 6, 3), _C, 25_576_264),
+    "resnet50d": ("bottleneck", (3, 4, 6, 3), _D, 25_576_264),
+    "resnet50s": ("bottleneck", (3, 4, 6, 3), _S, 25_680_808),
+    "resnet50t": ("bottleneck", (3, 4, 6, 3), _T, 25_573_728),
+    "resnet101c": ("bottleneck", (3, 4, 23, 3), _C, 44_568_392),
+    "resnet101d": ("bottleneck", (3, 4, 23, 3), _D, 44_568_392),
+    "resnet101s": ("bottleneck", (3, 4, 23, 3), _S, 44_672_936),
+    "resnet152c": ("bottleneck", (3, 8, 36, 3), _C, 60_212_040),
+    "resnet152d": ("bottleneck", (3, 8, 36, 3), _D, 60_212_040),
+    "resnet152s": ("bottleneck", (3, 8, 36, 3), _S, 60_316_584),
+    "resnet200": ("bottleneck", (3, 24, 36, 3), {}, 64_673_832),
+    "resnet200d": ("bottleneck", (3, 24, 36, 3), _D, 64_693_064),
+    "resnext50d_32x4d": ("bottleneck", (3, 4, 6, 3), _X4 | _D, 25_048_136),
+    "resnext101_32x4d": ("bottleneck", (3, 4, 23, 3), _X4, 44_177_704),
+    "seresnet18": ("basic", (2, 2, 2, 2), _SE, 11_779_624),
+    "seresnet34": ("basic", (3, 4, 6, 3), _SE, 21_960_416),
+    "seresnet50": ("bottleneck", (3, 4, 6, 3), _SE, 28_088_024),
+    "seresnet101": ("bottleneck", (3, 4, 23, 3), _SE, 49_326_872),
+    "seresnet152": ("bottleneck", (3, 8, 36, 3), _SE, 66_821_848),
+    "seresnet152d": ("bottleneck", (3, 8, 36, 3), _SE | _D, 66_841_080),
+    "seresnext26d_32x4d": ("bottleneck", (2, 2, 2, 2), _SE | _X4 | _D, 16_809_512),
+    "seresnext26t_32x4d": ("bottleneck", (2, 2, 2, 2), _SE | _X4 | _T, 16_806_976),
+    "seresnext50_32x4d": ("bottleneck", (3, 4, 6, 3), _SE | _X4, 27_559_896),
+    "seresnext101_32x4d": ("bottleneck", (3, 4, 23, 3), _SE | _X4, 48_955_416),
+    "seresnext101_32x8d": ("bottleneck", (3, 4, 23, 3), _SE | _X8, 93_569_048),
+    "seresnext101_64x4d": ("bottleneck", (3, 4, 23, 3), _SE | _64X4, 88_232_984),
+    "seresnext101d_32x8d": ("bottleneck", (3, 4, 23, 3), _SE | _X8 | _D, 93_588_280),
 }
 
 # depth: (input channels, side of the images); the paper states the counts in millions
@@ -453,6 +636,17 @@ for _name, (_kind, _layer_counts, _groups, _width, _parameters, _source) in _VAR
         variant=_variant,
         dims=(1, 2, 3),
         source=_source,
+        shape=images(224),
+        parameters=_parameters,
+    )
+
+for _name, (_kind, _layer_counts, _settings, _parameters) in _TIMM.items():
+    register(
+        ResNet,
+        name=_name,
+        variant={"block": _kind, "layers": _layer_counts, "zero_init_residual": True, **_settings},
+        dims=(1, 2, 3),
+        source=_OF_TIMM,
         shape=images(224),
         parameters=_parameters,
     )

@@ -4,6 +4,7 @@ It follows the paper.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
@@ -32,7 +33,7 @@ class InvertedResidual(Network):
         self.stride = stride
         self.branch1 = None
         if stride > 1:
-            depthwise = {"padding": 1, "groups": in_channels, "bias": False}
+            depthwise: dict[str, Any] = {"padding": 1, "groups": in_channels, "bias": False}
             self.branch1 = nn.Sequential(
                 nn.Conv2d(in_channels, in_channels, 3, stride, **depthwise),
                 nn.BatchNorm2d(in_channels),

@@ -1,74 +1,29 @@
-"""Swin transformers (version 1), as torchvision builds them.
+"""Swin transformers of versions 1 and 2, as torchvision builds them.
 
-They follow the paper. Sizes that no window divides are padded, as in the authors' code for
+They follow the papers. Sizes that no window divides are padded, as in the authors' code for
 detection.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.nn.start import ZEROS, Normal
+from deliralike.nn.layers.linear import Linear
+from deliralike.nn.start import ZEROS, Constant, Normal
+from deliralike.zoo import swin_layouts
 from deliralike.zoo.blocks import classifier, images, run_stages
 from deliralike.zoo.classification.convnext import Permute
-from deliralike.zoo.keymaps import KeyMap, State, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.tables import resampled, square_side
 
 # Torchvision subtracts this from the scores of tokens that are neighbours only after rolling.
 _FORBIDDEN = 100.0
-
-
-def _without_structure(state: State) -> State:
-    """Leave out masks and indices, which are computed, and move each downsampling to its stage.
-
-    Microsoft's files, and timm's before 0.9, have it at the end of the stage before, and a head
-    without ``fc``.
-    """
-    old = any(name.startswith("layers.0.downsample.") for name in state)
-    kept = {}
-    for name, value in state.items():
-        if not name.endswith(("attn_mask", "relative_position_index")):
-            kept[_newer(name) if old else name] = value
-    return kept
-
-
-def _newer(name: str) -> str:
-    parts = name.split(".")
-    if parts[0] == "layers" and parts[2] == "downsample":
-        parts[1] = str(int(parts[1]) + 1)
-    if parts[0] == "head" and "fc" not in parts:
-        parts.insert(1, "fc")
-    return ".".join(parts)
-
-
-# our features alternate: the patches, a stage, a merging, a stage …; timm's stages begin with their
-# merging
-_TIMM = KeyMap(
-    "timm",
-    by_patterns(
-        {
-            r"features\.0\.0\.(\w+)": r"patch_embed.proj.\1",
-            r"features\.0\.2\.(\w+)": r"patch_embed.norm.\1",
-            r"features\.(\d+)\.(\d+)\.mlp\.(0|3)\.(\w+)": lambda m: (
-                f"layers.{int(m[1]) // 2}.blocks.{m[2]}.mlp.fc{1 if m[3] == '0' else 2}.{m[4]}"
-            ),
-            r"features\.(\d+)\.(\d+)\.((?!.*relative_position_index).+)": lambda m: (
-                f"layers.{int(m[1]) // 2}.blocks.{m[2]}.{m[3]}"
-            ),
-            r"features\.(\d+)\.((?:reduction|norm)\.\w+)": lambda m: (
-                f"layers.{int(m[1]) // 2}.downsample.{m[2]}"
-            ),
-            r"(norm\.\w+)": r"\1",
-            r"head\.(\w+)": r"head.fc.\1",
-        }
-    ),
-    mend=_without_structure,
-)
 
 
 class PatchMerging(Network):
@@ -82,13 +37,18 @@ class PatchMerging(Network):
     """
 
     start_values = {"reduction.weight": Normal(0.02)}
+    normalised: ClassVar[int] = 4  # times the channels
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.reduction = self.nn.Linear(4 * channels, 2 * channels, bias=False)
-        self.norm = self.nn.LayerNorm(4 * channels)
+        self.norm = self.nn.LayerNorm(self.normalised * channels)
 
     def forward(self, x):
+        return self.reduction(self.norm(self._neighbours(x)))
+
+    def _neighbours(self, x):
+        """Bring the channels of four neighbours together: (batch, rows, columns, 4 * channels)."""
         nn = self.nn
         batch, height, width, channels = x.shape
         if height % 2 or width % 2:
@@ -97,8 +57,19 @@ class PatchMerging(Network):
         columns = (width + 1) // 2
         x = nn.reshape(x, (batch, rows, 2, columns, 2, channels))
         x = nn.permute(x, (0, 1, 3, 4, 2, 5))
-        x = nn.reshape(x, (batch, rows, columns, 4 * channels))
-        return self.reduction(self.norm(x))
+        return nn.reshape(x, (batch, rows, columns, 4 * channels))
+
+
+class PatchMergingV2(PatchMerging):
+    """As `PatchMerging`, but normalised after the reduction.
+
+    Source: Liu et al. 2022, arXiv 2111.09883; torchvision.
+    """
+
+    normalised = 2
+
+    def forward(self, x):
+        return self.norm(self.reduction(self._neighbours(x)))
 
 
 class WindowAttention(Network):
@@ -127,18 +98,31 @@ class WindowAttention(Network):
         heads: int,
         dropout: float,
         attention_dropout: float,
+        pretrained_window: int,
     ) -> None:
         super().__init__()
         nn = self.nn
         checks.divides(channels, heads, "SwinTransformer: width of a stage", "num_heads")
         self.window, self.shift, self.heads = window, shift, heads
-        offsets = (2 * window - 1) ** 2
-        self.relative_position_bias_table = nn.Parameter((offsets, heads), Normal(0.02))
-        self.relative_position_index = nn.Buffer(_relative_positions(window))
-        self.qkv = nn.Linear(channels, 3 * channels)
-        self.proj = nn.Linear(channels, channels)
+        self.pretrained_window = pretrained_window
+        self._make_positions()
+        self._make_layers(channels)
         self.attention_dropout = nn.Dropout(attention_dropout)
         self.dropout = nn.Dropout(dropout)
+
+    def _make_positions(self) -> None:
+        nn = self.nn
+        offsets = (2 * self.window - 1) ** 2
+        self.relative_position_bias_table = nn.Parameter((offsets, self.heads), Normal(0.02))
+        self.relative_position_index = nn.Buffer(relative_positions(self.window))
+
+    def _make_layers(self, channels: int) -> None:
+        self.qkv = self.nn.Linear(channels, 3 * channels)
+        self.proj = self.nn.Linear(channels, channels)
+
+    def tables(self) -> dict[str, np.ndarray]:
+        """Return the arrays of the state that follow from the window alone."""
+        return {"relative_position_index": relative_positions(self.window)}
 
     def forward(self, x):
         nn = self.nn
@@ -181,9 +165,18 @@ class WindowAttention(Network):
         if self.training and self.attention_dropout.p:
             shape = (batch, windows, heads, tokens, tokens)
             dropped = self.attention_dropout(nn.zeros(shape, like=x) + 1.0)
-        y, _ = nn.attention(packed[0], packed[1], packed[2], bias, dropped, need_weights=False)
+        query, key, scale = self._scaled(packed[0], packed[1])
+        y, _ = nn.attention(query, key, packed[2], bias, dropped, scale, need_weights=False)
         y = nn.permute(y, (0, 1, 3, 2, 4))  # (batch, windows, tokens, heads, width)
         return nn.reshape(y, (batch, windows, tokens, channels))
+
+    def _scaled(self, query, key):
+        """Return queries, keys, and the factor of their products; None for the usual one."""
+        return query, key, None
+
+    def _offsets(self):
+        """Return the term of each relative position: ((2 * window - 1) ** 2, heads)."""
+        return self.relative_position_bias_table
 
     def _bias(self, x, rows: int, columns: int, shifts: Sequence[int]):
         """Return the term of the scores: (heads, tokens, tokens).
@@ -192,7 +185,7 @@ class WindowAttention(Network):
         """
         nn = self.nn
         tokens = self.window**2
-        bias = nn.select(self.relative_position_bias_table, self.relative_position_index, 0)
+        bias = nn.select(self._offsets(), self.relative_position_index, 0)
         bias = nn.permute(nn.reshape(bias, (tokens, tokens, self.heads)), (2, 0, 1))
         if not any(shifts):
             return bias
@@ -213,6 +206,62 @@ class WindowAttention(Network):
         return self.nn.constant(np.array(numbers), like=x)
 
 
+class LinearWithoutKeyBias(Linear):
+    """Queries, keys and values, of which the keys' part of the bias is not used."""
+
+    def forward(self, x):
+        used = np.repeat([1.0, 0.0, 1.0], self.out_features // 3)
+        bias = self.bias * self.nn.constant(used, like=x)
+        return self.nn.linear(x, self.weight, bias)
+
+
+class WindowAttentionV2(WindowAttention):
+    """Cosine attention within windows; a perceptron gives the bias of each relative position.
+
+    Source: Liu et al. 2022, arXiv 2111.09883, section 3; torchvision's
+    ``ShiftedWindowAttentionV2``. Cosines are scaled by a factor for each head, at most 100.
+    Positions grow logarithmically, relative to the window's side or `pretrained_window`.
+
+    Shapes:
+        ``(batch, height, width, channels)`` gives the same.
+    """
+
+    start_values = {
+        **WindowAttention.start_values,
+        "cpb_mlp.?.weight": Normal(0.02),
+        "cpb_mlp.0.bias": ZEROS,
+    }
+
+    def _make_positions(self) -> None:
+        nn = self.nn
+        self.logit_scale = nn.Parameter((self.heads, 1, 1), Constant(math.log(10.0)))
+        tables = self.tables()
+        self.relative_coords_table = nn.Buffer(tables["relative_coords_table"])
+        self.relative_position_index = nn.Buffer(tables["relative_position_index"])
+
+    def _make_layers(self, channels: int) -> None:
+        nn = self.nn
+        self.qkv = LinearWithoutKeyBias(channels, 3 * channels)
+        self.proj = nn.Linear(channels, channels)
+        self.cpb_mlp = nn.Sequential(
+            nn.Linear(2, 512), nn.ReLU(), nn.Linear(512, self.heads, bias=False)
+        )
+
+    def tables(self) -> dict[str, np.ndarray]:
+        """Return the arrays of the state that follow from the windows alone."""
+        coordinates = _relative_coordinates(self.window, self.pretrained_window)
+        return {**super().tables(), "relative_coords_table": coordinates}
+
+    def _scaled(self, query, key):
+        nn = self.nn
+        factor = nn.exp(nn.clip(self.logit_scale, -math.inf, math.log(100.0)))
+        return nn.normalize(query, dim=-1) * factor, nn.normalize(key, dim=-1), 1.0
+
+    def _offsets(self):
+        offsets = self.cpb_mlp(self.relative_coords_table)
+        return 16.0 * self.nn.sigmoid(self.nn.reshape(offsets, (-1, self.heads)))
+
+
 class SwinBlock(Network):
     """Window attention and a perceptron, each after a normalisation and beside a shortcut.
 
@@ -223,6 +272,7 @@ class SwinBlock(Network):
     """
 
     start_values = {"mlp.?.weight": Normal(0.02), "mlp.?.bias": ZEROS}
+    attention: ClassVar[type[WindowAttention]] = WindowAttention
 
     def __init__(
         self,
@@ -234,12 +284,15 @@ class SwinBlock(Network):
         dropout: float,
         attention_dropout: float,
         stochastic_depth: float,
+        pretrained_window: int,
     ) -> None:
         super().__init__()
         nn = self.nn
         inner = int(channels * mlp_ratio)
         self.norm1 = nn.LayerNorm(channels)
-        self.attn = WindowAttention(channels, window, shift, heads, dropout, attention_dropout)
+        self.attn = self.attention(
+            channels, window, shift, heads, dropout, attention_dropout, pretrained_window
+        )
         self.drop_path1 = nn.DropPath(stochastic_depth)
         self.norm2 = nn.LayerNorm(channels)
         self.mlp = nn.Sequential(
@@ -256,19 +309,39 @@ class SwinBlock(Network):
         return x + self.drop_path2(self.mlp(self.norm2(x)))
 
 
+class SwinBlockV2(SwinBlock):
+    """As `SwinBlock`, but with cosine attention, and each normalisation ends its branch.
+
+    Source: Liu et al. 2022, arXiv 2111.09883, figure 1; torchvision.
+
+    Shapes:
+        ``(batch, height, width, channels)`` gives the same.
+    """
+
+    attention = WindowAttentionV2
+
+    def forward(self, x):
+        x = x + self.drop_path1(self.norm1(self.attn(x)))
+        return x + self.drop_path2(self.norm2(self.mlp(x)))
+
+
+_VERSIONS = {1: (SwinBlock, PatchMerging), 2: (SwinBlockV2, PatchMergingV2)}
+
+
 class SwinTransformer(Model):
     """A transformer of shifted windows, which halves the size between stages.
 
-    Source: Liu et al. 2021, arXiv 2103.14030. Names, order, shapes and start values are those of
-    ``torchvision.models.swin_transformer``; the key map ``"timm"`` has timm's names and
-    Microsoft's.
+    Source: Liu et al. 2021, arXiv 2103.14030; version 2: Liu et al. 2022, arXiv 2111.09883. Names,
+    order, shapes and start values are those of ``torchvision.models.swin_transformer``; the key map
+    ``"timm"`` has timm's names and Microsoft's, ``"transformers"`` Hugging Face's.
 
     Args:
         patch_size: Side of a patch.
         embed_dim: Width of the first stage's tokens; each stage doubles it.
         depths: The number of blocks in each stage; every second one shifts its windows.
         num_heads: The number of heads in each stage.
-        window_size: Side of a window. A bias table for another one is resampled when it is loaded.
+        window_size: Side of a window, or that in each stage. A bias table for another one is
+            resampled when it is loaded; version 2 has none.
         mlp_ratio: How many times wider the hidden layer in each block is.
         dropout, attention_dropout: Probabilities of dropping elements of the tokens and of the
             attention weights.
@@ -276,6 +349,10 @@ class SwinTransformer(Model):
             the first.
         num_classes: Number of outputs; 0 for no head: the pooled, normalised features.
         in_channels: Number of input channels.
+        version: 1, or 2 for cosine attention, a perceptron over positions, and normalisation at the
+            end of branches.
+        pretrained_window_size: For version 2, the side of the window (or that in each stage) of the
+            training in which the perceptron over positions was learned, where it is another one.
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is divided
@@ -290,7 +367,7 @@ class SwinTransformer(Model):
     stem_paths = ("features.0.0",)
     head_paths = ("head",)
     can_stop = True
-    keymaps = (_TIMM,)
+    keymaps = (swin_layouts.TIMM, swin_layouts.TRANSFORMERS)
 
     def __init__(
         self,
@@ -298,24 +375,30 @@ class SwinTransformer(Model):
         embed_dim: int = 96,
         depths: Sequence[int] = (2, 2, 6, 2),
         num_heads: Sequence[int] = (3, 6, 12, 24),
-        window_size: int = 7,
+        window_size: int | Sequence[int] = 7,
         mlp_ratio: float = 4.0,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         stochastic_depth: float = 0.2,
         num_classes: int = 1000,
         in_channels: int = 3,
+        version: int = 1,
+        pretrained_window_size: int | Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "SwinTransformer")
         checks.positive(patch_size, "patch_size", "SwinTransformer")
-        checks.positive(window_size, "window_size", "SwinTransformer")
         depths, num_heads = _stages(depths, num_heads)
+        windows = _windows(window_size, len(depths), "window_size")
+        pretrained = windows
+        if pretrained_window_size is not None:
+            pretrained = _windows(pretrained_window_size, len(depths), "pretrained_window_size")
+        block, merging = _kinds(version, pretrained_window_size)
         nn = self.nn
         total = sum(depths)
         patches = nn.Conv2d(in_channels, embed_dim, patch_size, patch_size)
         features = [nn.Sequential(patches, Permute((0, 2, 3, 1)), nn.LayerNorm(embed_dim))]
-        options = {
+        options: dict[str, Any] = {
             "mlp_ratio": mlp_ratio,
             "dropout": dropout,
             "attention_dropout": attention_dropout,
@@ -323,16 +406,17 @@ class SwinTransformer(Model):
         for stage, (count, heads) in enumerate(zip(depths, num_heads, strict=True)):
             width = embed_dim * 2**stage
             start = sum(depths[:stage])
+            window = windows[stage]
+            options["pretrained_window"] = pretrained[stage]
             if stage:
-                features.append(PatchMerging(width // 2))
+                features.append(merging(width // 2))
             blocks = []
             for i in range(count):
-                shift = window_size // 2 if i % 2 else 0
+                shift = window // 2 if i % 2 else 0
                 chance = stochastic_depth * (start + i) / max(1, total - 1)
-                block = SwinBlock(
-                    width, heads, window_size, shift, stochastic_depth=chance, **options
+                blocks.append(
+                    block(width, heads, window, shift, stochastic_depth=chance, **options)
                 )
-                blocks.append(block)
             features.append(nn.Sequential(*blocks))
         self.features = nn.Sequential(*features)
         self.norm = nn.LayerNorm(width)
@@ -373,25 +457,60 @@ class SwinTransformer(Model):
         return resampled(grid, new, align_corners=False).reshape(shape)
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Add the index tables of this network, which follow from its window.
+        """Add the tables of this network that follow from its windows.
 
         timm's files lack them.
         """
         own = {}
         for path, block in self.named_blocks():
-            if not isinstance(block, WindowAttention):
+            if not isinstance(block, WindowAttention) or f"{path}.qkv.weight" not in state:
                 continue
-            if f"{path}.relative_position_bias_table" in state:
-                own[f"{path}.relative_position_index"] = _relative_positions(block.window)
+            for name, table in block.tables().items():
+                own[f"{path}.{name}"] = table
         return {**state, **own}
 
 
-def _relative_positions(window: int) -> np.ndarray:
+def relative_positions(window: int) -> np.ndarray:
     """Return the row of the bias table for each pair of tokens in a window, flat."""
     rows, columns = (axis.ravel() for axis in np.indices((window, window)))
     down = rows[:, None] - rows[None, :] + window - 1
     right = columns[:, None] - columns[None, :] + window - 1
     return (down * (2 * window - 1) + right).ravel().astype(np.int64)
+
+
+def _relative_coordinates(window: int, pretrained: int) -> np.ndarray:
+    """Return the logarithmic coordinates of all relative positions.
+
+    They are ``(1, 2 * window - 1, 2 * window - 1, 2)``. The farthest ones within a window of side
+    `pretrained` have about 1.
+    """
+    steps = np.arange(1 - window, window) * (8.0 / max(1, pretrained - 1))
+    steps = np.sign(steps) * np.log2(np.abs(steps) + 1.0) / 3.0
+    return np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1)[None]
+
+
+def _windows(sides: int | Sequence[int], stages: int, name: str) -> tuple[int, ...]:
+    """Return the side of the windows in each stage."""
+    if isinstance(sides, int):
+        sides = (sides,) * stages
+    if len(sides) != stages:
+        raise SettingError(
+            f"SwinTransformer: {name}={sides!r}; wanted one number, or one for each of {stages} "
+            "stages"
+        )
+    return tuple(checks.positive(side, name, "SwinTransformer") for side in sides)
+
+
+def _kinds(version: int, pretrained: Any) -> tuple[type[SwinBlock], type[PatchMerging]]:
+    """Return the kinds of blocks and of merging of a version."""
+    if version not in _VERSIONS:
+        raise SettingError(f"SwinTransformer: version={version!r}; wanted 1 or 2")
+    if version == 1 and pretrained is not None:
+        raise SettingError(
+            f"SwinTransformer: pretrained_window_size={pretrained!r} needs version=2; the bias "
+            "tables of version 1 are resampled when they are loaded"
+        )
+    return _VERSIONS[version]
 
 
 def _stages(depths: Sequence[int], heads: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -405,26 +524,29 @@ def _stages(depths: Sequence[int], heads: Sequence[int]) -> tuple[tuple[int, ...
     return counts, tuple(checks.positive(count, "num_heads", "SwinTransformer") for count in heads)
 
 
-_SOURCE = "Liu et al. 2021, arXiv 2103.14030; torchvision"
+_V1 = "Liu et al. 2021, arXiv 2103.14030; torchvision"
+_V2 = "Liu et al. 2022, arXiv 2111.09883; torchvision"
+_T = {"embed_dim": 96, "depths": (2, 2, 6, 2), "num_heads": (3, 6, 12, 24)}
+_S = {"embed_dim": 96, "depths": (2, 2, 18, 2), "num_heads": (3, 6, 12, 24)}
+_B = {"embed_dim": 128, "depths": (2, 2, 18, 2), "num_heads": (4, 8, 16, 32)}
+_SECOND = {"window_size": 8, "version": 2}
 
-# name: (width of the first stage, blocks and heads in each stage, stochastic depth, parameters)
-_VARIANTS: dict[str, tuple[int, tuple[int, ...], tuple[int, ...], float, int]] = {
-    "swin_t": (96, (2, 2, 6, 2), (3, 6, 12, 24), 0.2, 28_288_354),
-    "swin_s": (96, (2, 2, 18, 2), (3, 6, 12, 24), 0.3, 49_606_258),
-    "swin_b": (128, (2, 2, 18, 2), (4, 8, 16, 32), 0.5, 87_768_224),
+# name: (settings, stochastic depth, side of the images, parameters, source)
+_VARIANTS: dict[str, tuple[dict[str, Any], float, int, int, str]] = {
+    "swin_t": (_T, 0.2, 224, 28_288_354, _V1),
+    "swin_s": (_S, 0.3, 224, 49_606_258, _V1),
+    "swin_b": (_B, 0.5, 224, 87_768_224, _V1),
+    "swin_v2_t": (_T | _SECOND, 0.2, 256, 28_351_570, _V2),
+    "swin_v2_s": (_S | _SECOND, 0.3, 256, 49_737_442, _V2),
+    "swin_v2_b": (_B | _SECOND, 0.5, 256, 87_930_848, _V2),
 }
 
-for _name, (_width, _depths, _heads, _chance, _parameters) in _VARIANTS.items():
+for _name, (_settings, _chance, _side, _parameters, _source) in _VARIANTS.items():
     register(
         SwinTransformer,
         name=_name,
-        variant={
-            "embed_dim": _width,
-            "depths": _depths,
-            "num_heads": _heads,
-            "stochastic_depth": _chance,
-        },
-        source=_SOURCE,
-        shape=images(224),
+        variant=_settings | {"stochastic_depth": _chance},
+        source=_source,
+        shape=images(_side),
         parameters=_parameters,
     )

@@ -5,22 +5,47 @@ with batch normalisation, which the paper did not know.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Distribution, HeNormal, Normal
 from deliralike.zoo import chainer_links
 from deliralike.zoo.blocks import by_dims, classifier, images, large_enough, run_stages
+from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+
+_TIMM = by_patterns(
+    {
+        r"(features\..*)": r"\1",
+        r"classifier\.0\.(\w+)": r"pre_logits.fc1.\1",
+        r"classifier\.3\.(\w+)": r"pre_logits.fc2.\1",
+        r"classifier\.6\.(\w+)": r"head.fc.\1",
+    }
+)
+_NOTES = (
+    "timm applies the hidden layers at each place of the last map and averages what they give; "
+    "here the map is averaged to 7x7 before: the outputs are equal for images of 224x224",
+)
+
+
+def _flat(weight: np.ndarray) -> np.ndarray:
+    return weight.reshape(len(weight), -1)
+
+
+def _windowed(window: tuple[int, ...], weight: np.ndarray) -> np.ndarray:
+    return weight.reshape(len(weight), *window)
 
 
 class VGG(Model):
     """Five blocks of 3x3 convolutions, each followed by a pooling, and three linear layers.
 
     Source: Simonyan and Zisserman 2015, arXiv 1409.1556; names, order, shapes and start values are
-    those of ``torchvision.models.vgg``.
+    those of ``torchvision.models.vgg``; the key map ``"timm"`` has timm's names.
 
     Args:
         layers: The number of convolutions in each block.
@@ -47,7 +72,6 @@ class VGG(Model):
 
     stem_paths = ("features.0",)
     can_stop = True
-    keymaps = (chainer_links.VGG,)
 
     def __init__(
         self,
@@ -82,7 +106,16 @@ class VGG(Model):
             classifier(nn, hidden, num_classes, "VGG"),
         )
         self.num_classes = num_classes
+        self.window = (widths[-1], *(pooled,) * dims)  # that the first linear layer sees
         self.least = 2 ** len(layers)
+
+    @property
+    def keymaps(self):  # type: ignore[override]
+        """The names of chainer.links, and of timm, whose hidden layers are convolutions."""
+        first = (_flat, partial(_windowed, self.window))
+        second = (_flat, partial(_windowed, (-1, *(1,) * (len(self.window) - 1))))
+        shapes = {"classifier.0.weight": first, "classifier.3.weight": second}
+        return (chainer_links.VGG, KeyMap("timm", _TIMM, shapes, notes=_NOTES))
 
     @property
     def head_paths(self):  # type: ignore[override]

@@ -1,19 +1,24 @@
-"""Vision transformers: torchvision's, and DeiT (which is the same network under timm's names).
+"""Vision transformers: torchvision's, and DeiT with and without distillation.
 
-Unlike the paper's pre-training, the head is one linear layer. Epsilon 1e-6 as in the authors' code.
+DeiT without it is torchvision's network; timm has both under names of its own.
+
+Unlike the paper's pre-training, the head is one linear layer. Epsilon 1e-6 as in the authors' code,
+if no other is set.
 """
 
 import math
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from deliralike.errors import ShapeError
+from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal, XavierUniform
 from deliralike.zoo.blocks import classifier
-from deliralike.zoo.keymaps import KeyMap, by_patterns
+from deliralike.zoo.keymaps import KeyMap, Replacement, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.tables import resampled, square_side
@@ -24,6 +29,7 @@ _TIMM = KeyMap(
     by_patterns(
         {
             r"class_token": "cls_token",
+            r"distillation_token": "dist_token",
             r"conv_proj\.(\w+)": r"patch_embed.proj.\1",
             r"encoder\.pos_embedding": "pos_embed",
             rf"{_LAYER}\.ln_(\d)\.(\w+)": r"blocks.\1.norm\2.\3",
@@ -33,9 +39,74 @@ _TIMM = KeyMap(
             rf"{_LAYER}\.mlp\.3\.(\w+)": r"blocks.\1.mlp.fc2.\2",
             r"encoder\.ln\.(\w+)": r"norm.\1",
             r"heads\.pre_logits\.(\w+)": r"pre_logits.fc.\1",
-            r"heads\.head\.(\w+)": r"head.\1",
+            r"heads\.(head|head_dist)\.(\w+)": r"\1.\2",
         }
     ),
+)
+
+
+_HF = r"encoder.layer.\1"
+_HF_PACKED = ".attention.attention.in_proj."  # Hugging Face has three arrays in its place
+_HF_PARTS = tuple(f".attention.attention.{part}." for part in ("query", "key", "value"))
+
+
+def _packed(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Join the maps of queries, keys and values, and leave out the pooler of the bare model."""
+    joined = {}
+    for full_name, value in state.items():
+        name = full_name.removeprefix("deit.")
+        if name.startswith("pooler.") or any(part in name for part in _HF_PARTS[1:]):
+            continue
+        if _HF_PARTS[0] in name:
+            name = name.replace(_HF_PARTS[0], _HF_PACKED)
+            value = np.concatenate([state[full_name.replace(_HF_PARTS[0], p)] for p in _HF_PARTS])
+        joined[name] = value
+    return joined
+
+
+def _unpacked(state: Mapping[str, np.ndarray], model: str) -> dict[str, np.ndarray]:
+    """Split the maps of queries, keys and values, and name all but the heads after the model."""
+    split = {}
+    for name, value in state.items():
+        prefix = "" if "classifier." in name else f"{model}."
+        if _HF_PACKED not in name:
+            split[f"{prefix}{name}"] = value
+            continue
+        for part, array in zip(_HF_PARTS, np.split(value, 3), strict=True):
+            split[f"{prefix}{name.replace(_HF_PACKED, part)}"] = array
+    return split
+
+
+_HF_NAMES: dict[str, Replacement] = {
+    r"class_token": "embeddings.cls_token",
+    r"conv_proj\.(\w+)": r"embeddings.patch_embeddings.projection.\1",
+    r"encoder\.pos_embedding": "embeddings.position_embeddings",
+    rf"{_LAYER}\.ln_1\.(\w+)": rf"{_HF}.layernorm_before.\2",
+    rf"{_LAYER}\.ln_2\.(\w+)": rf"{_HF}.layernorm_after.\2",
+    rf"{_LAYER}\.self_attention\.in_proj_(\w+)": rf"{_HF}{_HF_PACKED}\2",
+    rf"{_LAYER}\.self_attention\.out_proj\.(\w+)": rf"{_HF}.attention.output.dense.\2",
+    rf"{_LAYER}\.mlp\.0\.(\w+)": rf"{_HF}.intermediate.dense.\2",
+    rf"{_LAYER}\.mlp\.3\.(\w+)": rf"{_HF}.output.dense.\2",
+    r"encoder\.ln\.(\w+)": r"layernorm.\1",
+}
+_HF_HEAD: dict[str, Replacement] = {r"heads\.head\.(\w+)": r"classifier.\1"}
+_HF_DISTILLED: dict[str, Replacement] = {
+    r"distillation_token": "embeddings.distillation_token",
+    r"heads\.head\.(\w+)": r"cls_classifier.\1",
+    r"heads\.head_dist\.(\w+)": r"distillation_classifier.\1",
+}
+
+_TRANSFORMERS = KeyMap(
+    "transformers",
+    by_patterns(_HF_NAMES | _HF_HEAD),
+    mend=_packed,
+    complete=partial(_unpacked, model="vit"),
+)
+_TRANSFORMERS_DISTILLED = KeyMap(
+    "transformers",
+    by_patterns(_HF_NAMES | _HF_DISTILLED),
+    mend=_packed,
+    complete=partial(_unpacked, model="deit"),
 )
 
 
@@ -57,15 +128,16 @@ class EncoderBlock(Network):
         mlp_dim: int,
         dropout: float,
         attention_dropout: float,
+        eps: float,
     ) -> None:
         super().__init__()
         nn = self.nn
-        self.ln_1 = nn.LayerNorm(hidden_dim, eps=1e-6)
+        self.ln_1 = nn.LayerNorm(hidden_dim, eps=eps)
         self.self_attention = nn.MultiheadAttention(
             hidden_dim, num_heads, attention_dropout, batch_first=True
         )
         self.dropout = nn.Dropout(dropout)
-        self.ln_2 = nn.LayerNorm(hidden_dim, eps=1e-6)
+        self.ln_2 = nn.LayerNorm(hidden_dim, eps=eps)
         self.mlp = nn.Sequential(
             nn.Linear(hidden_dim, mlp_dim),
             nn.GELU(),
@@ -85,7 +157,13 @@ class Encoder(Network):
     """The position table, the blocks and the last normalisation; `VisionTransformer` runs them."""
 
     def __init__(
-        self, seq_length: int, num_layers: int, hidden_dim: int, dropout: float, *block: Any
+        self,
+        seq_length: int,
+        num_layers: int,
+        hidden_dim: int,
+        dropout: float,
+        eps: float,
+        *block: Any,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -93,16 +171,18 @@ class Encoder(Network):
         self.dropout = nn.Dropout(dropout)
         blocks = {f"encoder_layer_{i}": EncoderBlock(*block) for i in range(num_layers)}
         self.layers = nn.ModuleDict(blocks)
-        self.ln = nn.LayerNorm(hidden_dim, eps=1e-6)
+        self.ln = nn.LayerNorm(hidden_dim, eps=eps)
 
 
 class VisionTransformer(Model):
     """A transformer over the patches of an image, with a class token, as torchvision builds it.
 
-    Source: Dosovitskiy et al. 2021, arXiv 2010.11929; DeiT without distillation: Touvron et al.
-    2021, arXiv 2012.12877. Names, order, shapes and start values are those of
-    ``torchvision.models.vision_transformer``. timm's ``VisionTransformer``, which its DeiT is too,
-    is the same network; the key map ``"timm"`` has its names.
+    Source: Dosovitskiy et al. 2021, arXiv 2010.11929; DeiT: Touvron et al. 2021, arXiv 2012.12877.
+    Names, order, shapes and start values are those of ``torchvision.models.vision_transformer``.
+    timm's ``VisionTransformer``, which its DeiT is too, is the same network, and its
+    ``VisionTransformerDistilled`` is the distilled one; the key map ``"timm"`` has their names.
+    Hugging Face's ``ViTModel`` and ``DeiTModel`` are these with another epsilon; the key map
+    ``"transformers"`` has the names in their files.
 
     Args:
         image_size: Side of the (square) images. A position table for another size is resampled when
@@ -117,9 +197,14 @@ class VisionTransformer(Model):
         num_classes: Number of outputs; 0 for no head: the class token.
         representation_size: Width of a layer (with tanh) before the head; None for none.
         in_channels: Number of input channels.
+        eps: The normalisations' epsilon; 1e-12 for weights of Hugging Face.
+        distilled: Whether there are a second token and a second head (``heads.head_dist``), which
+            learn what a teacher says; the outputs are the average of both heads'.
+        distilled_training: Whether both heads' outputs come, one after the other, in training mode.
 
     Shapes:
-        ``(batch, in_channels, image_size, image_size)`` gives ``(batch, num_classes)``.
+        ``(batch, in_channels, image_size, image_size)`` gives ``(batch, num_classes)``; with
+        `distilled_training` two of these in training mode.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -128,8 +213,6 @@ class VisionTransformer(Model):
     """
 
     stem_paths = ("conv_proj",)
-    head_paths = ("heads.head",)
-    keymaps = (_TIMM,)
 
     def __init__(
         self,
@@ -144,21 +227,30 @@ class VisionTransformer(Model):
         num_classes: int = 1000,
         representation_size: int | None = None,
         in_channels: int = 3,
+        eps: float = 1e-6,
+        distilled: bool = False,
+        distilled_training: bool = False,
     ) -> None:
         super().__init__()
         checks.positive(image_size, "image_size", "VisionTransformer")
         checks.positive(patch_size, "patch_size", "VisionTransformer")
         checks.positive(num_layers, "num_layers", "VisionTransformer")
         checks.divides(image_size, patch_size, "VisionTransformer: image_size", "patch_size")
+        _check_distillation(distilled, distilled_training, representation_size)
         nn = self.nn
         self.image_size = image_size
         self.patch_size = patch_size
         self.in_channels = in_channels
+        self.distilled = distilled
+        self.distilled_training = distilled_training
+        self.prefixes = 2 if distilled else 1  # the tokens before those of patches
         self.class_token = nn.Parameter((1, 1, hidden_dim), ZEROS)
+        if distilled:
+            self.distillation_token = nn.Parameter((1, 1, hidden_dim), Normal(0.02))
         self.conv_proj = nn.Conv2d(in_channels, hidden_dim, patch_size, patch_size)
-        tokens = (image_size // patch_size) ** 2 + 1
-        block = (num_heads, hidden_dim, mlp_dim, dropout, attention_dropout)
-        self.encoder = Encoder(tokens, num_layers, hidden_dim, dropout, *block)
+        tokens = (image_size // patch_size) ** 2 + self.prefixes
+        block = (num_heads, hidden_dim, mlp_dim, dropout, attention_dropout, eps)
+        self.encoder = Encoder(tokens, num_layers, hidden_dim, dropout, eps, *block)
         heads: dict[str, Any] = {}
         width = hidden_dim
         if representation_size is not None:
@@ -166,7 +258,19 @@ class VisionTransformer(Model):
             heads["act"] = nn.Tanh()
             width = representation_size
         heads["head"] = classifier(nn, width, num_classes, "VisionTransformer")
+        if distilled:
+            heads["head_dist"] = classifier(nn, width, num_classes, "VisionTransformer")
         self.heads = nn.ModuleDict(heads)
+
+    @property
+    def keymaps(self):  # type: ignore[override]
+        """The layouts of timm and of Hugging Face."""
+        return (_TIMM, _TRANSFORMERS_DISTILLED if self.distilled else _TRANSFORMERS)
+
+    @property
+    def head_paths(self):  # type: ignore[override]
+        """The paths of the one or two heads."""
+        return ("heads.head", "heads.head_dist") if self.distilled else ("heads.head",)
 
     @property
     def start_values(self):  # type: ignore[override]
@@ -180,16 +284,26 @@ class VisionTransformer(Model):
             "heads.pre_logits.weight": Normal(1 / math.sqrt(self.class_token.shape[-1])),
             "heads.pre_logits.bias": ZEROS,
             "heads.head.*": ZEROS,
+            "heads.head_dist.*": ZEROS,
         }
 
     def forward(self, x):
         tokens = self._tokens(self.conv_proj(self._checked(x)))
         for _, layer in self.encoder.layers.items():
             tokens = layer(tokens)
+        if self.distilled:
+            return self._two_heads(self.encoder.ln(tokens[:, :2]))
         x = self.encoder.ln(tokens[:, 0])
         for _, layer in self.heads.items():
             x = layer(x)
         return x
+
+    def _two_heads(self, tokens):
+        by_label = self.heads["head"](tokens[:, 0])
+        by_teacher = self.heads["head_dist"](tokens[:, 1])
+        if self.training and self.distilled_training:
+            return by_label, by_teacher
+        return (by_label + by_teacher) / 2
 
     def forward_stages(self, x):
         """Return the patches, each block, and the class token after the last one.
@@ -203,20 +317,22 @@ class VisionTransformer(Model):
         tokens = self._tokens(stages["patches"])
         for name, layer in self.encoder.layers.items():
             tokens = layer(tokens)
-            stages[name] = nn.reshape(nn.permute(tokens[:, 1:], (0, 2, 1)), size)
+            stages[name] = nn.reshape(nn.permute(tokens[:, self.prefixes :], (0, 2, 1)), size)
         stages["class_token"] = self.encoder.ln(tokens[:, 0])
         return stages
 
     def _tokens(self, patches):
-        """Return the class token and the patches with their positions.
+        """Return the class token, that of distillation and the patches with their positions.
 
-        They are ``(batch, 1 + patches, hidden_dim)``.
+        They are ``(batch, tokens, hidden_dim)``.
         """
         nn = self.nn
         batch, width = patches.shape[:2]
         tokens = nn.permute(nn.reshape(patches, (batch, width, -1)), (0, 2, 1))
-        class_token = nn.broadcast_to(self.class_token, (batch, 1, width))
-        tokens = nn.concatenate([class_token, tokens], dim=1)
+        first = [nn.broadcast_to(self.class_token, (batch, 1, width))]
+        if self.distilled:
+            first.append(nn.broadcast_to(self.distillation_token, (batch, 1, width)))
+        tokens = nn.concatenate([*first, tokens], dim=1)
         return self.encoder.dropout(tokens + self.encoder.pos_embedding)
 
     def _checked(self, x):
@@ -232,21 +348,33 @@ class VisionTransformer(Model):
     def adapt_weight(
         self, name: str, value: np.ndarray, shape: tuple[int, ...]
     ) -> np.ndarray | None:
-        """Resample the position table of another image size; the class token's row is kept."""
+        """Resample the position table of another image size; other tokens' rows are kept."""
         if name != "encoder.pos_embedding" or value.ndim != 3 or value.shape[2] != shape[2]:
             return None
-        old = square_side(value.shape[1] - 1)
-        new = square_side(shape[1] - 1)
+        old = square_side(value.shape[1] - self.prefixes)
+        new = square_side(shape[1] - self.prefixes)
         if old is None or new is None:
             return None
-        grid = value[0, 1:].reshape(old, old, -1)
+        grid = value[0, self.prefixes :].reshape(old, old, -1)
         patches = resampled(grid, new, align_corners=True)  # as in torchvision
         patches = patches.reshape(1, new * new, -1)
-        return np.concatenate([value[:, :1], patches], axis=1)
+        return np.concatenate([value[:, : self.prefixes], patches], axis=1)
+
+
+def _check_distillation(distilled: bool, training: bool, representation_size: int | None) -> None:
+    if training and not distilled:
+        raise SettingError("VisionTransformer: distilled_training=True needs distilled=True")
+    if distilled and representation_size is not None:
+        raise SettingError(
+            f"VisionTransformer: representation_size={representation_size!r}; wanted None, as "
+            "distilled=True has two heads without a layer before them"
+        )
 
 
 _VIT = "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision"
 _DEIT = "Touvron et al. 2021, arXiv 2012.12877; timm's network, under torchvision's names"
+
+_DISTILLED = "Touvron et al. 2021, arXiv 2012.12877; timm, under names like torchvision's"
 
 # name: (patch, blocks, heads, width of the tokens, parameters, source)
 _VARIANTS = {
@@ -258,6 +386,9 @@ _VARIANTS = {
     "deit_tiny_patch16_224": (16, 12, 3, 192, 5_717_416, _DEIT),
     "deit_small_patch16_224": (16, 12, 6, 384, 22_050_664, _DEIT),
     "deit_base_patch16_224": (16, 12, 12, 768, 86_567_656, _DEIT),
+    "deit_tiny_distilled_patch16_224": (16, 12, 3, 192, 5_910_800, _DISTILLED),
+    "deit_small_distilled_patch16_224": (16, 12, 6, 384, 22_436_432, _DISTILLED),
+    "deit_base_distilled_patch16_224": (16, 12, 12, 768, 87_338_192, _DISTILLED),
 }
 
 
@@ -275,6 +406,7 @@ for _name, (_patch, _layers, _heads, _width, _parameters, _source) in _VARIANTS.
             "num_heads": _heads,
             "hidden_dim": _width,
             "mlp_dim": 4 * _width,
+            "distilled": _source is _DISTILLED,
         },
         source=_source,
         shape=_shape,

@@ -126,7 +126,8 @@ class DiffusionUNet(Model):
                 f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted sizes that "
                 f"are multiples of {2**self.halvings}"
             )
-        time = self.time_embedding(self._waves(time, x))  # (batch, 4 * features[0])
+        waves = time_waves(self, time, self.conv_in.out_channels, x, self.flip, self.shift)
+        time = self.time_embedding(waves)  # (batch, 4 * features[0])
         x = self.conv_in(x)
         stages = {"conv_in": x}
         skips = [x]
@@ -142,20 +143,32 @@ class DiffusionUNet(Model):
             stages[f"up_{level}"] = x
         return stages
 
-    def _waves(self, time, like):
-        """Return sines and cosines of the time step at falling frequencies.
 
-        Shapes are ``(batch,)`` and ``(batch, features[0])``.
-        """
-        nn = self.nn
-        half = self.conv_in.out_channels // 2
-        checks.whole_numbers(time, f"{checks.where(self)}: time steps")
-        frequencies = np.exp(-math.log(10000.0) * np.arange(half) / (half - self.shift))
-        angles = nn.expand_dims(nn.cast(time, like), 1) * nn.constant(frequencies, like=like)
-        waves = [nn.sin(angles), nn.cos(angles)]
-        if self.flip:
-            waves.reverse()
-        return nn.concatenate(waves, dim=1)
+def time_waves(
+    model: Any, time: Any, width: int, like: Any, flip: bool = True, shift: float = 0.0
+) -> Any:
+    """Return sines and cosines of time steps at falling frequencies.
+
+    Args:
+        model: The network; errors name it.
+        time: Whole numbers ``(batch,)``.
+        width: Number of waves, half of them sines.
+        like: An array of the wanted type.
+        flip: Whether the cosines come first.
+        shift: What is taken off the number of frequencies when they are spaced.
+
+    Returns:
+        ``(batch, width)``.
+    """
+    nn = model.nn
+    checks.whole_numbers(time, f"{checks.where(model)}: time steps")
+    half = width // 2
+    frequencies = np.exp(-math.log(10000.0) * np.arange(half) / (half - shift))
+    angles = nn.unsqueeze(nn.cast(time, like), 1) * nn.constant(frequencies, like=like)
+    waves = [nn.sin(angles), nn.cos(angles)]
+    if flip:
+        waves.reverse()
+    return nn.cat(waves, dim=1)
 
 
 class TimeEmbedding(Network):

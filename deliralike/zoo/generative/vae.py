@@ -173,12 +173,21 @@ def sampled(model: Any, mu: Any, logvar: Any, noise: Any) -> Any:
     """
     if noise is None:
         return mu
-    if tuple(noise.shape) != tuple(mu.shape):
+    check_noise(model, noise, mu)
+    return mu + noise * model.nn.exp(0.5 * logvar)
+
+
+def check_noise(model: Any, noise: Any, mean: Any) -> None:
+    """Check that there is one random number for each element of the latent vectors.
+
+    Raises:
+        ShapeError: The noise has another shape than the mean.
+    """
+    if tuple(noise.shape) != tuple(mean.shape):
         raise ShapeError(
             f"{checks.where(model)}: got noise of shape {tuple(noise.shape)}, wanted "
-            f"{tuple(mu.shape)}: one number for each element of the latent vectors"
+            f"{tuple(mean.shape)}: one number for each element of the latent vectors"
         )
-    return mu + noise * model.nn.exp(0.5 * logvar)
 
 
 def _doubling(nn, in_channels: int, out_channels: int, dims: int):

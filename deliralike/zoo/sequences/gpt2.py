@@ -16,12 +16,13 @@ from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import Input, register
 from deliralike.zoo.sequences.tokens import (
-    attend,
+    attend_heads,
     causal_bias,
     check_mask,
     check_tokens,
     padding_bias,
     position_numbers,
+    split_heads,
 )
 
 START = Normal(0.02)
@@ -62,10 +63,15 @@ class Attention(Network):
         self.attn_dropout = self.nn.Dropout(attention_dropout)
         self.resid_dropout = self.nn.Dropout(dropout)
 
-    def forward(self, x, bias):
+    def forward(self, x, bias, cache=None):
         nn = self.nn
         query, key, value = nn.split(self.c_attn(x), x.shape[-1], dim=-1)
-        y = attend(nn, query, key, value, self.heads, bias, self.attn_dropout)
+        query = split_heads(nn, query, self.heads)
+        key = split_heads(nn, key, self.heads)
+        value = split_heads(nn, value, self.heads)
+        if cache is not None:
+            key, value = cache.extend(key, value)
+        y = attend_heads(nn, query, key, value, bias, self.attn_dropout)
         return self.resid_dropout(self.c_proj(y))
 
 
@@ -99,8 +105,8 @@ class Block(Network):
         self.ln_2 = self.nn.LayerNorm(width)
         self.mlp = MLP(width, inner, dropout)
 
-    def forward(self, x, bias):
-        x = x + self.attn(self.ln_1(x), bias)
+    def forward(self, x, bias, cache=None):
+        x = x + self.attn(self.ln_1(x), bias, cache)
         return x + self.mlp(self.ln_2(x))
 
 
@@ -134,22 +140,28 @@ class Body(Network):
         self.h = nn.ModuleList([Block(*block) for _ in range(n_layer)])
         self.ln_f = nn.LayerNorm(n_embd)
 
-    def forward(self, input_ids, attention_mask=None):
-        return self.forward_stages(input_ids, attention_mask)["norm"]
+    def forward(self, input_ids, attention_mask=None, cache=None):
+        return self.forward_stages(input_ids, attention_mask, cache)["norm"]
 
-    def forward_stages(self, input_ids, attention_mask=None):
-        """See `GPT2.forward_stages`."""
+    def forward_stages(self, input_ids, attention_mask=None, cache=None):
+        """See `GPT2.forward_stages`; with a `KeyValueCache` the tokens are those that are new."""
         nn = self.nn
-        check_tokens(self, input_ids, self.n_positions, "n_positions")
-        positions = position_numbers(nn, input_ids)
+        if cache is None:
+            check_tokens(self, input_ids, self.n_positions, "n_positions")
+            positions = position_numbers(nn, input_ids)
+        else:
+            positions = cache.positions(input_ids)
         x = self.drop(self.wte(input_ids) + self.wpe(positions))
-        bias = causal_bias(nn, input_ids, x)  # (tokens, tokens)
+        if cache is None:
+            bias = causal_bias(nn, input_ids, x)  # (tokens, tokens)
+        else:
+            bias = cache.bias(input_ids, x)  # (batch, 1, tokens, slots)
         if attention_mask is not None:
             check_mask(self, attention_mask, input_ids, "attention_mask")
             bias = bias + padding_bias(nn, attention_mask, x)  # (batch, 1, tokens, tokens)
         stages = {"embedding": x}
         for number, block in enumerate(self.h, 1):
-            x = block(x, bias)
+            x = block(x, bias, cache)
             stages[f"layer{number}"] = x
         stages["norm"] = self.ln_f(x)
         return stages
@@ -212,6 +224,8 @@ class GPT2(Model):
             checks.positive(value, name, "GPT2")
         checks.divides(n_embd, n_head, "GPT2: n_embd", "n_head")
         self.n_layer = n_layer
+        self.vocab_size = vocab_size
+        self.max_tokens = n_positions
         self.transformer = Body(**sizes, dropout=dropout, attention_dropout=attention_dropout)
         self.lm_head = self.nn.Linear(n_embd, vocab_size, bias=False)
         self.lm_head.weight = self.transformer.wte.weight
@@ -232,6 +246,10 @@ class GPT2(Model):
 
     def forward(self, input_ids, attention_mask=None):
         return self.lm_head(self.transformer(input_ids, attention_mask))
+
+    def next_logits(self, tokens, cache):
+        """Return the logits after the last of new tokens; see `deliralike.zoo.generate`."""
+        return self.lm_head(self.transformer(tokens, cache=cache)[:, -1])
 
     def forward_stages(self, input_ids, attention_mask=None):
         """Return the embeddings, each block, and the last normalisation.

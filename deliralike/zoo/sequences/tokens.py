@@ -85,18 +85,55 @@ def attend(nn: Any, query: Any, key: Any, value: Any, heads: int, bias: Any, dro
         bias: Added to the scores ``(batch, heads, queries, keys)``, or None.
         dropout: The layer by whose probability weights are dropped in training.
     """
-    batch, queries, width = query.shape
-    q = _split_heads(nn, query, heads)
-    k = _split_heads(nn, key, heads)
-    v = _split_heads(nn, value, heads)
-    mask = _dropout_mask(nn, dropout, (batch, heads, queries, key.shape[1]), query)
-    y, _ = nn.attention(q, k, v, bias, mask, need_weights=False)
-    y = nn.permute(y, (0, 2, 1, 3))  # (batch, queries, heads, width / heads)
-    return nn.reshape(y, (batch, queries, width))
+    query = split_heads(nn, query, heads)
+    key = split_heads(nn, key, heads)
+    value = split_heads(nn, value, heads)
+    return attend_heads(nn, query, key, value, bias, dropout)
 
 
-def _split_heads(nn: Any, x: Any, heads: int) -> Any:
-    """Turn ``(batch, tokens, width)`` into ``(batch, heads, tokens, width / heads)``."""
+def attend_heads(
+    nn: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    dropout: Any,
+    scale: float | None = None,
+) -> Any:
+    """Attend with heads that are split already, and put their outputs side by side.
+
+    Where there are fewer heads of keys than of queries, a group of queries shares one: the queries
+    of a group then count as further queries, so that no key is copied.
+
+    Args:
+        nn: The vocabulary.
+        query: ``(batch, heads, queries, width)``; see `split_heads`.
+        key, value: ``(batch, key heads, keys, width)``; their number divides that of the queries.
+        bias: Added to the scores ``(batch, heads, queries, keys)``; the same for all heads of a
+            group. Or None.
+        dropout: The layer by whose probability weights are dropped in training.
+        scale: The factor of the scores; ``1 / sqrt(width)`` when not given.
+
+    Returns:
+        ``(batch, queries, heads * width)``.
+    """
+    batch, heads, queries, width = query.shape
+    key_heads, keys = key.shape[1], key.shape[2]
+    group = heads // key_heads
+    rows = group * queries
+    if group > 1:
+        query = nn.reshape(query, (batch, key_heads, rows, width))
+        if bias is not None and bias.shape[-2] > 1:
+            bias = nn.concatenate([bias] * group, dim=-2)
+    mask = _dropout_mask(nn, dropout, (batch, key_heads, rows, keys), query)
+    y, _ = nn.attention(query, key, value, bias, mask, scale, need_weights=False)
+    y = nn.reshape(y, (batch, heads, queries, width))
+    y = nn.permute(y, (0, 2, 1, 3))  # (batch, queries, heads, width)
+    return nn.reshape(y, (batch, queries, heads * width))
+
+
+def split_heads(nn: Any, x: Any, heads: int) -> Any:
+    """Turn ``(batch, tokens, heads * width)`` into ``(batch, heads, tokens, width)``."""
     batch, tokens, width = x.shape
     x = nn.reshape(x, (batch, tokens, heads, width // heads))
     return nn.permute(x, (0, 2, 1, 3))

@@ -33,6 +33,16 @@ def _sigmoid(x):
 defvjp(_sigmoid, lambda y, x: lambda g: g * y * (1.0 - y))
 
 
+@primitive
+def _collected(x, places, shape):
+    y = np.zeros(shape, x.dtype)
+    np.add.at(y, places, x)
+    return y
+
+
+defvjp(_collected, lambda y, x, places, shape: lambda g: g[places], argnums=(0,))
+
+
 def _axes(dim):
     return dim if dim is None or isinstance(dim, int) else tuple(dim)
 
@@ -80,11 +90,17 @@ class StrangerFunctions(Functions):
     def concrete(self, x):
         return np.asarray(getval(x))
 
-    def softplus(self, x):
+    def exact_softplus(self, x):
         return anp.logaddexp(x, 0.0)
 
-    def relu(self, x):
+    def relu(self, x, inplace=False):
         return self.where(x <= 0, 0.0, x)
+
+    def floor(self, x):
+        return np.floor(getval(x))
+
+    def atan(self, x):
+        return anp.arctan(x)
 
     def clip(self, x, low, high):
         return self.where(
@@ -108,14 +124,14 @@ class StrangerFunctions(Functions):
     def mean(self, x, dim=None, keepdim=False):
         return anp.mean(x, axis=_axes(dim), keepdims=keepdim)
 
-    def max(self, x, dim, keepdim=False):
+    def max_along(self, x, dim, keepdim=False):
         first = np.expand_dims(
-            self.argmax(x, dim), dim
+            self.argmax_along(x, dim), dim
         )  # anp.max shares the gradient among equal maxima
         y = self.select_along(x, first, dim)
         return y if keepdim else self.squeeze(y, dim)
 
-    def argmax(self, x, dim):
+    def argmax_along(self, x, dim):
         return np.argmax(getval(x), dim)
 
     def log_softmax(self, x, dim):
@@ -144,7 +160,7 @@ class StrangerFunctions(Functions):
         outside = [(max(0, before), max(0, after)) for before, after in pads]
         return anp.pad(x[inside], outside, "constant", constant_values=value)
 
-    def flip(self, x, dim):
+    def flip_along(self, x, dim):
         return x[(*(slice(None),) * (dim % x.ndim), slice(None, None, -1))]
 
     def select(self, x, index, dim):
@@ -154,6 +170,14 @@ class StrangerFunctions(Functions):
         places = list(np.ogrid[tuple(map(slice, index.shape))])
         places[dim] = getval(index)
         return x[tuple(places)]
+
+    def scatter_add(self, x, dim, index, src):
+        places = list(np.ogrid[tuple(map(slice, index.shape))])
+        places[dim] = getval(index)
+        return x + _collected(src, tuple(places), x.shape)
+
+    def argsort_along(self, x, dim):
+        return np.argsort(getval(x), dim, kind="stable")
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
         taps = self._taps(
@@ -192,7 +216,7 @@ class StrangerFunctions(Functions):
 
     def max_windows(self, x, kernel, stride, pads, dilation):
         padded = self.pad_constant(x, ((0, 0), (0, 0), *pads), -np.inf)
-        return self.max(anp.stack(self._taps(padded, kernel, stride, dilation)), 0)
+        return self.max_along(anp.stack(self._taps(padded, kernel, stride, dilation)), 0)
 
     def sum_windows(self, x, kernel, stride, pads):
         padded = self.pad_constant(x, ((0, 0), (0, 0), *pads))

@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from tests.references import Later
+from tests.references import Later, compute_on_cpu
 from tests.zoo.case import Case
 
 # Encoders that a test can afford, by the names under which the reference finds them, and ours for
@@ -14,6 +14,7 @@ WIDTHS = (16, 8, 12, 8, 8)
 
 def add_small_encoders(library):
     """Tell the reference of them."""
+    compute_on_cpu(Later("timm.models.regnet.RegNet").found(), "_get_stage_args")
     vgg, resnet = library.encoders.vgg.VGGEncoder, library.encoders.resnet.ResNetEncoder
     blocks = Later("torchvision.models.resnet")
     encoders = library.encoders.encoders

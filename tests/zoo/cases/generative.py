@@ -1,11 +1,12 @@
-"""Adversarial networks and variational autoencoders beside plain PyTorch, and the diffusion U-Net
-beside diffusers'.
+"""Adversarial networks and variational autoencoders beside plain PyTorch, the diffusion U-Net
+beside diffusers', and the networks of latent diffusion beside MONAI's.
 
 DCGAN and the perceptron are those of PyTorch's examples, the convolutional autoencoder is
 PyTorch-VAE's; none of them can be installed, so they are written down here.
 """
 
 from functools import partial
+from unittest import mock
 
 import torch
 from torch import nn
@@ -15,6 +16,8 @@ from tests.references import Later
 from tests.zoo.case import Case
 
 UNet2DModel = Later("diffusers.UNet2DModel")
+monai_unet = Later("monai.networks.nets.diffusion_model_unet")
+AutoencoderKL = Later("monai.networks.nets.AutoencoderKL")
 
 
 class Main(nn.Module):
@@ -170,6 +173,34 @@ def sample(network, *inputs):
     return network(*inputs).sample
 
 
+def latent_unet(spatial_dims=2, in_channels=1, out_channels=1, **settings):
+    """MONAI's network; what starts at zero there gets other values, so that gradients reach it."""
+    network = monai_unet.DiffusionModelUNet(spatial_dims, in_channels, out_channels, **settings)
+    for name, value in network.named_parameters():
+        if name.endswith("weight") and value.ndim > 1 and not value.is_meta:
+            torch.nn.init.normal_(value, std=0.2)
+    return network
+
+
+def noise_of(network, x, time, context=None, labels=None):
+    """MONAI's output with its embedding of time in double precision."""
+    width = network.block_out_channels[0]
+    with mock.patch.object(
+        monai_unet.found(), "get_timestep_embedding", lambda time, _: Waves(width, True, 0)(time)
+    ):
+        return network(x, time, context, labels)
+
+
+def autoencoder(spatial_dims=2, **settings):
+    return AutoencoderKL(spatial_dims, **settings)
+
+
+def reconstructed(network, x, noise):
+    """MONAI's outputs with its random numbers as an input."""
+    mean, deviation = network.encode(x)
+    return network.decode(mean + noise * deviation), mean, deviation
+
+
 SMALL = {"features": (32, 64, 64), "attention": (0, 0, 1), "layers": 1, "groups": 8}
 CELEBA = {"size": 256, "features": (128, 128, 256, 256, 512, 512), "attention": (0, 0, 0, 0, 1, 0)}
 FULL = {
@@ -182,6 +213,8 @@ FULL = {
     "ddpm_cifar10": unet,
     "ddpm_celebahq": partial(unet, **CELEBA),
     "ddpm_small": partial(unet, 28, 1, **SMALL),
+    "diffusion_model_unet": latent_unet,
+    "autoencoder_kl": autoencoder,
 }
 
 TINY = {
@@ -194,6 +227,21 @@ TINY = {
 }
 TINY_REFERENCE = {"features": (8, 12), "attention": (0, 1), "layers": 1, "groups": 4, "exact": True}
 PICTURE, TIME = (2, 4, 6), Input((), below=1000)
+
+LATENT = {"in_channels": 2, "out_channels": 3, "channels": (4, 6), "norm_num_groups": 2}
+UNET = LATENT | {"attention_levels": (False, True), "num_res_blocks": 1, "num_head_channels": 3}
+CONDITIONED = {"with_conditioning": True, "cross_attention_dim": 5, "num_class_embeds": 4}
+OTHERS = {"resblock_updown": True, "include_fc": False, "use_combined_linear": True}
+AUTOENCODER = LATENT | {"attention_levels": (False, True), "num_res_blocks": 1}
+TRANSPOSED = {
+    "attention_levels": (False, False),
+    "num_res_blocks": 1,
+    "use_convtranspose": True,
+    "use_combined_linear": True,
+    "include_fc": False,
+    "with_encoder_nonlocal_attn": False,
+    "latent_channels": 1,
+}
 
 CASES = [
     Case(
@@ -251,5 +299,40 @@ CASES = [
         reference=partial(unet, 8, 2, **TINY_REFERENCE),
         call=sample,
         zero=("*to_k.bias",),
+    ),
+    Case(
+        "diffusion_model_unet",
+        UNET,
+        [PICTURE, TIME],
+        reference=partial(latent_unet, **UNET),
+        call=noise_of,
+        zero=("*to_k.bias",),
+    ),
+    Case(
+        "diffusion_model_unet",
+        UNET | CONDITIONED | OTHERS | {"num_head_channels": (1, 2), "dims": 3},
+        [(2, 4, 2, 6), TIME, (3, 5), Input((), below=4)],
+        of="conditioned",
+        reference=partial(
+            latent_unet, 3, **UNET | CONDITIONED | OTHERS | {"num_head_channels": (1, 2)}
+        ),
+        call=noise_of,
+    ),
+    Case(
+        "autoencoder_kl",
+        AUTOENCODER,
+        [(2, 7, 6), (3, 3, 3)],
+        reference=partial(autoencoder, **AUTOENCODER),
+        call=reconstructed,
+        zero=("*to_k.bias",),
+    ),
+    Case(
+        "autoencoder_kl",
+        LATENT | TRANSPOSED | {"dims": 3},
+        [(2, 4, 6, 2), (1, 2, 3, 1)],
+        of="in 3d",
+        reference=partial(autoencoder, 3, **LATENT | TRANSPOSED),
+        call=reconstructed,
+        zero=("*qkv.bias",),
     ),
 ]

@@ -1,13 +1,17 @@
-"""Vision transformers, beside torchvision's."""
+"""Vision transformers, beside torchvision's, and timm's where these are distilled."""
 
 from functools import partial
 
 import torch
 
+from deliralike import zoo
+from deliralike.backends.outline import BACKEND as OUTLINE
 from tests.references import Later
 from tests.zoo.case import Case
 
 get_model = Later("torchvision.models.get_model")
+VisionTransformerDistilled = Later("timm.models.deit.VisionTransformerDistilled")
+create_model = Later("timm.create_model")
 VisionTransformer = Later("torchvision.models.vision_transformer.VisionTransformer")
 
 NAMES = ("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32", "vit_h_14")
@@ -18,9 +22,37 @@ DEIT_SIZES = {
     "deit_base_patch16_224": (12, 768),
 }
 
+DISTILLED = tuple(name.replace("_patch16", "_distilled_patch16") for name in DEIT)
+
+
+class Renamed(torch.nn.Module):
+    """timm's network with its parameters under the names of ours."""
+
+    def __init__(self, make, settings):
+        super().__init__()
+        ours = zoo.find(DISTILLED[0]).on(OUTLINE)(**settings)
+        self.timms = [make()]  # in a list, so that its own names do not come too
+        (keymap,) = [keymap for keymap in ours.keymaps if keymap.name == "timm"]
+        for name, theirs in keymap.table(ours.neutral_slots()).items():
+            *path, leaf = name.split(".")
+            place = self
+            for part in path:
+                if part not in place._modules:
+                    place.add_module(part, torch.nn.Module())
+                place = place._modules[part]
+            place.register_parameter(leaf, self.timms[0].get_parameter(theirs))
+
+    def forward(self, x):
+        return self.timms[0].train(self.training)(x)
+
+
 FULL = {name: partial(get_model, name) for name in NAMES} | {
     name: partial(VisionTransformer, 224, 16, 12, heads, width, 4 * width)
     for name, (heads, width) in DEIT_SIZES.items()
+}
+FULL |= {
+    name: partial(Renamed, partial(create_model, name), dict(zoo.find(name).settings))
+    for name in DISTILLED
 }
 
 SMALL = {
@@ -41,6 +73,18 @@ def reference(**settings):
     return model
 
 
+DISTILLED_SMALL = SMALL | {"num_classes": 4, "distilled": True, "distilled_training": True}
+
+
+def distilled():
+    """timm's network, whose two heads come one by one in training."""
+    model = VisionTransformerDistilled(
+        img_size=15, patch_size=5, embed_dim=8, depth=2, num_heads=2, mlp_ratio=1.5, num_classes=4
+    )
+    model.set_distilled_training()
+    return model
+
+
 CASES = [
     Case(
         "vit_b_16",
@@ -55,5 +99,11 @@ CASES = [
         reference=partial(
             reference, **SMALL | {"num_layers": 1}, num_classes=4, representation_size=6
         ),
+    ),
+    Case(
+        "deit_tiny_distilled_patch16_224",
+        DISTILLED_SMALL,
+        covers=DISTILLED,
+        reference=partial(Renamed, distilled, DISTILLED_SMALL),
     ),
 ]

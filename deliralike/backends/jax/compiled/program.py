@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.compiled.channels_last import channels_last
+from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.network import JaxSlot, holds, walk
 from deliralike.network.state import each_once
 from deliralike.optim.loss import LossResult, no_scalar
@@ -384,6 +386,81 @@ def stream_position() -> StreamPosition:
     return StreamPosition(stream.seed, (stream.step, stream.first_sample))
 
 
+def network_program(function: Callable[..., Any], network: Any) -> Callable[..., Any]:
+    """Return ``function(network, ...)``, compiled where that makes no other difference.
+
+    Programs are kept by function, structure and settings. The function is called as it is if it
+    changes the network, or if its course depends on the values of arrays.
+    """
+    graph, state = nnx.split(network)
+    if not _is_hashable(graph):
+        return partial(function, network)
+
+    def run(*values: Any) -> Any:
+        arguments = flatten_arguments(values)
+        evaluation = _evaluation(function, graph, arguments.key, arrays.is_quick())
+        if evaluation.compiles:
+            try:
+                return unpack(evaluation.program(state, arguments.arrays))
+            except _NOT_COMPILED:
+                evaluation.compiles = False
+        return function(network, *values)
+
+    return run
+
+
+def _is_hashable(graph: Any) -> bool:
+    """Return whether all settings are hashable; a list of a native module's is not."""
+    try:
+        hash(graph)
+    except TypeError:
+        return False
+    return True
+
+
+class _NetworkChanges(Exception):
+    """A function sets attributes or variables of its network."""
+
+
+_NOT_COMPILED = (_NetworkChanges, jax.errors.JAXTypeError)
+
+
+@dataclass
+class _Evaluation:
+    """The program of a function of a network: of its state, and the arguments' arrays."""
+
+    program: Callable[..., Any]
+    compiles: bool = True
+
+
+@lru_cache(maxsize=8 * _KEPT)
+def _evaluation(function: Callable[..., Any], graph: Any, key: tuple, quickly: bool) -> _Evaluation:
+    spec, static = key
+
+    def compute(state: Any, batch: list[Any]) -> Any:
+        def outputs(state: Any) -> Any:
+            before = jax.tree.leaves(state)  # `merge` may take the variables themselves
+            network = nnx.merge(graph, state)
+            result = function(network, *Arguments(spec, static, []).unflatten(batch))
+            _refuse_changes(network, graph, before)
+            return pack(result)
+
+        traced, shapes = jax.make_jaxpr(outputs, return_shape=True)(state)
+        results = _in_fast_orders(traced)(*jax.tree.leaves(state))
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+    return _Evaluation(with_host_checks(compute, 1, arrays.jit))
+
+
+def _refuse_changes(network: Any, graph: Any, leaves: Sequence[Any]) -> None:
+    """Raise if a network has other attributes, or other values, than it was made of."""
+    graph_now, state = nnx.split(network)
+    if graph_now != graph:
+        raise _NetworkChanges
+    if any(old is not new for old, new in zip(leaves, jax.tree.leaves(state), strict=True)):
+        raise _NetworkChanges
+
+
 # Inside of a program
 # --------------------------------------------------------------------------------------------------
 
@@ -446,8 +523,7 @@ def aux_and_gradient(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tup
         return function(jax.tree.unflatten(tree, leaves))
 
     traced, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
-    # elsewhere than on a CPU, XLA chooses the orders of axes itself
-    run = channels_last(traced) if jax.default_backend() == "cpu" else jaxpr_as_fun(traced)
+    run = _in_fast_orders(traced)
 
     def value_and_aux(flat: list[Any]) -> tuple[Any, list[Any]]:
         loss, *aux = run(*flat)
@@ -458,6 +534,13 @@ def aux_and_gradient(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tup
     _, aux_shapes = shapes
     aux = jax.tree.unflatten(jax.tree.structure(aux_shapes), aux)
     return aux, jax.tree.unflatten(tree, gradients)
+
+
+def _in_fast_orders(traced: Any) -> Callable[..., list[Any]]:
+    """Return the function of flat arguments that was traced, with the orders of axes that suit."""
+    if jax.default_backend() == "cpu":
+        return channels_last(traced)
+    return jaxpr_as_fun(traced)  # elsewhere XLA chooses them itself
 
 
 def _gradients_of(

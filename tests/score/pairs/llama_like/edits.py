@@ -154,7 +154,7 @@ MISTAKES = (
         "jax",
         (("jax.nn.silu(self.gate(x)) * self.up(x)", "jax.nn.silu(self.up(x)) * self.gate(x)"),),
         FORWARD,
-        (r"silu|swish|gate", r"w3|w1|exchang|swap|other"),
+        (r"silu|swish|gate|w1", r"w3|w1|exchang|swap|other"),
         True,
     ),
     Mistake(

@@ -1,0 +1,375 @@
+"""Arithmetic, comparisons and other functions of single elements, written on the primitives."""
+
+import math
+
+from deliralike.errors import SettingError
+from deliralike.nn.primitives import Array, Primitives, other_name
+
+# The largest finite number of each floating type.
+_LARGEST = {
+    "float64": 1.7976931348623157e308,
+    "float32": 3.4028234663852886e38,
+    "float16": 65504.0,
+    "bfloat16": 3.3895313892515355e38,
+}
+
+
+def is_floating(x: Array) -> bool:
+    """Return whether an array has a floating type."""
+    return "float" in str(x.dtype)
+
+
+class Elementwise(Primitives):
+    """Functions that keep the shape of their arrays; two arrays are broadcast."""
+
+    # Arithmetic
+
+    @other_name
+    def add(self, x: Array, other: Array | float, *, alpha: float = 1) -> Array:
+        """``x + alpha * other``."""
+        return x + other if alpha == 1 else x + alpha * other
+
+    @other_name
+    def sub(self, x: Array, other: Array | float, *, alpha: float = 1) -> Array:
+        """``x - alpha * other``."""
+        return x - other if alpha == 1 else x - alpha * other
+
+    @other_name
+    def mul(self, x: Array, other: Array | float) -> Array:
+        """``x * other``."""
+        return x * other
+
+    @other_name
+    def div(self, x: Array, other: Array | float, *, rounding_mode: str | None = None) -> Array:
+        """``x / other``, as it is, or rounded down (``"floor"``) or towards zero (``"trunc"``)."""
+        quotient = x / other
+        if rounding_mode is None:
+            return quotient
+        if rounding_mode == "floor":
+            return self.floor(quotient)
+        if rounding_mode == "trunc":
+            return self.trunc(quotient)
+        raise SettingError(f"div: rounding_mode={rounding_mode!r}; wanted None, 'floor' or 'trunc'")
+
+    @other_name
+    def neg(self, x: Array) -> Array:
+        """``-x``."""
+        return -x
+
+    def pow(self, x: Array, exponent: Array | float) -> Array:
+        """``x ** exponent``; the derivative for the exponent 0 is 0."""
+        if isinstance(exponent, int | float):
+            return x * 0.0 + 1.0 if exponent == 0 else x**exponent
+        return self.where(x == 0, self._power_of_zero(x, exponent), self._power_of(x, exponent))
+
+    def square(self, x: Array) -> Array:
+        """``x * x``."""
+        return x * x
+
+    def reciprocal(self, x: Array) -> Array:
+        """``1 / x``."""
+        return 1.0 / x
+
+    def rsqrt(self, x: Array) -> Array:
+        """``1 / sqrt(x)``."""
+        return 1.0 / self.sqrt(x)
+
+    def remainder(self, x: Array, other: Array | float) -> Array:
+        """The remainder of a division that rounds down: it has the sign of `other`."""
+        return x - self.floor(x / other) * other
+
+    def fmod(self, x: Array, other: Array | float) -> Array:
+        """The remainder of a division that rounds towards zero: it has the sign of `x`."""
+        return x - self.trunc(x / other) * other
+
+    @other_name
+    def lerp(self, x: Array, end: Array, weight: Array | float) -> Array:
+        """``x + weight * (end - x)``."""
+        return x + weight * (end - x)
+
+    @other_name
+    def addcmul(self, x: Array, tensor1: Array, tensor2: Array, *, value: float = 1) -> Array:
+        """``x + value * tensor1 * tensor2``."""
+        return x + value * tensor1 * tensor2
+
+    @other_name
+    def addcdiv(self, x: Array, tensor1: Array, tensor2: Array, *, value: float = 1) -> Array:
+        """``x + value * tensor1 / tensor2``."""
+        return x + value * tensor1 / tensor2
+
+    # Rounding
+
+    def ceil(self, x: Array) -> Array:
+        """The smallest whole number that is not below `x`, in its type; the derivative is 0."""
+        return -self.floor(-x)
+
+    def trunc(self, x: Array) -> Array:
+        """The whole part, in the type of `x`; the derivative is 0."""
+        return self.where(x < 0, self.ceil(x), self.floor(x))
+
+    def frac(self, x: Array) -> Array:
+        """What `trunc` leaves."""
+        return x - self.trunc(x)
+
+    def round(self, x: Array, *, decimals: int = 0) -> Array:
+        """The nearest whole number, halves to the even one; the derivative is 0."""
+        if decimals:
+            scale = 10.0**decimals
+            return self.round(x * scale) * (1.0 / scale)
+        low = self.floor(x)
+        above = x - low
+        low_is_odd = self.floor(low * 0.5) * 2.0 != low
+        goes_up = (above > 0.5) | ((above == 0.5) & low_is_odd)
+        return self.where(goes_up, low + 1.0, low)
+
+    # Exponentials, logarithms and angles
+
+    def log1p(self, x: Array) -> Array:
+        """``log(1 + x)``, also near 0."""
+        return self.log(1.0 + x)
+
+    def expm1(self, x: Array) -> Array:
+        """``exp(x) - 1``, also near 0."""
+        return self.exp(x) - 1.0
+
+    def exp2(self, x: Array) -> Array:
+        """``2 ** x``."""
+        return self.exp(x * math.log(2.0))
+
+    def log2(self, x: Array) -> Array:
+        """The logarithm to the base 2."""
+        return self.log(x) * (1.0 / math.log(2.0))
+
+    def log10(self, x: Array) -> Array:
+        """The logarithm to the base 10."""
+        return self.log(x) * (1.0 / math.log(10.0))
+
+    def logaddexp(self, x: Array, other: Array) -> Array:
+        """``log(exp(x) + exp(other))`` without overflow."""
+        return other + self.exact_softplus(x - other)
+
+    def logit(self, x: Array, eps: float | None = None) -> Array:
+        """``log(x / (1 - x))``; with `eps`, of `x` clamped to ``[eps, 1 - eps]``."""
+        if eps is not None:
+            x = self.clip(x, eps, 1.0 - eps)
+        return self.log(x) - self.log1p(-x)
+
+    def xlogy(self, x: Array, other: Array) -> Array:
+        """``x * log(other)``, which is 0 where `x` is 0."""
+        is_zero = (x == 0) & (other <= 0)
+        return self.where(is_zero, 0.0, x * self.log(self.where(is_zero, 1.0, other)))
+
+    def erfc(self, x: Array) -> Array:
+        """``1 - erf(x)``."""
+        return 1.0 - self.erf(x)
+
+    def tan(self, x: Array) -> Array:
+        """The tangent."""
+        return self.sin(x) / self.cos(x)
+
+    def asin(self, x: Array) -> Array:
+        """The arc sine."""
+        return self.atan(x / self.sqrt((1.0 - x) * (1.0 + x)))
+
+    def acos(self, x: Array) -> Array:
+        """The arc cosine."""
+        return math.pi / 2 - self.asin(x)
+
+    def atan2(self, x: Array, other: Array) -> Array:
+        """The angle of the point ``(other, x)``, from -pi to pi."""
+        is_steep = self.abs(x) > self.abs(other)
+        is_origin = (x == 0) & (other == 0)
+        below = self.where(is_origin, 1.0, self.where(is_steep, x, other))
+        angle = self.atan(self.where(is_origin, 0.0, self.where(is_steep, other, x)) / below)
+        half_turn = self.where(x < 0, x * 0.0 - math.pi, x * 0.0 + math.pi)
+        steep = 0.5 * half_turn - angle
+        return self.where(is_steep, steep, self.where(other < 0, angle + half_turn, angle))
+
+    def sinh(self, x: Array) -> Array:
+        """The hyperbolic sine."""
+        grown = self.expm1(x)
+        return 0.5 * (grown + grown / (grown + 1.0))
+
+    def cosh(self, x: Array) -> Array:
+        """The hyperbolic cosine."""
+        return 0.5 * (self.exp(x) + self.exp(-x))
+
+    def asinh(self, x: Array) -> Array:
+        """The inverse of `sinh`."""
+        size = self.abs(x)
+        grown = size + size * size / (1.0 + self.sqrt(1.0 + size * size))
+        y = self.log1p(grown)
+        return self.where(x < 0, -y, y)
+
+    def acosh(self, x: Array) -> Array:
+        """The inverse of `cosh`, for ``x >= 1``."""
+        return self.log(x + self.sqrt((x - 1.0) * (x + 1.0)))
+
+    def atanh(self, x: Array) -> Array:
+        """The inverse of `tanh`."""
+        return 0.5 * (self.log1p(x) - self.log1p(-x))
+
+    def hypot(self, x: Array, other: Array) -> Array:
+        """``sqrt(x * x + other * other)``."""
+        return self.sqrt(x * x + other * other)
+
+    # Bounds and masks
+
+    @other_name
+    def clamp(
+        self, x: Array, min: Array | float | None = None, max: Array | float | None = None
+    ) -> Array:
+        """Limit to ``[min, max]``, numbers or arrays; the derivative at both bounds is 1.
+
+        `max` wins where it is below `min`.
+        """
+        if min is None and max is None:
+            raise SettingError("clamp: give min, max or both")
+        if isinstance(min, int | float) and isinstance(max, int | float) and min <= max:
+            return self.clip(x, min, max)
+        if min is not None:
+            x = self.where(x < min, min, x)
+        if max is not None:
+            x = self.where(x > max, max, x)
+        return x
+
+    def maximum(self, x: Array, other: Array) -> Array:
+        """The larger of two elements; equal ones share the gradient."""
+        larger = self.where((x > other) | (x != x), x, other)
+        if not is_floating(x):
+            return larger
+        return self.where(x == other, 0.5 * x + 0.5 * other, larger)
+
+    def minimum(self, x: Array, other: Array) -> Array:
+        """The smaller of two elements; equal ones share the gradient."""
+        smaller = self.where((x < other) | (x != x), x, other)
+        if not is_floating(x):
+            return smaller
+        return self.where(x == other, 0.5 * x + 0.5 * other, smaller)
+
+    @other_name
+    def masked_fill(self, x: Array, mask: Array, value: Array | float) -> Array:
+        """`value` where the mask is true, else `x`; `mask` is broadcast."""
+        if not is_floating(x) or not isinstance(value, int | float):
+            return self.where(mask, value, x)
+        return self.where(mask, float(value), x)
+
+    def sign(self, x: Array) -> Array:
+        """-1, 0 or 1 in the type of `x`; the derivative is 0."""
+        return self.cast(x > 0, x) - self.cast(x < 0, x)
+
+    def nan_to_num(
+        self,
+        x: Array,
+        nan: float | None = None,
+        posinf: float | None = None,
+        neginf: float | None = None,
+    ) -> Array:
+        """Finite numbers for NaN (0) and for infinities (the largest of the type)."""
+        largest = _LARGEST[str(x.dtype).rpartition(".")[2]]
+        x = self.where(x != x, 0.0 if nan is None else float(nan), x)
+        x = self.where(x == math.inf, largest if posinf is None else float(posinf), x)
+        return self.where(x == -math.inf, -largest if neginf is None else float(neginf), x)
+
+    # Comparisons and truth values
+
+    @other_name
+    def eq(self, x: Array, other: Array | float) -> Array:
+        """``x == other``."""
+        return x == other
+
+    @other_name
+    def ne(self, x: Array, other: Array | float) -> Array:
+        """``x != other``."""
+        return x != other
+
+    @other_name
+    def lt(self, x: Array, other: Array | float) -> Array:
+        """``x < other``."""
+        return x < other
+
+    @other_name
+    def le(self, x: Array, other: Array | float) -> Array:
+        """``x <= other``."""
+        return x <= other
+
+    @other_name
+    def gt(self, x: Array, other: Array | float) -> Array:
+        """``x > other``."""
+        return x > other
+
+    @other_name
+    def ge(self, x: Array, other: Array | float) -> Array:
+        """``x >= other``."""
+        return x >= other
+
+    def isclose(self, x: Array, other: Array, rtol: float = 1e-5, atol: float = 1e-8) -> Array:
+        """Whether ``|x - other|`` is at most ``atol + rtol * |other|``."""
+        near = self.abs(x - other) <= atol + rtol * self.abs(other)
+        return (x == other) | (near & (self.abs(other) < math.inf))
+
+    @other_name
+    def isnan(self, x: Array) -> Array:
+        """Whether an element is NaN."""
+        return x != x
+
+    @other_name
+    def isinf(self, x: Array) -> Array:
+        """Whether an element is an infinity."""
+        return self.abs(x) == math.inf
+
+    @other_name
+    def isfinite(self, x: Array) -> Array:
+        """Whether an element is neither NaN nor an infinity."""
+        return self.abs(x) < math.inf
+
+    @other_name
+    def logical_not(self, x: Array) -> Array:
+        """Whether an element is zero or false."""
+        return ~self.cast(x, "bool")
+
+    @other_name
+    def logical_and(self, x: Array, other: Array) -> Array:
+        """Whether both elements are true."""
+        return self.cast(x, "bool") & self.cast(other, "bool")
+
+    @other_name
+    def logical_or(self, x: Array, other: Array) -> Array:
+        """Whether one of two elements is true."""
+        return self.cast(x, "bool") | self.cast(other, "bool")
+
+    @other_name
+    def logical_xor(self, x: Array, other: Array) -> Array:
+        """Whether one of two elements is true, and the other is not."""
+        return self.cast(x, "bool") ^ self.cast(other, "bool")
+
+    @other_name
+    def detach(self, x: Array) -> Array:
+        """`stop_gradient` by PyTorch's name."""
+        return self.stop_gradient(x)
+
+    def _power(self, base: Array, exponent: float) -> Array:
+        """Raise elements that are not negative to a power.
+
+        The derivatives at 0 are 0, even where the exponent is small.
+        """
+        if exponent == 1.0:
+            return base
+        if exponent == 0.0:
+            return base * 0.0 + 1.0
+        positive = base > 0.0
+        safe = self.where(positive, base, 1.0)
+        return self.where(positive, safe**exponent, 0.0)
+
+    def _root(self, squares: Array) -> Array:
+        """The square root with derivative 0 at 0."""
+        positive = squares > 0.0
+        return self.where(positive, self.sqrt(self.where(positive, squares, 1.0)), 0.0)
+
+    def _power_of_zero(self, x: Array, exponent: Array) -> Array:
+        """0 or, for the exponent 0, 1: without a gradient."""
+        return self.stop_gradient(self.cast(exponent == 0, x))
+
+    def _power_of(self, x: Array, exponent: Array) -> Array:
+        safe = self.where(x == 0, 1.0, x)
+        return safe**exponent

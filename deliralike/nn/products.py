@@ -1,0 +1,160 @@
+"""Products of matrices and vectors, and arrays made from numbers, written on the primitives."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from deliralike.errors import ShapeError
+from deliralike.nn.primitives import Array, other_name
+from deliralike.nn.shaping import Shaping
+
+
+class Products(Shaping):
+    """Products by the names of PyTorch."""
+
+    @other_name
+    def mm(self, x: Array, mat2: Array) -> Array:
+        """The product of two matrices."""
+        return self.matmul(x, mat2)
+
+    @other_name
+    def bmm(self, x: Array, mat2: Array) -> Array:
+        """The products of two batches of matrices."""
+        return self.matmul(x, mat2)
+
+    @other_name
+    def mv(self, x: Array, vec: Array) -> Array:
+        """The product of a matrix and a vector."""
+        return self.reshape(self.matmul(x, self.reshape(vec, (-1, 1))), (x.shape[0],))
+
+    def dot(self, x: Array, tensor: Array) -> Array:
+        """The sum of the products of two vectors' elements."""
+        if len(x.shape) != 1 or tuple(x.shape) != tuple(tensor.shape):
+            raise ShapeError(
+                f"dot: got shapes {tuple(x.shape)} and {tuple(tensor.shape)}, wanted two "
+                "vectors of one length"
+            )
+        return self.sum(x * tensor)
+
+    @other_name
+    def inner(self, x: Array, other: Array) -> Array:
+        """The sums of products over the last axes of two arrays."""
+        rows = self.reshape(x, (-1, x.shape[-1]))
+        columns = self.transpose(self.reshape(other, (-1, other.shape[-1])), 0, 1)
+        return self.reshape(self.matmul(rows, columns), (*x.shape[:-1], *other.shape[:-1]))
+
+    def outer(self, x: Array, vec2: Array) -> Array:
+        """The products of all pairs of two vectors' elements."""
+        return self.reshape(x, (-1, 1)) * self.reshape(vec2, (1, -1))
+
+    def kron(self, x: Array, other: Array) -> Array:
+        """The Kronecker product of two matrices."""
+        (a, b), (c, d) = x.shape, other.shape
+        product = self.reshape(x, (a, 1, b, 1)) * self.reshape(other, (1, c, 1, d))
+        return self.reshape(product, (a * c, b * d))
+
+    def tensordot(self, a: Array, b: Array, dims: int | Sequence[Sequence[int]] = 2) -> Array:
+        """The sums of products over axes of both arrays.
+
+        Args:
+            a, b: The arrays.
+            dims: How many of the last axes of `a` and the first ones of `b`; or the axes of both.
+        """
+        if isinstance(dims, int):
+            dims = (range(len(a.shape) - dims, len(a.shape)), range(dims))
+        over_a = [d % len(a.shape) for d in dims[0]]
+        over_b = [d % len(b.shape) for d in dims[1]]
+        left = [d for d in range(len(a.shape)) if d not in over_a]
+        right = [d for d in range(len(b.shape)) if d not in over_b]
+        count = math.prod(a.shape[d] for d in over_a)
+        rows = self.reshape(self.permute(a, [*left, *over_a]), (-1, count))
+        columns = self.reshape(self.permute(b, [*over_b, *right]), (count, -1))
+        shape = (*(a.shape[d] for d in left), *(b.shape[d] for d in right))
+        return self.reshape(self.matmul(rows, columns), shape)
+
+    @other_name
+    def addmm(
+        self, x: Array, mat1: Array, mat2: Array, *, beta: float = 1, alpha: float = 1
+    ) -> Array:
+        """``beta * x + alpha * (mat1 @ mat2)``."""
+        return beta * x + alpha * self.matmul(mat1, mat2)
+
+    @other_name
+    def baddbmm(
+        self, x: Array, batch1: Array, batch2: Array, *, beta: float = 1, alpha: float = 1
+    ) -> Array:
+        """``beta * x + alpha * (batch1 @ batch2)``."""
+        return beta * x + alpha * self.matmul(batch1, batch2)
+
+    def cross(self, x: Array, other: Array, dim: int = -1) -> Array:
+        """The cross product of vectors with three elements along an axis."""
+        ahead = [self.roll(y, -1, dim) for y in (x, other)]
+        behind = [self.roll(y, 1, dim) for y in (x, other)]
+        return ahead[0] * behind[1] - behind[0] * ahead[1]
+
+    def bilinear(
+        self, input1: Array, input2: Array, weight: Array, bias: Array | None = None
+    ) -> Array:
+        """``input1 @ weight[k] @ input2 + bias[k]`` for each output k.
+
+        Shapes:
+            ``(..., in1)`` and ``(..., in2)`` with ``(out, in1, in2)`` give ``(..., out)``.
+        """
+        out, in1, in2 = weight.shape
+        rows = self.reshape(input1, (-1, in1))
+        flat = self.reshape(self.permute(weight, (1, 0, 2)), (in1, out * in2))
+        half = self.reshape(self.matmul(rows, flat), (-1, out, in2))
+        y = self.sum(half * self.reshape(input2, (-1, 1, in2)), 2)
+        y = self.reshape(y, (*input1.shape[:-1], out))
+        return y if bias is None else y + bias
+
+    # Arrays made from numbers: on the device and in the type of `like`
+
+    @other_name
+    def ones(self, shape: Sequence[int], like: Array) -> Array:
+        """Ones on the device and in the type of `like`."""
+        return self.full(shape, 1, like)
+
+    @other_name
+    def full(self, shape: Sequence[int], fill_value: float, like: Array) -> Array:
+        """One number everywhere, on the device and in the type of `like`."""
+        zeros = self.zeros(tuple(shape), like=like)
+        return zeros + fill_value
+
+    @other_name
+    def zeros_like(self, x: Array) -> Array:
+        """Zeros of the shape and type of `x`."""
+        return self.zeros(tuple(x.shape), like=x)
+
+    @other_name
+    def ones_like(self, x: Array) -> Array:
+        """Ones of the shape and type of `x`."""
+        return self.ones(x.shape, like=x)
+
+    @other_name
+    def full_like(self, x: Array, fill_value: float) -> Array:
+        """One number everywhere, in the shape and type of `x`."""
+        return self.full(x.shape, fill_value, like=x)
+
+    @other_name
+    def arange(
+        self, start: float, end: float | None = None, step: float = 1, *, like: Array
+    ) -> Array:
+        """Numbers from `start` (0 if there is no `end`) to before `end`.
+
+        Whole numbers are int64, others have the type of `like`.
+        """
+        if end is None:
+            start, end = 0, start
+        return self.constant(np.arange(start, end, step), like=like)
+
+    @other_name
+    def linspace(self, start: float, end: float, steps: int, *, like: Array) -> Array:
+        """So many numbers at equal distances, both ends included."""
+        return self.constant(np.linspace(start, end, steps), like=like)
+
+    @other_name
+    def eye(self, n: int, m: int | None = None, *, like: Array) -> Array:
+        """The unit matrix."""
+        return self.constant(np.eye(n, m), like=like)

@@ -1,0 +1,292 @@
+"""Reductions over some axes or all, and running sums, written on the primitives."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from deliralike.errors import SettingError
+from deliralike.nn.elementwise import Elementwise, is_floating
+from deliralike.nn.primitives import Array, other_name
+
+Dims = int | Sequence[int] | None
+
+_LOWEST = -1e30  # a logarithm of nothing that has a derivative
+
+
+class ValuesAndIndices(NamedTuple):
+    """Values, and their positions along the axis that was searched or sorted."""
+
+    values: Array
+    indices: Array
+
+
+class Reductions(Elementwise):
+    """Functions over axes. `dim` is an axis, several where it says so, or None for all."""
+
+    # Extremes
+
+    @other_name
+    def max(self, x: Array, dim: int | Array | None = None, keepdim: bool = False) -> Array:
+        """The maxima over an axis with their positions, or the maximum over all, or of two arrays.
+
+        Over one axis the result has `values` and `indices`, and the first of equal maxima takes the
+        gradient; over all of them equal ones share it, as in `maximum`. `amax` gives the values
+        over axes alone.
+
+        Args:
+            x: Any array.
+            dim: The axis; or another array, which is broadcast.
+            keepdim: Whether the axis stays, with length one.
+        """
+        if dim is None:
+            return self.amax(x)
+        if not isinstance(dim, int):
+            return self.maximum(x, dim)
+        indices = self.argmax(self.stop_gradient(x), dim, keepdim)
+        return ValuesAndIndices(self.max_along(x, dim, keepdim), indices)
+
+    @other_name
+    def min(self, x: Array, dim: int | Array | None = None, keepdim: bool = False) -> Array:
+        """The minima over an axis with their positions, or the minimum; see `max`."""
+        if dim is None:
+            return self.amin(x)
+        if not isinstance(dim, int):
+            return self.minimum(x, dim)
+        indices = self.argmin(self.stop_gradient(x), dim, keepdim)
+        return ValuesAndIndices(-self.max_along(-x, dim, keepdim), indices)
+
+    def argmax(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+        """The index of the first maximum along an axis, or of all elements in row-major order."""
+        if dim is None:
+            return self.argmax_along(self.reshape(x, (-1,)), 0)
+        index = self.argmax_along(x, dim)
+        return self.reshape(index, _reduced(x.shape, dim, keepdim=True)) if keepdim else index
+
+    def argmin(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+        """The index of the first minimum; see `argmax`."""
+        return self.argmax(-x, dim, keepdim)
+
+    def amax(self, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
+        """The maximum over some axes, or all; equal maxima share the gradient."""
+        dims = _axes(x.shape, dim)
+        largest = self.stop_gradient(x) if is_floating(x) else x
+        for d in dims:
+            largest = self.max_along(largest, d, keepdim=True)
+        shape = _reduced(x.shape, dims, keepdim)
+        if not is_floating(x):
+            return self.reshape(largest, shape)
+        is_largest = x == largest
+        share = 1.0 / self.sum(self.cast(is_largest, x), dims, keepdim)
+        ones = self.where(is_largest & (self.abs(x) < math.inf), x, 0.0)
+        gradient = self.sum(ones, dims, keepdim) * share
+        return self.reshape(largest, shape) + (gradient - self.stop_gradient(gradient))
+
+    def amin(self, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
+        """The minimum over some axes, or all; equal minima share the gradient."""
+        return -self.amax(-x, dim, keepdim)
+
+    def aminmax(
+        self, x: Array, *, dim: int | None = None, keepdim: bool = False
+    ) -> tuple[Array, Array]:
+        """The minimum and the maximum over an axis, or over all."""
+        return self.amin(x, dim, keepdim), self.amax(x, dim, keepdim)
+
+    # Moments
+
+    def var(
+        self,
+        x: Array,
+        dim: Dims = None,
+        keepdim: bool = False,
+        correction: int = 1,
+    ) -> Array:
+        """Return the variance over some axes, computed in two passes.
+
+        It is unbiased; ``correction=0`` makes it the mean of the squared deviations.
+        """
+        dims = _axes(x.shape, dim)
+        centred = x - self.mean(x, dims, keepdim=True)
+        count = math.prod(x.shape[d] for d in dims)
+        squares = self.sum(centred * centred, dims, keepdim)
+        divisor = count - correction
+        return squares * (1.0 / divisor if divisor > 0 else math.nan)
+
+    def std(self, x: Array, dim: Dims = None, keepdim: bool = False, correction: int = 1) -> Array:
+        """The root of `var`; its derivative is 0 where all elements are equal."""
+        return self._root(self.var(x, dim, keepdim, correction))
+
+    def var_mean(
+        self, x: Array, dim: Dims = None, keepdim: bool = False, correction: int = 1
+    ) -> tuple[Array, Array]:
+        """The variance and the mean."""
+        return self.var(x, dim, keepdim, correction), self.mean(x, dim, keepdim)
+
+    def std_mean(
+        self, x: Array, dim: Dims = None, keepdim: bool = False, correction: int = 1
+    ) -> tuple[Array, Array]:
+        """The standard deviation and the mean."""
+        return self.std(x, dim, keepdim, correction), self.mean(x, dim, keepdim)
+
+    # Sums and products
+
+    def prod(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+        """The product over an axis, or over all; with its gradient also where elements are 0."""
+        shape = _reduced(x.shape, dim, keepdim)
+        if dim is None:
+            x = self.reshape(x, (-1,))
+            dim = 0
+        while x.shape[dim] > 1:
+            half = x.shape[dim] // 2
+            rest = self._part(x, dim, 2 * half, x.shape[dim])
+            x = self._part(x, dim, 0, half) * self._part(x, dim, half, 2 * half)
+            if rest.shape[dim]:
+                x = self.concatenate([x, rest], dim)
+        return self.reshape(x, shape)
+
+    def cumsum(self, x: Array, dim: int) -> Array:
+        """The sums of the elements up to each one along an axis."""
+        shift = 1
+        while shift < x.shape[dim]:
+            x = x + self._shifted(x, dim, shift, 0.0)
+            shift *= 2
+        return x
+
+    def cumprod(self, x: Array, dim: int) -> Array:
+        """The products of the elements up to each one along an axis."""
+        shift = 1
+        while shift < x.shape[dim]:
+            x = x * self._shifted(x, dim, shift, 1.0)
+            shift *= 2
+        return x
+
+    def logcumsumexp(self, x: Array, dim: int) -> Array:
+        """``log(cumsum(exp(x)))`` along an axis, without overflow."""
+        shift = 1
+        while shift < x.shape[dim]:
+            x = self.logaddexp(self._shifted(x, dim, shift, _LOWEST), x)
+            shift *= 2
+        return x
+
+    def nansum(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+        """The sum of the elements that are numbers."""
+        return self.sum(self.where(x == x, x, 0.0), dim, keepdim)
+
+    def nanmean(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+        """The mean of the elements that are numbers; NaN where there are none."""
+        counts = self.sum(self.cast(x == x, x), dim, keepdim)
+        return self.nansum(x, dim, keepdim) / counts
+
+    def logsumexp(self, x: Array, dim: int | Sequence[int], keepdim: bool = False) -> Array:
+        """``log(sum(exp(x)))`` over some axes, without overflow."""
+        dims = _axes(x.shape, dim)
+        largest = self.stop_gradient(x)
+        for d in dims:
+            largest = self.max_along(largest, d, keepdim=True)
+        largest = self.where(self.abs(largest) < math.inf, largest, 0.0)
+        total = self.log(self.sum(self.exp(x - largest), dims, keepdim))
+        return total + self.reshape(largest, _reduced(x.shape, dims, keepdim))
+
+    # Norms and distances
+
+    def norm(
+        self, x: Array, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False
+    ) -> Array:
+        """The p-norm of the elements over some axes, or all; its derivative at 0 is 0.
+
+        Args:
+            x: Any array.
+            p: The exponent, also 0 (how many are not 0), ``inf`` or ``-inf``; ``"fro"`` is 2.
+            dim, keepdim: As in `sum`.
+        """
+        if isinstance(p, str) and p != "fro":
+            raise SettingError(f"norm: p={p!r}; wanted a number or 'fro'")
+        if p in (None, "fro", 2):
+            return self._root(self.sum(x * x, dim, keepdim))
+        size = self.abs(x)
+        if p == math.inf:
+            return self.amax(size, dim, keepdim)
+        if p == -math.inf:
+            return self.amin(size, dim, keepdim)
+        if p == 0:
+            return self.sum(self.cast(x != 0, x), dim, keepdim)
+        exponent = float(p)
+        return self._power(self.sum(self._power(size, exponent), dim, keepdim), 1.0 / exponent)
+
+    def dist(self, x: Array, other: Array, p: float = 2) -> Array:
+        """The p-norm of the difference of two arrays."""
+        return self.norm(x - other, p)
+
+    def cosine_similarity(self, x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
+        """The cosine of the angle between vectors along an axis; norms count as `eps` at least."""
+        norm1 = self.clamp(self.norm(x1, 2, dim, keepdim=True), eps)
+        norm2 = self.clamp(self.norm(x2, 2, dim, keepdim=True), eps)
+        return self.sum((x1 / norm1) * (x2 / norm2), dim)
+
+    def pairwise_distance(
+        self, x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+    ) -> Array:
+        """The p-norm of ``x1 - x2 + eps`` over the last axis."""
+        return self.norm(x1 - x2 + eps, p, -1, keepdim)
+
+    def cdist(self, x1: Array, x2: Array, p: float = 2.0) -> Array:
+        """The distances of all pairs of rows.
+
+        Shapes:
+            ``(..., n, width)`` and ``(..., m, width)`` give ``(..., n, m)``.
+        """
+        rows = self.reshape(x1, (*x1.shape[:-1], 1, x1.shape[-1]))
+        columns = self.reshape(x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
+        return self.norm(rows - columns, p, -1)
+
+    def pdist(self, x: Array, p: float = 2.0) -> Array:
+        """The distances of all pairs of different rows: those above the diagonal of `cdist`."""
+        first, second = np.triu_indices(x.shape[0], 1)
+        rows = self.select(x, self.constant(first, like=x), 0)
+        others = self.select(x, self.constant(second, like=x), 0)
+        return self.norm(rows - others, p, 1)
+
+    # Truth values
+
+    def any(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+        """Whether an element is true, or not zero."""
+        return self.count_nonzero(x, dim, keepdim) > 0
+
+    def all(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+        """Whether all elements are true, or not zero."""
+        return self.count_nonzero(~self.cast(x, "bool"), dim, keepdim) == 0
+
+    def count_nonzero(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+        """How many elements are true, or not zero."""
+        return self.sum(self.cast(self.cast(x, "bool"), "int64"), dim, keepdim)
+
+    def _part(self, x: Array, dim: int, start: int, stop: int) -> Array:
+        """The elements of an axis from `start` to before `stop`."""
+        before = (slice(None),) * (dim % len(x.shape))
+        return x[(*before, slice(start, stop))]
+
+    def _shifted(self, x: Array, dim: int, shift: int, value: float) -> Array:
+        """The elements moved towards the end of an axis, with a constant before them."""
+        pads = [(0, 0)] * len(x.shape)
+        pads[dim] = (shift, -shift)
+        return self.pad_constant(x, tuple(pads), value)
+
+
+def _axes(shape: Sequence[int], dim: Dims) -> tuple[int, ...]:
+    """Return the axes without negative numbers; all for None or an empty sequence."""
+    if isinstance(dim, int):
+        return (dim % len(shape),)
+    return tuple(d % len(shape) for d in dim or range(len(shape)))
+
+
+def _reduced(shape: Sequence[int], dim: Dims, keepdim: bool) -> tuple[int, ...]:
+    """Return the shape after a reduction."""
+    dims = _axes(shape, dim)
+    sizes = []
+    for axis, size in enumerate(shape):
+        if axis not in dims:
+            sizes.append(size)
+        elif keepdim:
+            sizes.append(1)
+    return tuple(sizes)

@@ -1,0 +1,247 @@
+"""Gathering, scattering and sorting, and parts of matrices, written on the primitives."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from deliralike.errors import SettingError
+from deliralike.nn import checks
+from deliralike.nn.primitives import Array, other_name
+from deliralike.nn.reductions import Reductions, ValuesAndIndices
+from deliralike.nn.shaping import Shaping
+
+
+class Selecting(Reductions, Shaping):
+    """Functions that select elements by positions or by order."""
+
+    # By positions
+
+    @other_name
+    def gather(self, x: Array, dim: int, index: Array) -> Array:
+        """Take one element along an axis for each entry of `index`, as `take_along` does."""
+        return self.take_along(x, index, dim)
+
+    @other_name
+    def index_select(self, x: Array, dim: int, index: Array) -> Array:
+        """Take the elements at positions along an axis, as `take` does."""
+        return self.take(x, index, dim)
+
+    def take_along_dim(self, x: Array, indices: Array, dim: int | None = None) -> Array:
+        """`gather` with both shapes broadcast off the axis; without `dim` of all elements."""
+        if dim is None:
+            return self.take_along(self.reshape(x, (-1,)), self.reshape(indices, (-1,)), 0)
+        axis = dim % len(x.shape)
+        off = [list(x.shape), list(indices.shape)]
+        lengths = [sizes[axis] for sizes in off]
+        for sizes in off:
+            sizes[axis] = 1
+        shape = list(np.broadcast_shapes(*map(tuple, off)))
+        shapes = [(*shape[:axis], length, *shape[axis + 1 :]) for length in lengths]
+        x = self.broadcast_to(x, shapes[0])
+        return self.take_along(x, self.broadcast_to(indices, shapes[1]), axis)
+
+    def scatter(self, x: Array, dim: int, index: Array, src: Array | float) -> Array:
+        """Replace the element at each position along an axis by the entry of `src`.
+
+        No position may be given twice.
+        """
+        self._check_positions("scatter", x, dim, index)
+        zeros = self.stop_gradient(x) * 0
+        if isinstance(src, int | float):
+            src = self._ones(index.shape, x) * src
+        else:
+            src = src[tuple(slice(size) for size in index.shape)]
+        ones = self._ones(index.shape, x)
+        is_replaced = self.scatter_add(zeros, dim, index, ones) > 0
+        return self.where(is_replaced, self.scatter_add(zeros, dim, index, src), x)
+
+    def index_add(
+        self, x: Array, dim: int, index: Array, source: Array, *, alpha: float = 1
+    ) -> Array:
+        """Add the parts of `source` along an axis to those at positions of `x`."""
+        self._check_positions("index_add", x, dim, index)
+        along = [1] * len(x.shape)
+        along[dim] = index.shape[0]
+        positions = self.broadcast_to(self.reshape(index, along), source.shape)
+        return self.scatter_add(x, dim, positions, source * alpha)
+
+    def index_copy(self, x: Array, dim: int, index: Array, source: Array) -> Array:
+        """Replace the parts at positions along an axis by those of `source`.
+
+        No position may be given twice.
+        """
+        self._check_positions("index_copy", x, dim, index)
+        along = [1] * len(x.shape)
+        along[dim] = index.shape[0]
+        positions = self.broadcast_to(self.reshape(index, along), source.shape)
+        return self.scatter(x, dim, positions, source)
+
+    def index_fill(self, x: Array, dim: int, index: Array, value: float) -> Array:
+        """Replace the parts at positions along an axis by a number."""
+        self._check_positions("index_fill", x, dim, index)
+        places = self.constant(np.arange(x.shape[dim]), like=index)
+        is_named = self.any(self.expand_dims(places, 1) == self.expand_dims(index, 0), 1)
+        along = [1] * len(x.shape)
+        along[dim] = x.shape[dim]
+        return self.masked_fill(x, self.reshape(is_named, along), value)
+
+    # By order
+
+    def sort(
+        self, x: Array, dim: int = -1, descending: bool = False, stable: bool = True
+    ) -> ValuesAndIndices:
+        """The elements along an axis in order, and their positions.
+
+        Equal elements keep their order, whatever `stable` says.
+        """
+        indices = self.argsort(x, dim, descending)
+        return ValuesAndIndices(self.select_along(x, indices, dim), indices)
+
+    def argsort(
+        self, x: Array, dim: int = -1, descending: bool = False, stable: bool = True
+    ) -> Array:
+        """The positions that sort an axis; equal elements keep their order."""
+        return self.argsort_along(-x if descending else x, dim)
+
+    def topk(
+        self, x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    ) -> ValuesAndIndices:
+        """The `k` largest or smallest elements along an axis in order, and their positions."""
+        order = self.argsort(x, dim, descending=largest)
+        indices = self.narrow(order, dim, 0, k)
+        return ValuesAndIndices(self.select_along(x, indices, dim), indices)
+
+    def kthvalue(self, x: Array, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
+        """The k-th smallest element along an axis, and its position; `k` counts from 1."""
+        indices = self.narrow(self.argsort(x, dim), dim, k - 1, 1)
+        values = self.select_along(x, indices, dim)
+        if keepdim:
+            return ValuesAndIndices(values, indices)
+        return ValuesAndIndices(self.squeeze(values, dim), self.squeeze(indices, dim))
+
+    def median(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+        """The median over an axis with its position, or that over all elements alone.
+
+        Of an even number of elements it is the lower one of the two in the middle.
+        """
+        if dim is None:
+            flat = self.reshape(x, (-1,))
+            return self.kthvalue(flat, (flat.shape[0] + 1) // 2, 0).values
+        return self.kthvalue(x, (x.shape[dim] + 1) // 2, dim, keepdim)
+
+    def cummax(self, x: Array, dim: int) -> ValuesAndIndices:
+        """The largest element up to each one along an axis, and the last position that has it."""
+        largest = self.stop_gradient(x)
+        ones = self._ones(x.shape, largest)
+        places = self.cumsum(ones, dim) - 1
+        shift = 1
+        while shift < x.shape[dim]:
+            before = self._shifted(largest, dim, shift, -np.inf)
+            is_later = largest >= before
+            places = self.where(is_later, places, self._shifted(places, dim, shift, 0.0))
+            largest = self.where(is_later, largest, before)
+            shift *= 2
+        indices = self.cast(places, "int64")
+        return ValuesAndIndices(self.select_along(x, indices, dim), indices)
+
+    def cummin(self, x: Array, dim: int) -> ValuesAndIndices:
+        """The smallest element up to each one along an axis, and the last position that has it."""
+        found = self.cummax(-x, dim)
+        return ValuesAndIndices(-found.values, found.indices)
+
+    def quantile(
+        self, x: Array, q: float | Sequence[float], dim: int | None = None, keepdim: bool = False
+    ) -> Array:
+        """Quantiles over an axis or over all, with linear interpolation between two elements.
+
+        Args:
+            x: Floating numbers.
+            q: A number from 0 to 1; or several, which are the first axis of the result.
+            dim, keepdim: As in `sum`.
+        """
+        if dim is None:
+            flat = self.quantile(self.reshape(x, (-1,)), q, 0)
+            several = flat.shape if not isinstance(q, int | float) else ()
+            return self.reshape(flat, (*several, *[1] * len(x.shape))) if keepdim else flat
+        if not isinstance(q, int | float):
+            return self.stack([self.quantile(x, each, dim, keepdim) for each in q], 0)
+        if not 0 <= q <= 1:
+            raise SettingError(f"quantile: q={q!r}; wanted a number from 0 to 1")
+        ordered = self.sort(x, dim).values
+        position = q * (x.shape[dim] - 1)
+        low = int(position)
+        part = self.narrow(ordered, dim, low, 1)
+        if position > low:
+            above = self.narrow(ordered, dim, low + 1, 1)
+            part = part + (above - part) * (position - low)
+        return part if keepdim else self.squeeze(part, dim)
+
+    def searchsorted(self, sorted_sequence: Array, x: Array, *, right: bool = False) -> Array:
+        """The position at which each value goes into a sorted sequence.
+
+        It goes before equal elements, or behind them with `right`.
+
+        Shapes:
+            ``(n,)`` and any shape, or ``(..., n)`` and ``(..., m)``, give the shape of `x`.
+        """
+        sequence = sorted_sequence
+        if len(sequence.shape) > 1:
+            sequence = self.expand_dims(sequence, -2)
+        values = self.expand_dims(x, -1)
+        is_before = sequence <= values if right else sequence < values
+        return self.count_nonzero(is_before, -1)
+
+    def bucketize(self, x: Array, boundaries: Array, *, right: bool = False) -> Array:
+        """The number of the interval between boundaries in which each value lies."""
+        return self.searchsorted(boundaries, x, right=right)
+
+    # Parts of matrices
+
+    def tril(self, x: Array, diagonal: int = 0) -> Array:
+        """Zeros above a diagonal of the last two axes."""
+        kept = np.tri(x.shape[-2], x.shape[-1], diagonal, dtype=bool)
+        return self.where(self.constant(kept, like=x), x, x * 0)
+
+    def triu(self, x: Array, diagonal: int = 0) -> Array:
+        """Zeros below a diagonal of the last two axes."""
+        kept = ~np.tri(x.shape[-2], x.shape[-1], diagonal - 1, dtype=bool)
+        return self.where(self.constant(kept, like=x), x, x * 0)
+
+    def diagonal(self, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
+        """A diagonal of two axes, as the last axis."""
+        x = self.movedim(x, (dim1, dim2), (-2, -1))
+        rows, columns = x.shape[-2:]
+        start = offset if offset >= 0 else -offset * columns
+        length = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+        positions = start + np.arange(length) * (columns + 1)
+        flat = self.reshape(x, (*x.shape[:-2], rows * columns))
+        return self.select(flat, self.constant(positions, like=x), -1)
+
+    def diag_embed(self, x: Array, offset: int = 0) -> Array:
+        """Matrices with the elements of the last axis on a diagonal, and zeros elsewhere."""
+        size = x.shape[-1] + abs(offset)
+        first = [abs(offset), 0] if offset < 0 else [0, offset]
+        positions = np.arange(x.shape[-1])
+        is_diagonal = np.zeros((x.shape[-1], size * size))
+        is_diagonal[positions, (positions + first[0]) * size + positions + first[1]] = 1.0
+        flat = self.matmul(self.reshape(x, (-1, x.shape[-1])), self.constant(is_diagonal, like=x))
+        return self.reshape(flat, (*x.shape[:-1], size, size))
+
+    def diag(self, x: Array, diagonal: int = 0) -> Array:
+        """The diagonal of a matrix, or the matrix with a diagonal."""
+        if len(x.shape) == 1:
+            return self.diag_embed(x, diagonal)
+        return self.diagonal(x, diagonal)
+
+    def trace(self, x: Array) -> Array:
+        """The sum of a matrix's diagonal."""
+        return self.sum(self.diagonal(x))
+
+    def _ones(self, shape: Sequence[int], like: Array) -> Array:
+        return self.zeros(tuple(shape), like=like) + 1
+
+    def _check_positions(self, name: str, x: Array, dim: int, index: Array) -> None:
+        checks.whole_numbers(index, f"{name}: index")
+        self.checked(index, checks.InRange(x.shape[dim], f"{name}: index"))
+        if not -len(x.shape) <= dim < len(x.shape):
+            raise SettingError(f"{name}: dim={dim} is no axis of shape {tuple(x.shape)}")

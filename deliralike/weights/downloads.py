@@ -1,0 +1,344 @@
+"""Files of weights on the network: fetched when asked for, into the user's cache, and checked.
+
+The transfer is done by `huggingface_hub`, also from other hosts: it resumes, waits where a server
+asks for it, shows a progress bar, takes proxies from the environment and works offline. A file is
+held against its SHA-256 before each use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from deliralike.errors import BackendUnavailable, DownloadError, SettingError, WeightFileError
+
+HOME = "DELIRALIKE_HOME"
+MIRRORS = "DELIRALIKE_MIRRORS"
+
+_NEEDED = (
+    "downloading weights needs the package 'huggingface_hub': pip install 'deliralike[weights]'"
+)
+_OFFLINE = "HF_HUB_OFFLINE=1 forbids the network"
+_BYTES_AT_ONCE = 1 << 20
+_REFUSED = (401, 403)
+_DELETE = "Delete it to download it again"
+_NOT_KEPT = "It was not kept: the address, or a mirror or proxy, gives another file"
+
+
+@dataclass(frozen=True)
+class WebFile:
+    """A file at an address.
+
+    Attributes:
+        url: The address; its last part is the name of the file in the cache.
+        sha256: The hash, or its beginning; empty where it is not known.
+
+    Example:
+        >>> WebFile("https://download.pytorch.org/models/alexnet-owt-7be5be79.pth").place.name
+        'alexnet-owt-7be5be79.pth'
+    """
+
+    url: str
+    sha256: str = ""
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def place(self) -> Path:
+        """The file in the cache, whether it is there or not; see `web_cache`."""
+        return web_cache() / Path(urlsplit(self.url).path).name
+
+    def stored(self) -> Path | None:
+        """Return the file in the cache, if it is there."""
+        return self.place if self.place.is_file() else None
+
+    def fetch(self) -> Path:
+        """Return the file in the cache; it is downloaded if it is not there, and checked.
+
+        An interrupted download is resumed. Of several processes one downloads, the others wait.
+
+        Raises:
+            DownloadError: The file cannot be had.
+            WeightFileError: Its hash is another one.
+            BackendUnavailable: huggingface_hub is not installed.
+        """
+        path = self.place
+        if not path.is_file():
+            hub = _library()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with hub.utils.WeakFileLock(_beside(path, ".lock")):
+                if not path.is_file():  # another process may have been quicker
+                    self._download(hub)
+        _check(path, self.sha256, str(self), _DELETE)
+        return path
+
+    def size(self) -> int | None:
+        """Return the number of bytes that the server states; nothing is downloaded.
+
+        Raises:
+            DownloadError: The address does not answer.
+        """
+        hub = _library()
+        with _explaining(self.url, self._advice):
+            # a compressed answer would have another length
+            answer = hub.utils.http_backoff(
+                "HEAD",
+                mirrored(self.url),
+                headers={"Accept-Encoding": "identity"},
+                follow_redirects=True,
+                timeout=hub.constants.HF_HUB_DOWNLOAD_TIMEOUT,
+            )
+            hub.utils.hf_raise_for_status(answer)
+        length = answer.headers.get("Content-Length")
+        return None if length is None else int(length)
+
+    def remove(self) -> int:
+        """Delete what the cache has of the file; return the number of bytes."""
+        freed = 0
+        for path in (self.place, _beside(self.place, ".part"), _beside(self.place, ".lock")):
+            if path.is_file():
+                freed += path.stat().st_size
+                path.unlink()
+        return freed
+
+    @property
+    def _advice(self) -> str:
+        return f"fetch it elsewhere and put it at {self.place}"
+
+    def _download(self, hub: Any) -> None:
+        part = _beside(self.place, ".part")
+        is_resumed = part.is_file()
+        try:
+            self._transfer(hub, part)
+            _check(part, self.sha256, str(self), _NOT_KEPT)
+        except (DownloadError, WeightFileError) as error:
+            # 416: the server has no such part, since the file is whole already, or another one
+            is_spoilt = isinstance(error, WeightFileError) or error.status == 416
+            if is_spoilt:
+                part.unlink(missing_ok=True)
+            if not (is_resumed and is_spoilt):
+                raise
+            self._transfer(hub, part)  # what was there belonged to another file
+            try:
+                _check(part, self.sha256, str(self), _NOT_KEPT)
+            except WeightFileError:
+                part.unlink()
+                raise
+        part.replace(self.place)
+
+    def _transfer(self, hub: Any, part: Path) -> None:
+        with _explaining(self.url, self._advice), part.open("ab") as file:
+            hub.file_download.http_get(
+                mirrored(self.url),
+                file,
+                resume_size=file.tell(),
+                headers={"Accept-Encoding": "identity"},
+                displayed_filename=self.place.name,
+            )
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file in a repository of the Hugging Face Hub, in the cache of `huggingface_hub`.
+
+    Attributes:
+        repository: ``"owner/name"``.
+        revision: A commit, tag or branch.
+        filenames: The names that the file may have, the preferred one first. The last of the usual
+            ones is that of MONAI's bundles.
+    """
+
+    repository: str
+    revision: str = "main"
+    filenames: tuple[str, ...] = ("model.safetensors", "pytorch_model.bin", "models/model.pt")
+
+    def __str__(self) -> str:
+        place = f"{self.repository}@{self.revision} on the Hugging Face Hub"
+        if len(self.filenames) == 1:
+            return f"{self.filenames[0]} of {place}"
+        return place
+
+    def stored(self) -> Path | None:
+        """Return the file in the cache, if it is there."""
+        hub = _library()
+        for filename in self.filenames:
+            path = hub.try_to_load_from_cache(
+                self.repository, filename, revision=self.revision or None
+            )
+            if isinstance(path, str):
+                return Path(path)
+        return None
+
+    def fetch(self) -> Path:
+        """Return the file in the cache; it is downloaded if it is not there, and checked.
+
+        The hash is the one that the Hub stated when the file was downloaded.
+
+        Raises:
+            DownloadError: The file cannot be had, or the repository has none of the names.
+            WeightFileError: Its hash is another one.
+            BackendUnavailable: huggingface_hub is not installed.
+        """
+        hub = _library()
+        path = self._first(hub, lambda name: hub.hf_hub_download(**self._place(name)))
+        blob = Path(path).resolve().name
+        if re.fullmatch("[0-9a-f]{64}", blob):  # large files are named after their hash
+            _check(Path(path), blob, str(self), _DELETE)
+        return Path(path)
+
+    def size(self) -> int | None:
+        """Return the number of bytes that the Hub states; nothing is downloaded.
+
+        Raises:
+            DownloadError: The Hub does not answer, or does not have the file.
+        """
+        hub = _library()
+
+        def size_of(name: str) -> int | None:
+            url = hub.hf_hub_url(**self._place(name))
+            return hub.get_hf_file_metadata(url).size
+
+        return self._first(hub, size_of)
+
+    def remove(self) -> int:
+        """Delete this revision of the repository from the cache; return the number of bytes."""
+        path = self.stored()
+        if path is None:
+            return 0
+        commit = next(one.name for one in path.parents if one.parent.name == "snapshots")
+        strategy = _library().scan_cache_dir().delete_revisions(commit)
+        strategy.execute()
+        return strategy.expected_freed_size
+
+    def _place(self, filename: str) -> dict[str, str]:
+        return {"repo_id": self.repository, "filename": filename, "revision": self.revision}
+
+    def _first(self, hub: Any, get: Any) -> Any:
+        """Return what `get` gives for the first of the names that the repository has."""
+        absent = hub.errors.EntryNotFoundError
+        advice = (
+            f"'hf download {self.repository} --revision {self.revision}' elsewhere, and copy the "
+            f"folder of it to {hub.constants.HF_HUB_CACHE}"
+        )
+        try:
+            with _explaining(str(self), advice):
+                for filename in self.filenames[:-1]:
+                    try:
+                        return get(filename)
+                    except absent:  # also where the Hub is out of reach, and the cache lacks it
+                        continue
+                return get(self.filenames[-1])
+        except hub.errors.HFValidationError as error:
+            raise SettingError(
+                f"{self.repository!r} is no repository of the Hub, wanted 'owner/name': {error}"
+            ) from error
+
+
+RemoteFile = WebFile | HubFile
+
+
+def web_cache() -> Path:
+    """Return the folder of files that do not come from the Hub.
+
+    It is that of ``torch.hub``, so that files which are there already are used:
+    ``$TORCH_HOME/hub/checkpoints``, where ``TORCH_HOME`` is ``~/.cache/torch`` if it is not set;
+    or ``$DELIRALIKE_HOME/weights`` where that variable is set.
+    """
+    home = os.environ.get(HOME)
+    if home:
+        return Path(home).expanduser() / "weights"
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    torch_home = os.environ.get("TORCH_HOME") or f"{caches}/torch"
+    return Path(torch_home).expanduser() / "hub" / "checkpoints"
+
+
+def mirrored(url: str) -> str:
+    """Return the address on the mirror that ``DELIRALIKE_MIRRORS`` names for it, or the same.
+
+    The variable holds pairs ``https://host=https://mirror/path``, separated by spaces. The Hub has
+    a variable of its own for this, ``HF_ENDPOINT``.
+
+    Raises:
+        SettingError: An entry of the variable is no such pair.
+    """
+    for pair in os.environ.get(MIRRORS, "").split():
+        host, equals, mirror = pair.partition("=")
+        if not (equals and "://" in host and "://" in mirror):
+            raise SettingError(f"{MIRRORS} has {pair!r}: wanted https://host=https://mirror/path")
+        prefix = f"{host.rstrip('/')}/"
+        if url.startswith(prefix):
+            return f"{mirror.rstrip('/')}/{url.removeprefix(prefix)}"
+    return url
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file as 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BYTES_AT_ONCE):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _check(path: Path, wanted: str, source: str, remedy: str) -> None:
+    if not wanted:
+        return
+    came = sha256(path)
+    if not came.startswith(wanted):
+        raise WeightFileError(
+            f"{path} is not what was published as {source}: its SHA-256 begins with "
+            f"{came[: len(wanted)]}, wanted {wanted}. {remedy}"
+        )
+
+
+def _library() -> Any:
+    """Return huggingface_hub with the modules that are used here, which it would load late."""
+    try:
+        for module in ("constants", "errors", "file_download", "utils"):
+            importlib.import_module(f"huggingface_hub.{module}")
+        return importlib.import_module("huggingface_hub")
+    except ImportError as error:
+        raise BackendUnavailable(_NEEDED) from error
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(f"{path.name}{suffix}")
+
+
+@contextmanager
+def _explaining(source: str, advice: str) -> Iterator[None]:
+    """Turn any failure of the transfer into an error that says what to do."""
+    errors = (OSError, _library().utils.httpx.HTTPError)
+    try:
+        yield
+    except errors as error:
+        response = getattr(error, "response", None)
+        status = getattr(response, "status_code", None)
+        reason = _reason(error, response)
+        message = f"{source} cannot be downloaded: {reason}"
+        if status is None:
+            message = f"{message}. Without a network: {advice}"
+        raise DownloadError(message, reason, status) from error
+
+
+def _reason(error: BaseException, response: Any) -> str:
+    if response is not None:
+        wait = response.headers.get("Retry-After")
+        later = f", to be asked again after {wait} seconds" if wait else ""
+        words = f"the server answered {response.status_code} {response.reason_phrase}{later}"
+        if response.status_code in _REFUSED:
+            words = f"{words} (it does not exist, or HF_TOKEN must name someone who may read it)"
+        return words
+    if _library().constants.HF_HUB_OFFLINE:
+        return _OFFLINE
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words[:300].rstrip(".")

@@ -1,0 +1,56 @@
+"""Weights of a file into a network: by the network's own names, or by a match of names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from deliralike.errors import StateError
+from deliralike.network.state import LoadReport
+from deliralike.weights import foreign
+from deliralike.weights.reading import contents, report, without_prefix
+
+if TYPE_CHECKING:
+    from deliralike.network.base import AbstractNetwork
+
+
+def load(
+    network: AbstractNetwork,
+    path: str | os.PathLike[str],
+    strict: bool = True,
+    match: bool | str | os.PathLike[str] | Mapping[str, str | None] = False,
+) -> LoadReport:
+    """Load the weights in a file into a network; see `read`.
+
+    `deliralike.zoo.load` also loads files that other libraries and trainers have saved.
+
+    Args:
+        network: Any network.
+        path: The file.
+        strict: Whether names that are missing or unexpected are refused.
+        match: Whether names of another hand are matched to the network's by names, shapes and
+            order: True, or names of the file by names of the network (None for one that has no
+            counterpart), or a file of pairs that `deliralike.weights.match` has written. Without
+            it the names are the network's own.
+
+    Returns:
+        The report; with `match` it also lists the pairs, as `deliralike.weights.match` does.
+
+    Raises:
+        StateError: The weights do not fit the network, or do so in more than one way. The network
+            is left as it was.
+        WeightFileMissing, WeightFileError, BackendUnavailable: As for `read`.
+    """
+    if match is not False:
+        return foreign.load(network, path, strict, None if match is True else match)
+    file_contents = contents(path)
+    state, notes = file_contents.first()
+    # The prefix is taken off only if no name fits: a network may well have a block called "module".
+    if not any(name in state for name in network.neutral_slots()):
+        state = without_prefix(state)
+    report(path, file_contents.kind, notes)
+    try:
+        return network.load_neutral_state(state, strict=strict)
+    except StateError as error:
+        raise StateError(f"{path}: {error}") from None

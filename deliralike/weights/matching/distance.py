@@ -1,0 +1,39 @@
+"""How far two arrays are apart, relative to the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def relative_difference(reference: Any, candidate: Any) -> float:
+    """The L2 norm of the difference, divided by that of the reference.
+
+    Two absent arrays (None) agree, and so do two that are zero everywhere; an absent one and a
+    present one, or two of different shapes, are infinitely far apart. Infinities in the same places
+    are equal.
+
+    Example:
+        >>> relative_difference([3.0, 4.0], [3.0, 4.5])
+        0.1
+    """
+    if reference is None or candidate is None:
+        return 0.0 if reference is candidate else np.inf
+    first, second = np.asarray(reference, dtype=np.float64), np.asarray(candidate, dtype=np.float64)
+    if first.shape != second.shape:
+        return np.inf
+    with np.errstate(invalid="ignore"):  # an infinity minus itself, as in masks of scores
+        distance = np.where(first == second, 0.0, first - second)
+    difference, size = norm(distance), norm(first[np.isfinite(first)])
+    if difference == 0.0:
+        return 0.0
+    return difference / size if size and np.isfinite(difference) else np.inf
+
+
+def norm(array: np.ndarray) -> float:
+    """The L2 norm, of arrays too that hold numbers whose squares would underflow."""
+    largest = float(np.abs(array).max(initial=0.0))
+    if not (0.0 < largest < np.inf):
+        return largest
+    return largest * float(np.sqrt(np.square(array / largest).sum()))

@@ -1,0 +1,178 @@
+"""Layouts of arrays: how one side's axes are split, permuted and merged to the other side's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import permutations
+
+import numpy as np
+
+from deliralike.weights.matching.distance import relative_difference
+
+Shape = tuple[int, ...]
+NEAR = 1e-6  # relative: equal up to the rounding of a cast to float32
+_MOST_AXES = 5  # 120 orders
+
+
+@dataclass(frozen=True)
+class Transform:
+    """The layout of a reference's array in the candidate: reshaped, permuted, reshaped again.
+
+    Attributes:
+        start: The shape in the reference.
+        split: The same elements with the axes split that are to be parted.
+        axes: The order of those axes in the candidate.
+        end: The shape in the candidate.
+
+    Example:
+        >>> Transform((6, 4), (2, 3, 4), (2, 0, 1), (4, 2, 3)).apply(np.ones((6, 4))).shape
+        (4, 2, 3)
+    """
+
+    start: Shape
+    split: Shape
+    axes: tuple[int, ...]
+    end: Shape
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """From the reference's layout to the candidate's."""
+        return np.ascontiguousarray(array.reshape(self.split).transpose(self.axes)).reshape(
+            self.end
+        )
+
+    def invert(self, array: np.ndarray) -> np.ndarray:
+        """From the candidate's layout to the reference's."""
+        moved = array.reshape([self.split[axis] for axis in self.axes])
+        return np.ascontiguousarray(moved.transpose(np.argsort(self.axes))).reshape(self.start)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the elements keep their order."""
+        return self.axes == tuple(range(len(self.axes)))
+
+    @property
+    def effect(self) -> tuple[Shape, tuple[int, ...]]:
+        """What is the same for two transforms of a shape that move every number alike."""
+        long = [axis for axis in self.axes if self.split[axis] > 1]
+        return tuple(size for size in self.split if size > 1), tuple(np.argsort(long).tolist())
+
+    @property
+    def turned(self) -> bool:
+        """Whether axes are exchanged as frameworks do.
+
+        That is ``(out, in)`` as ``(in, out)``, or ``(out, in, *size)`` as ``(*size, in, out)``, or
+        back.
+        """
+        count = len(self.axes)
+        if min(len(self.start), len(self.end)) == 2:
+            return any(
+                self.axes == (*range(first, count), *range(first)) for first in range(1, count)
+            )
+        inner = tuple(range(2, count))
+        return count > 2 and self.axes in (
+            (*inner, 1, 0),
+            (count - 1, count - 2, *range(count - 2)),
+        )
+
+    def __str__(self) -> str:
+        """In words; empty where nothing changes."""
+        if self.plain:
+            return "" if self.start == self.end else f"reshaped to {self.end}"
+        parted = "" if self.split == self.start else f"as {self.split}, "
+        return f"{parted}axes {self.axes}"
+
+
+def plain(shape: Shape) -> Transform:
+    """The transform that changes nothing."""
+    return Transform(shape, shape, tuple(range(len(shape))), shape)
+
+
+@cache
+def transforms(start: Shape, end: Shape) -> tuple[Transform, ...]:
+    """Return every way to permute axes from one shape to another, the plain and usual ones first.
+
+    Axes of the shape with fewer of them are split.
+
+    Example:
+        >>> [str(transform) for transform in transforms((3, 3), (3, 3))], transforms((2, 3), (5,))
+        (['', 'axes (1, 0)'], ())
+        >>> [str(transform) for transform in transforms((10, 4), (4, 2, 5))][0]
+        'as (2, 5, 4), axes (2, 0, 1)'
+    """
+    if math.prod(start) != math.prod(end) or max(len(start), len(end)) > _MOST_AXES:
+        return (plain(start),) if start == end else ()
+    found = _parting(start, end) if len(end) > len(start) else _merging(start, end)
+    return tuple(
+        sorted(
+            dict.fromkeys(found), key=lambda transform: (not transform.plain, not transform.turned)
+        )
+    )
+
+
+def flattenings(shape: Shape, channels: Sequence[int], axis: int = 1) -> tuple[Transform, ...]:
+    """Return how an axis changes from channels first to channels last, and back.
+
+    Along it lie the pixels of several channels.
+
+    Args:
+        shape: Such as ``(out, channels * pixels)``.
+        channels: The numbers of channels to try.
+        axis: The one that changes.
+    """
+    size, found = shape[axis], []
+    for count in dict.fromkeys(channels):
+        if not 1 < count < size or size % count:
+            continue
+        for parts in ((count, size // count), (size // count, count)):
+            split = (*shape[:axis], *parts, *shape[axis + 1 :])
+            order = list(range(len(split)))
+            order[axis : axis + 2] = [axis + 1, axis]
+            found.append(Transform(shape, split, tuple(order), shape))
+    return tuple(found)
+
+
+def _parting(start: Shape, end: Shape) -> Iterator[Transform]:
+    """Yield transforms that split the reference's axes.
+
+    The reference's shape holds products of the candidate's axes in some order.
+    """
+    for order in permutations(range(len(end))):
+        split = tuple(end[axis] for axis in order)
+        if _merges_to(split, start):
+            yield Transform(start, split, tuple(int(axis) for axis in np.argsort(order)), end)
+
+
+def _merging(start: Shape, end: Shape) -> Iterator[Transform]:
+    for order in permutations(range(len(start))):
+        if _merges_to(tuple(start[axis] for axis in order), end):
+            yield Transform(start, start, order, end)
+
+
+def _merges_to(many: Shape, few: Shape) -> bool:
+    """Whether neighbouring axes of the first multiply to the axes of the second."""
+    if len(many) == len(few):
+        return many == few
+    boundaries = {math.prod(many[:length]) for length in range(len(many) + 1)}
+    return all(math.prod(few[:length]) in boundaries for length in range(len(few) + 1))
+
+
+def channels_first(axes: int) -> tuple[int, ...]:
+    """The order that takes an array with its channels last to one that has them first.
+
+    Example:
+        >>> channels_first(4)
+        (0, 3, 1, 2)
+    """
+    return tuple(range(axes)) if axes < 3 else (0, axes - 1, *range(1, axes - 1))
+
+
+def equal_under(
+    reference: np.ndarray, candidate: np.ndarray, options: Sequence[Transform]
+) -> Transform | None:
+    """The first transform under which both hold the same values, up to the rounding of a cast."""
+    return next(
+        (t for t in options if relative_difference(t.apply(reference), candidate) <= NEAR), None
+    )

@@ -1,0 +1,368 @@
+"""EfficientFormer, as timm builds it.
+
+Unlike the paper's figures, but as in the authors' code, there are two heads, one of them trained
+with a teacher, and their outputs are averaged.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import SettingError, ShapeError
+from deliralike.network.base import Network
+from deliralike.nn import checks
+from deliralike.nn.start import ZEROS, Constant, Normal
+from deliralike.zoo.blocks import classifier, in_turn
+from deliralike.zoo.classification.convnext import stages_of
+from deliralike.zoo.classification.mixer import Mlp
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+_HEADS = 8
+_KEY_WIDTH = 32
+_VALUE_WIDTH = 128
+_PACKED_WIDTH = 2 * _KEY_WIDTH + _VALUE_WIDTH
+
+
+class Attention(Network):
+    """Attention of eight heads over a square of places, with a bias for each distance.
+
+    Source: Graham et al. 2021 (LeViT), arXiv 2104.01136, section 4.2; timm.
+
+    Shapes:
+        ``(batch, side * side, width)`` gives the same.
+    """
+
+    start_values = {
+        "qkv.weight": Normal(0.02),
+        "qkv.bias": ZEROS,
+        "proj.weight": Normal(0.02),
+        "proj.bias": ZEROS,
+    }
+
+    def __init__(self, width: int, side: int) -> None:
+        super().__init__()
+        nn = self.nn
+        self.attention_biases = nn.Parameter((_HEADS, side * side), ZEROS)
+        self.attention_bias_idxs = nn.Buffer(_distances(side))
+        self.qkv = nn.Linear(width, _HEADS * _PACKED_WIDTH)
+        self.proj = nn.Linear(_HEADS * _VALUE_WIDTH, width)
+
+    def forward(self, x):
+        nn = self.nn
+        batch, tokens, _ = x.shape
+        packed = nn.reshape(self.qkv(x), (batch, tokens, _HEADS, _PACKED_WIDTH))
+        packed = nn.permute(packed, (0, 2, 1, 3))
+        query = packed[..., :_KEY_WIDTH]
+        key = packed[..., _KEY_WIDTH : 2 * _KEY_WIDTH]
+        value = packed[..., 2 * _KEY_WIDTH :]
+        bias = nn.select(self.attention_biases, self.attention_bias_idxs, 1)
+        y, _ = nn.attention(query, key, value, bias, need_weights=False)
+        y = nn.permute(y, (0, 2, 1, 3))  # (batch, tokens, heads, width of a value)
+        return self.proj(nn.reshape(y, (batch, tokens, _HEADS * _VALUE_WIDTH)))
+
+
+class LayerScale(Network):
+    """A factor for each channel, which are the last axis, or the second one of a map."""
+
+    def __init__(self, width: int, start: float) -> None:
+        super().__init__()
+        self.gamma = self.nn.Parameter((width,), Constant(start))
+
+    def forward(self, x):
+        if len(x.shape) == 4:
+            return x * self.nn.reshape(self.gamma, (1, -1, 1, 1))
+        return x * self.gamma
+
+
+class Pooling(Network):
+    """The difference between the average over a place's neighbourhood and the place itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = self.nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False)
+
+    def forward(self, x):
+        return self.pool(x) - x
+
+
+class ConvMlp(Network):
+    """Two 1x1 convolutions, each normalised, with a GELU between."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        nn = self.nn
+        self.fc1 = nn.Conv2d(width, inner, 1)
+        self.norm1 = nn.BatchNorm2d(inner)
+        self.act = nn.GELU()
+        self.fc2 = nn.Conv2d(inner, width, 1)
+        self.norm2 = nn.BatchNorm2d(width)
+
+    def forward(self, x):
+        x = self.act(self.norm1(self.fc1(x)))
+        return self.norm2(self.fc2(x))
+
+
+class TokenMlp(Mlp):
+    """Two linear layers and a GELU between them, with timm's start values for transformers."""
+
+    start_values = {"fc?.weight": Normal(0.02), "fc?.bias": ZEROS}
+
+
+class PoolBlock(Network):
+    """Pooling and convolutions of size 1, each scaled beside a shortcut.
+
+    Source: Li et al. 2022, arXiv 2206.01191, section 4.1; timm.
+
+    Shapes:
+        ``(batch, channels, height, width)`` gives the same.
+    """
+
+    def __init__(self, width: int, inner: int, layer_scale: float, stochastic_depth: float) -> None:
+        super().__init__()
+        nn = self.nn
+        self.token_mixer = Pooling()
+        self.ls1 = LayerScale(width, layer_scale)
+        self.drop_path1 = nn.DropPath(stochastic_depth)
+        self.mlp = ConvMlp(width, inner)
+        self.ls2 = LayerScale(width, layer_scale)
+        self.drop_path2 = nn.DropPath(stochastic_depth)
+
+    def forward(self, x):
+        x = x + self.drop_path1(self.ls1(self.token_mixer(x)))
+        return x + self.drop_path2(self.ls2(self.mlp(x)))
+
+
+class TokenBlock(Network):
+    """Attention and a perceptron after normalisations, each scaled beside a shortcut.
+
+    Source: Li et al. 2022, arXiv 2206.01191, section 4.1; timm.
+
+    Shapes:
+        ``(batch, side * side, width)`` gives the same.
+    """
+
+    def __init__(
+        self, width: int, inner: int, layer_scale: float, stochastic_depth: float, side: int
+    ) -> None:
+        super().__init__()
+        nn = self.nn
+        self.norm1 = nn.LayerNorm(width)
+        self.token_mixer = Attention(width, side)
+        self.ls1 = LayerScale(width, layer_scale)
+        self.drop_path1 = nn.DropPath(stochastic_depth)
+        self.norm2 = nn.LayerNorm(width)
+        self.mlp = TokenMlp(width, inner)
+        self.ls2 = LayerScale(width, layer_scale)
+        self.drop_path2 = nn.DropPath(stochastic_depth)
+
+    def forward(self, x):
+        x = x + self.drop_path1(self.ls1(self.token_mixer(self.norm1(x))))
+        return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
+
+
+class Flat(Network):
+    """The places of a map as tokens.
+
+    Shapes:
+        ``(batch, channels, *size)`` gives ``(batch, places, channels)``.
+    """
+
+    def forward(self, x):
+        return self.nn.permute(self.nn.flatten(x, 2), (0, 2, 1))
+
+
+class Downsample(Network):
+    """A normalised convolution that halves the size."""
+
+    def __init__(self, before: int, width: int) -> None:
+        super().__init__()
+        self.conv = self.nn.Conv2d(before, width, 3, 2, 1)
+        self.norm = self.nn.BatchNorm2d(width)
+
+    def forward(self, x):
+        return self.norm(self.conv(x))
+
+
+class Stage(Network):
+    """Blocks, from the second stage on after a downsampling.
+
+    Args:
+        before: The channels of the stage before; None for the first one.
+        width: The channels of the stage.
+        chances: The probability of dropping the residual branches of each block.
+        num_vit: The number of blocks with attention, which are the last ones.
+        side: The side of the map.
+        mlp_ratio, layer_scale: As in `EfficientFormer`.
+    """
+
+    def __init__(
+        self,
+        before: int | None,
+        width: int,
+        chances: Sequence[float],
+        num_vit: int,
+        side: int,
+        mlp_ratio: float,
+        layer_scale: float,
+    ) -> None:
+        super().__init__()
+        nn = self.nn
+        self.downsample = nn.Identity() if before is None else Downsample(before, width)
+        common = (width, int(width * mlp_ratio), layer_scale)
+        first = len(chances) - num_vit
+        blocks: list[Any] = [PoolBlock(*common, chance) for chance in chances[:first]]
+        if num_vit:
+            blocks.append(Flat())
+            blocks += [TokenBlock(*common, chance, side) for chance in chances[first:]]
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, x):
+        return self.blocks(self.downsample(x))
+
+
+class EfficientFormer(Model):
+    """Stages of pooling, the last of which ends with attention, as timm builds them.
+
+    Source: Li et al. 2022, arXiv 2206.01191. Names, order, shapes and start values are those of
+    ``timm.models.efficientformer``, which takes images of 224 x 224 alone.
+
+    Args:
+        image_size: Side of the (square) images; the biases of attention fit one size alone.
+        layers: The number of blocks in each stage.
+        widths: The channels in each stage.
+        num_vit: The number of blocks with attention, which are the last ones of the last stage.
+        mlp_ratio: How many times wider the hidden layer in each block is.
+        layer_scale: Where the scales of the branches start.
+        stochastic_depth: Probability of dropping the last residual branches; it grows linearly from
+            the first block.
+        num_classes: Number of outputs; 0 for no heads: the features, averaged over the tokens.
+        in_channels: Number of input channels.
+        distilled_training: Whether the outputs of both heads come in training mode, that for labels
+            and that for a teacher; otherwise it is their average.
+
+    Shapes:
+        ``(batch, in_channels, image_size, image_size)`` gives ``(batch, num_classes)``; with
+        `distilled_training` two of these in training mode.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of channels (the error names ``stem.conv1``) or
+            another size.
+    """
+
+    stem_paths = ("stem.conv1",)
+    head_paths = ("head", "head_dist")
+    start_values = {"head*.weight": Normal(0.02), "head*.bias": ZEROS}
+
+    def __init__(
+        self,
+        image_size: int = 224,
+        layers: Sequence[int] = (3, 2, 6, 4),
+        widths: Sequence[int] = (48, 96, 224, 448),
+        num_vit: int = 1,
+        mlp_ratio: float = 4.0,
+        layer_scale: float = 1e-5,
+        stochastic_depth: float = 0.0,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        distilled_training: bool = False,
+    ) -> None:
+        super().__init__()
+        checks.positive(image_size, "image_size", "EfficientFormer")
+        checks.positive(in_channels, "in_channels", "EfficientFormer")
+        layers, widths = stages_of(layers, widths, "EfficientFormer")
+        if not 1 <= num_vit <= layers[-1]:
+            raise SettingError(
+                f"EfficientFormer: num_vit={num_vit!r}; wanted 1 to {layers[-1]}, the number of "
+                "blocks in the last stage"
+            )
+        nn = self.nn
+        self.image_size = image_size
+        self.distilled_training = distilled_training
+        self.side = -(-image_size // 2 ** (len(layers) + 1))  # of the last stage, rounded up
+        half = widths[0] // 2
+        stem = {
+            "conv1": nn.Conv2d(in_channels, half, 3, 2, 1),
+            "norm1": nn.BatchNorm2d(half),
+            "act1": nn.ReLU(),
+            "conv2": nn.Conv2d(half, widths[0], 3, 2, 1),
+            "norm2": nn.BatchNorm2d(widths[0]),
+            "act2": nn.ReLU(),
+        }
+        self.stem = nn.Sequential(stem)
+        chances = np.linspace(0.0, stochastic_depth, sum(layers)).tolist()
+        stages = []
+        before = None
+        for stage, (count, width) in enumerate(zip(layers, widths, strict=True), 1):
+            tokens = num_vit if stage == len(layers) else 0
+            settings = (tokens, self.side, mlp_ratio, layer_scale)
+            stages.append(Stage(before, width, chances[:count], *settings))
+            before = width
+            del chances[:count]
+        self.stages = nn.Sequential(*stages)
+        self.norm = nn.LayerNorm(widths[-1])
+        self.head = classifier(nn, widths[-1], num_classes, "EfficientFormer")
+        self.head_dist = classifier(nn, widths[-1], num_classes, "EfficientFormer")
+
+    def forward(self, x):
+        self._check_size(x)
+        x = self.norm(self.stages(self.stem(x)))  # (batch, tokens, width)
+        x = self.nn.mean(x, 1)
+        by_label = self.head(x)
+        by_teacher = self.head_dist(x)
+        if self.training and self.distilled_training:
+            return by_label, by_teacher
+        return (by_label + by_teacher) / 2
+
+    def forward_stages(self, x):
+        """Return the stem and each stage, ``stage1`` …: / 4, / 4, / 8, / 16 and / 32."""
+        self._check_size(x)
+        steps = {"stem": self.stem}
+        for i, stage in enumerate(self.stages, 1):
+            steps[f"stage{i}"] = stage
+        stages = in_turn(x, steps)
+        name = f"stage{len(self.stages)}"
+        tokens = self.nn.permute(stages[name], (0, 2, 1))
+        stages[name] = self.nn.reshape(tokens, (*tokens.shape[:2], self.side, self.side))
+        return stages
+
+    def _check_size(self, x) -> None:
+        side = self.image_size
+        if len(x.shape) == 4 and tuple(x.shape[2:]) != (side, side):
+            raise ShapeError(
+                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and "
+                f"width of {side}: build it with another image_size"
+            )
+
+
+def _distances(side: int) -> np.ndarray:
+    """Return the number of the distance between each pair of places: rows * side + columns."""
+    rows, columns = (axis.ravel() for axis in np.indices((side, side)))
+    down = np.abs(rows[:, None] - rows[None, :])
+    right = np.abs(columns[:, None] - columns[None, :])
+    return (down * side + right).astype(np.int64)
+
+
+# name: (blocks and channels in each stage, blocks with attention, parameters)
+_VARIANTS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, int]] = {
+    "efficientformer_l1": ((3, 2, 6, 4), (48, 96, 224, 448), 1, 12_289_928),
+    "efficientformer_l3": ((4, 4, 12, 6), (64, 128, 320, 512), 4, 31_406_000),
+    "efficientformer_l7": ((6, 6, 18, 8), (96, 192, 384, 768), 8, 82_229_328),
+}
+
+
+def _shape(settings: Any) -> tuple[int, ...]:
+    return (settings["in_channels"], settings["image_size"], settings["image_size"])
+
+
+for _name, (_layers, _widths, _num_vit, _parameters) in _VARIANTS.items():
+    register(
+        EfficientFormer,
+        name=_name,
+        variant={"layers": _layers, "widths": _widths, "num_vit": _num_vit},
+        source="Li et al. 2022, arXiv 2206.01191; timm",
+        shape=_shape,
+        parameters=_parameters,
+    )

@@ -1,0 +1,290 @@
+"""The autoencoder of latent diffusion models, as MONAI's AutoencoderKL. The noise is an input.
+
+It follows the paper's code in 1, 2 and 3 dimensions.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from deliralike.network.base import Network
+from deliralike.nn import checks
+from deliralike.zoo import medical
+from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.generative.diffusion_model_unet import Double
+from deliralike.zoo.generative.latent_blocks import GENERATIVE_MODELS, SpatialAttention
+from deliralike.zoo.generative.vae import check_noise
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import Input, register
+
+LOG_VARIANCES = (-30.0, 20.0)  # the range that they are kept in
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The settings that all blocks share; see `AutoencoderKL`."""
+
+    dims: int
+    norm_num_groups: int
+    norm_eps: float
+    include_fc: bool
+    use_combined_linear: bool
+
+
+class AutoencoderKL(Model):
+    """An autoencoder whose latent pictures are normally distributed.
+
+    Source: Rombach et al. 2022, arXiv 2112.10752, and Pinaya et al. 2022, arXiv 2209.07162. Names,
+    order, shapes and start values are those of MONAI's ``AutoencoderKL``. The key map
+    ``"monai-generative"`` has the names of files from before MONAI 1.4.
+
+    Args:
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
+        num_res_blocks: Residual blocks of each level, or one number for all.
+        channels: The width of each level, from the finest to the coarsest; multiples of
+            `norm_num_groups`. Each but the last halves the size.
+        attention_levels: For each level, whether its residual blocks are followed by attention.
+        latent_channels: Channels of the latent pictures.
+        norm_num_groups: Groups of the normalisations.
+        norm_eps: Their epsilon.
+        with_encoder_nonlocal_attn, with_decoder_nonlocal_attn: Whether attention between two
+            residual blocks ends the encoder and starts the decoder.
+        use_convtranspose: Whether transposed convolutions double the size in the decoder.
+        include_fc: Whether a linear layer follows each attention.
+        use_combined_linear: Whether its queries, keys and values come from one layer.
+        dims: Number of spatial axes: 1, 2 or 3. (MONAI's ``spatial_dims``.)
+
+    Shapes:
+        ``(batch, in_channels, *size)`` and noise of the shape of the latent pictures give a tuple:
+        the reconstruction ``(batch, out_channels, *size)``, means and standard deviations, both
+        ``(batch, latent_channels, *size / 2 ** (len(channels) - 1))``. Without noise the mean is
+        decoded, as MONAI's ``reconstruct`` does. A size that is no such multiple is rounded down.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The noise has another shape, or the input another number of channels (the error
+            names ``encoder.blocks.0.conv``).
+    """
+
+    stem_paths = ("encoder.blocks.0.conv",)
+    outputs = "out_channels"
+    keymaps = (GENERATIVE_MODELS,)
+
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        num_res_blocks: int | Sequence[int] = (2, 2, 2, 2),
+        channels: Sequence[int] = (32, 64, 64, 64),
+        attention_levels: Sequence[bool] = (False, False, True, True),
+        latent_channels: int = 3,
+        norm_num_groups: int = 32,
+        norm_eps: float = 1e-6,
+        with_encoder_nonlocal_attn: bool = True,
+        with_decoder_nonlocal_attn: bool = True,
+        use_convtranspose: bool = False,
+        include_fc: bool = True,
+        use_combined_linear: bool = False,
+        dims: int = 2,
+    ) -> None:
+        super().__init__()
+        what = "AutoencoderKL"
+        widths = medical.widths(channels, 1, "channels", what)
+        levels = len(widths)
+        attends = medical.per_stage(attention_levels, levels, "attention_levels", what)
+        layers = medical.per_stage(num_res_blocks, levels, "num_res_blocks", what)
+        for count in layers:
+            checks.positive(count, "num_res_blocks", what)
+        checks.positive(latent_channels, "latent_channels", what)
+        shared = Shared(
+            dims, norm_num_groups, norm_eps, bool(include_fc), bool(use_combined_linear)
+        )
+        nn = self.nn
+        down = [medical.Convolution(in_channels, widths[0], dims, alone=True)]
+        down += _levels(widths, layers, attends, shared, partial(Halve, dims=dims))
+        if with_encoder_nonlocal_attn:
+            down += _nonlocal(widths[-1], shared)
+        down += _last(nn, widths[-1], latent_channels, shared)
+        self.encoder = InTurn(down)
+        double = Transposed if use_convtranspose else Double
+        up = [medical.Convolution(latent_channels, widths[-1], dims, alone=True)]
+        if with_decoder_nonlocal_attn:
+            up += _nonlocal(widths[-1], shared)
+        up += _levels(widths[::-1], layers[::-1], attends[::-1], shared, partial(double, dims=dims))
+        up += _last(nn, widths[0], out_channels, shared)
+        self.decoder = InTurn(up)
+        latent = (latent_channels, latent_channels, dims, 1)
+        self.quant_conv_mu = medical.Convolution(*latent, alone=True)
+        self.quant_conv_log_sigma = medical.Convolution(*latent, alone=True)
+        self.post_quant_conv = medical.Convolution(*latent, alone=True)
+
+    @property
+    def head_paths(self):  # type: ignore[override]
+        """The decoder's last convolution."""
+        return (f"decoder.blocks.{len(self.decoder.blocks) - 1}.conv",)
+
+    def forward(self, x, noise=None):
+        stages = self.forward_stages(x, noise)
+        return self.decode(stages["latent"]), stages["mean"], stages["deviation"]
+
+    def forward_stages(self, x, noise=None):
+        """Return the encoder's output, means and deviations of the latent picture, and a sample."""
+        encoded = self.encoder(x)
+        mean, deviation = self._distribution(encoded)
+        latent = mean
+        if noise is not None:
+            check_noise(self, noise, mean)
+            latent = mean + noise * deviation
+        return {"encoder": encoded, "mean": mean, "deviation": deviation, "latent": latent}
+
+    def encode(self, x):
+        """Return the means and the standard deviations of the latent pictures."""
+        return self._distribution(self.encoder(x))
+
+    def decode(self, latent):
+        """Return the pictures of latent ones ``(batch, latent_channels, *size)``."""
+        return self.decoder(self.post_quant_conv(latent))
+
+    def _distribution(self, encoded):
+        nn = self.nn
+        log_variance = nn.clamp(self.quant_conv_log_sigma(encoded), *LOG_VARIANCES)
+        return self.quant_conv_mu(encoded), nn.exp(log_variance / 2)
+
+
+class InTurn(Network):
+    """Blocks that run one after the other."""
+
+    def __init__(self, blocks: Sequence[Any]) -> None:
+        super().__init__()
+        self.blocks = self.nn.ModuleList(blocks)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Residual(Network):
+    """Two convolutions, each after a normalisation and SiLU, beside a shortcut.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, shared: Shared) -> None:
+        super().__init__()
+        nn, dims = self.nn, shared.dims
+        self.norm1 = nn.GroupNorm(shared.norm_num_groups, in_channels, shared.norm_eps)
+        self.conv1 = medical.Convolution(in_channels, out_channels, dims, alone=True)
+        self.norm2 = nn.GroupNorm(shared.norm_num_groups, out_channels, shared.norm_eps)
+        self.conv2 = medical.Convolution(out_channels, out_channels, dims, alone=True)
+        self.nin_shortcut = nn.Identity()
+        if in_channels != out_channels:
+            self.nin_shortcut = medical.Convolution(in_channels, out_channels, dims, 1, alone=True)
+
+    def forward(self, x):
+        nn = self.nn
+        y = self.conv1(nn.silu(self.norm1(x)))
+        y = self.conv2(nn.silu(self.norm2(y)))
+        return y + self.nin_shortcut(x)
+
+
+class Halve(Network):
+    """A convolution with stride 2 that pads the far side only.
+
+    Shapes:
+        ``(batch, channels, *size)`` gives ``(batch, channels, *size / 2)``, rounded down.
+    """
+
+    def __init__(self, channels: int, dims: int) -> None:
+        super().__init__()
+        self.conv = Unpadded(channels, dims)
+
+    def forward(self, x):
+        return self.conv(self.nn.pad(x, [(0, 1)] * (len(x.shape) - 2)))
+
+
+class Unpadded(Network):
+    """A convolution with stride 2, without padding."""
+
+    def __init__(self, channels: int, dims: int) -> None:
+        super().__init__()
+        self.conv = by_dims(self.nn, dims, "Conv")(channels, channels, 3, 2)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+class Transposed(Network):
+    """A transposed convolution that doubles the size."""
+
+    def __init__(self, channels: int, dims: int) -> None:
+        super().__init__()
+        self.deconv = by_dims(self.nn, dims, "ConvTranspose")(channels, channels, 2, 2)
+
+    def forward(self, x):
+        return self.deconv(x)
+
+
+def _levels(
+    widths: Sequence[int],
+    layers: Sequence[int],
+    attends: Sequence[bool],
+    shared: Shared,
+    resize: Callable[[int], Any],
+) -> Iterator[Any]:
+    """Make the residual blocks of all levels, with attention and changes of the size."""
+    before = widths[0]
+    for level, width in enumerate(widths):
+        for _ in range(layers[level]):
+            yield Residual(before, width, shared)
+            before = width
+            if attends[level]:
+                yield _attention(width, shared)
+        if level < len(widths) - 1:
+            yield resize(width)
+
+
+def _nonlocal(channels: int, shared: Shared) -> Iterator[Any]:
+    """Make two residual blocks with attention between them."""
+    yield Residual(channels, channels, shared)
+    yield _attention(channels, shared)
+    yield Residual(channels, channels, shared)
+
+
+def _attention(channels: int, shared: Shared) -> Any:
+    return SpatialAttention(
+        channels,
+        None,
+        shared.norm_num_groups,
+        shared.norm_eps,
+        include_fc=shared.include_fc,
+        use_combined_linear=shared.use_combined_linear,
+    )
+
+
+def _last(nn: Any, in_channels: int, out_channels: int, shared: Shared) -> Iterator[Any]:
+    yield nn.GroupNorm(shared.norm_num_groups, in_channels, shared.norm_eps)
+    yield medical.Convolution(in_channels, out_channels, shared.dims, alone=True)
+
+
+def _inputs(settings: Mapping[str, Any]) -> list[Any]:
+    dims = settings["dims"]
+    side = 64
+    widths = medical.widths(settings["channels"], 1, "channels", "AutoencoderKL")
+    latent = side // 2 ** (len(widths) - 1)
+    picture = (settings["in_channels"], *(side,) * dims)
+    return [picture, Input((settings["latent_channels"], *(latent,) * dims))]
+
+
+register(
+    AutoencoderKL,
+    name="autoencoder_kl",
+    task="generation",
+    dims=(1, 2, 3),
+    source="Rombach et al. 2022, arXiv 2112.10752; MONAI AutoencoderKL",
+    shape=_inputs,
+    parameters=1_621_192,
+)

@@ -1,0 +1,538 @@
+"""The U-Net of latent diffusion models, as MONAI's DiffusionModelUNet.
+
+It predicts the noise at a time step, given a class or a context where wanted. It follows the
+paper's code in 2 and 3 dimensions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deliralike.errors import SettingError, ShapeError
+from deliralike.network.base import Network
+from deliralike.nn import checks
+from deliralike.nn.start import ZEROS
+from deliralike.zoo import medical
+from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.generative.ddpm import time_waves
+from deliralike.zoo.generative.latent_blocks import (
+    GENERATIVE_MODELS,
+    CrossAttention,
+    SelfAttention,
+    SpatialAttention,
+    as_grid,
+    as_tokens,
+    head_count,
+)
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import Input, register
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The settings that all blocks of a network share; see `DiffusionModelUNet`.
+
+    `cross_attention_dim` is 0 without a context.
+    """
+
+    dims: int
+    time_width: int
+    norm_num_groups: int
+    norm_eps: float
+    resblock_updown: bool
+    transformer_num_layers: int
+    cross_attention_dim: int
+    dropout_cattn: float
+    include_fc: bool
+    use_combined_linear: bool
+
+
+class DiffusionModelUNet(Model):
+    """A U-Net of residual blocks that read the time step, with attention at some levels.
+
+    Source: Rombach et al. 2022, arXiv 2112.10752, and Pinaya et al. 2022, arXiv 2209.07162. Names,
+    order, shapes and start values are those of MONAI's ``DiffusionModelUNet``. (MONAI computes the
+    embedding of time in single precision whatever the network's type; here it has the network's.)
+    The key map ``"monai-generative"`` has the names of files from before MONAI 1.4.
+
+    Args:
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
+        num_res_blocks: Residual blocks of each level on the way down, or one number for all; on the
+            way up there is one more.
+        channels: The width of each level, from the finest to the coarsest; multiples of
+            `norm_num_groups`.
+        attention_levels: For each level, whether its residual blocks are followed by attention;
+            between the way down and the way up there always is.
+        norm_num_groups: Groups of the normalisations.
+        norm_eps: Their epsilon.
+        resblock_updown: Whether residual blocks halve and double the size, instead of convolutions.
+        num_head_channels: Width of each head of attention, one number or one for each level.
+        with_conditioning: Whether attention is a transformer that also attends to a context.
+        transformer_num_layers: Blocks of each such transformer.
+        cross_attention_dim: Width of the context; wanted with `with_conditioning` alone.
+        num_class_embeds: Number of classes that condition the network; None for none.
+        dropout_cattn: Probability of dropping elements within such a transformer in training.
+        include_fc: Whether a linear layer follows each self-attention.
+        use_combined_linear: Whether its queries, keys and values come from one layer.
+        dims: Number of spatial axes: 1, 2 or 3. (MONAI's ``spatial_dims``, there 2 or 3.)
+
+    Shapes:
+        ``(batch, in_channels, *size)`` and whole numbers ``timesteps`` ``(batch,)`` give
+        ``(batch, out_channels, *size)``; each size is a multiple of ``2 ** (len(channels) - 1)``.
+        With `with_conditioning` a ``context`` ``(batch, tokens, cross_attention_dim)`` comes third;
+        without one the tokens of the picture attend to themselves, if the widths agree.
+        With `num_class_embeds` ``class_labels`` ``(batch,)`` come last.
+
+    Raises:
+        SettingError: A setting makes no sense, or labels are missing.
+        ShapeError: A size is no such multiple, or the input has another number of channels (the
+            error names ``conv_in.conv``).
+    """
+
+    stem_paths = ("conv_in.conv",)
+    head_paths = ("out.2.conv",)
+    outputs = "out_channels"
+    keymaps = (GENERATIVE_MODELS,)
+    start_values = {
+        "*conv2.conv.*": ZEROS,
+        "*proj_out.conv.*": ZEROS,
+        "out.2.conv.*": ZEROS,
+    }
+
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        num_res_blocks: int | Sequence[int] = (2, 2, 2, 2),
+        channels: Sequence[int] = (32, 64, 64, 64),
+        attention_levels: Sequence[bool] = (False, False, True, True),
+        norm_num_groups: int = 32,
+        norm_eps: float = 1e-6,
+        resblock_updown: bool = False,
+        num_head_channels: int | Sequence[int] = 8,
+        with_conditioning: bool = False,
+        transformer_num_layers: int = 1,
+        cross_attention_dim: int | None = None,
+        num_class_embeds: int | None = None,
+        dropout_cattn: float = 0.0,
+        include_fc: bool = True,
+        use_combined_linear: bool = False,
+        dims: int = 2,
+    ) -> None:
+        super().__init__()
+        nn = self.nn
+        what = "DiffusionModelUNet"
+        widths = medical.widths(channels, 1, "channels", what)
+        levels = len(widths)
+        attends = medical.per_stage(attention_levels, levels, "attention_levels", what)
+        layers = medical.per_stage(num_res_blocks, levels, "num_res_blocks", what)
+        head_widths = medical.per_stage(num_head_channels, levels, "num_head_channels", what)
+        for count in layers:
+            checks.positive(count, "num_res_blocks", what)
+        checks.divides(widths[0], 2, f"{what}: channels[0]", "2 (sines and cosines)")
+        _check_conditioning(with_conditioning, cross_attention_dim)
+        first = widths[0]
+        shared = Shared(
+            dims,
+            4 * first,
+            norm_num_groups,
+            norm_eps,
+            bool(resblock_updown),
+            transformer_num_layers,
+            cross_attention_dim or 0,
+            dropout_cattn,
+            bool(include_fc),
+            bool(use_combined_linear),
+        )
+        self.width = first
+        self.halvings = levels - 1
+        self.conditioned = bool(with_conditioning)
+        self.conv_in = medical.Convolution(in_channels, first, dims, alone=True)
+        self.time_embed = nn.Sequential(
+            nn.Linear(first, 4 * first), nn.SiLU(), nn.Linear(4 * first, 4 * first)
+        )
+        self.class_embedding = None
+        if num_class_embeds is not None:
+            checks.positive(num_class_embeds, "num_class_embeds", what)
+            self.class_embedding = nn.Embedding(num_class_embeds, 4 * first)
+        heads = [head if on else None for head, on in zip(head_widths, attends, strict=True)]
+        down_blocks = []
+        before = first
+        for level, width in enumerate(widths):
+            halves = level < self.halvings
+            down_blocks.append(Down(before, width, layers[level], heads[level], halves, shared))
+            before = width
+        self.down_blocks = nn.ModuleList(down_blocks)
+        self.middle_block = Middle(widths[-1], head_widths[-1], shared)
+        up_blocks = []
+        before = widths[-1]
+        for level in range(self.halvings, -1, -1):
+            width = widths[level]
+            finer = widths[max(level - 1, 0)]
+            doubles = level > 0
+            block = Up(before, width, finer, layers[level] + 1, heads[level], doubles, shared)
+            up_blocks.append(block)
+            before = width
+        self.up_blocks = nn.ModuleList(up_blocks)
+        last = medical.Convolution(first, out_channels, dims, alone=True)
+        self.out = nn.Sequential(nn.GroupNorm(norm_num_groups, first, norm_eps), nn.SiLU(), last)
+
+    def forward(self, x, timesteps, context=None, class_labels=None):
+        stages = self.forward_stages(x, timesteps, context, class_labels)
+        return self.out(next(reversed(stages.values())))
+
+    def forward_stages(self, x, timesteps, context=None, class_labels=None):
+        """Return the outputs of the first convolution and of each level, down and up."""
+        if any(size % 2**self.halvings for size in x.shape[2:]):
+            raise ShapeError(
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted sizes that "
+                f"are multiples of {2**self.halvings}"
+            )
+        context, class_labels = self._conditions(context, class_labels)
+        time = self.time_embed(time_waves(self, timesteps, self.width, x))
+        if self.class_embedding is not None:
+            time = time + self.class_embedding(class_labels)  # (batch, 4 * channels[0])
+        x = self.conv_in(x)
+        stages = {"conv_in": x}
+        skips = [x]
+        for level, block in enumerate(self.down_blocks):
+            x, new = block(x, time, context)
+            stages[f"down_{level}"] = x
+            skips += new
+        x = self.middle_block(x, time, context)
+        stages["middle"] = x
+        for level, block in enumerate(self.up_blocks):
+            used = [skips.pop() for _ in range(block.layers)]
+            x = block(x, used, time, context)
+            stages[f"up_{level}"] = x
+        return stages
+
+    def _conditions(self, context, class_labels):
+        """Return context and labels; without cross attention labels may come third."""
+        has_classes = self.class_embedding is not None
+        if has_classes and not self.conditioned and class_labels is None:
+            context, class_labels = None, context
+        if has_classes and class_labels is None:
+            raise SettingError(
+                f"{checks.where(self)}: num_class_embeds is set, so class_labels are wanted: whole "
+                "numbers (batch,)"
+            )
+        if context is not None and not self.conditioned:
+            raise SettingError(
+                f"{checks.where(self)}: got a context of shape {tuple(context.shape)}, but attends "
+                "to none: build it with with_conditioning=True and cross_attention_dim"
+            )
+        return context, class_labels
+
+
+def _check_conditioning(with_conditioning: bool, cross_attention_dim: int | None) -> None:
+    """Check that the width of the context is given where there is one, and only there."""
+    if bool(with_conditioning) != (cross_attention_dim is not None):
+        raise SettingError(
+            f"DiffusionModelUNet: with_conditioning={with_conditioning!r} and "
+            f"cross_attention_dim={cross_attention_dim!r}; wanted both or neither"
+        )
+    if cross_attention_dim is not None:
+        checks.positive(cross_attention_dim, "cross_attention_dim", "DiffusionModelUNet")
+
+
+class Residual(Network):
+    """Two convolutions, each after a normalisation and SiLU; the time is added between them.
+
+    Args:
+        in_channels, out_channels: Channels before and after.
+        shared: The settings that blocks share.
+        resize: The layer that halves or doubles the size before the first convolution, if any.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` and ``(batch, time_width)`` give
+        ``(batch, out_channels, *size)``.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, shared: Shared, resize: Any = None
+    ) -> None:
+        super().__init__()
+        nn = self.nn
+        dims = shared.dims
+        self.norm1 = nn.GroupNorm(shared.norm_num_groups, in_channels, shared.norm_eps)
+        self.conv1 = medical.Convolution(in_channels, out_channels, dims, alone=True)
+        self.resize = nn.Identity() if resize is None else resize
+        self.time_emb_proj = nn.Linear(shared.time_width, out_channels)
+        self.norm2 = nn.GroupNorm(shared.norm_num_groups, out_channels, shared.norm_eps)
+        self.conv2 = medical.Convolution(out_channels, out_channels, dims, alone=True)
+        self.skip_connection = nn.Identity()
+        if in_channels != out_channels:
+            self.skip_connection = medical.Convolution(
+                in_channels, out_channels, dims, kernel_size=1, alone=True
+            )
+
+    def forward(self, x, time):
+        nn = self.nn
+        y = self.conv1(self.resize(nn.silu(self.norm1(x))))  # (batch, out_channels, *size)
+        shift = self.time_emb_proj(nn.silu(time))  # (batch, out_channels)
+        y = y + nn.reshape(shift, (*shift.shape, *(1,) * (len(x.shape) - 2)))
+        y = self.conv2(nn.silu(self.norm2(y)))
+        return y + self.skip_connection(self.resize(x))
+
+
+class TransformerBlock(Network):
+    """Attention of tokens to each other, to a context, and a perceptron, each beside a shortcut.
+
+    Shapes:
+        ``(batch, tokens, width)`` and ``(batch, others, cross_attention_dim)`` give
+        ``(batch, tokens, width)``.
+    """
+
+    def __init__(self, width: int, heads: int, shared: Shared) -> None:
+        super().__init__()
+        nn = self.nn
+        dropout = shared.dropout_cattn
+        self.attn1 = SelfAttention(
+            width, heads, False, dropout, shared.include_fc, shared.use_combined_linear
+        )
+        self.ff = GatedPerceptron(width, 4 * width, dropout)
+        self.attn2 = CrossAttention(width, heads, shared.cross_attention_dim, dropout)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        self.norm3 = nn.LayerNorm(width)
+
+    def forward(self, x, context):
+        x = x + self.attn1(self.norm1(x))
+        y = self.norm2(x)
+        x = x + self.attn2(y, y if context is None else context)
+        return x + self.ff(self.norm3(x))
+
+
+class GatedPerceptron(Network):
+    """Two linear maps; between them one half is multiplied by the exact GELU of the other.
+
+    Source: Shazeer 2020, arXiv 2002.05202 (GEGLU).
+
+    Shapes:
+        ``(batch, tokens, width)`` gives the same.
+    """
+
+    def __init__(self, width: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        nn = self.nn
+        self.linear1 = nn.Linear(width, 2 * inner)
+        self.linear2 = nn.Linear(inner, width)
+        self.drop1 = nn.Dropout(dropout)
+        self.drop2 = nn.Dropout(dropout)
+
+    def forward(self, x):
+        value, gate = self.nn.chunk(self.linear1(x), 2, dim=-1)
+        return self.drop2(self.linear2(self.drop1(value * self.nn.gelu(gate))))
+
+
+class SpatialTransformer(Network):
+    """Transformer blocks over the places of a picture or volume, beside a shortcut.
+
+    Shapes:
+        ``(batch, channels, *size)`` and ``(batch, tokens, cross_attention_dim)`` give
+        ``(batch, channels, *size)``.
+    """
+
+    def __init__(self, channels: int, head_width: int, shared: Shared) -> None:
+        super().__init__()
+        nn = self.nn
+        heads = head_count(channels, head_width)
+        self.norm = nn.GroupNorm(shared.norm_num_groups, channels, shared.norm_eps)
+        self.proj_in = medical.Convolution(channels, channels, shared.dims, 1, alone=True)
+        blocks = []
+        for _ in range(shared.transformer_num_layers):
+            blocks.append(TransformerBlock(channels, heads, shared))
+        self.transformer_blocks = nn.ModuleList(blocks)
+        self.proj_out = medical.Convolution(channels, channels, shared.dims, 1, alone=True)
+
+    def forward(self, x, context):
+        tokens = as_tokens(self.nn, self.proj_in(self.norm(x)))
+        for block in self.transformer_blocks:
+            tokens = block(tokens, context)
+        return x + self.proj_out(as_grid(self.nn, tokens, x.shape[2:]))
+
+
+def _attention(channels: int, head_width: int, shared: Shared) -> Any:
+    """Make the attention after a residual block: to a context too, if there is any."""
+    if shared.cross_attention_dim:
+        return SpatialTransformer(channels, head_width, shared)
+    return SpatialAttention(
+        channels,
+        head_width,
+        shared.norm_num_groups,
+        shared.norm_eps,
+        include_fc=shared.include_fc,
+        use_combined_linear=shared.use_combined_linear,
+    )
+
+
+def _attended(attention: Any, x: Any, context: Any) -> Any:
+    if isinstance(attention, SpatialTransformer):
+        return attention(x, context)
+    return attention(x)
+
+
+class Down(Network):
+    """Residual blocks, perhaps with attention, then perhaps a layer that halves the size.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / 2)``, and a list of
+        the outputs of all blocks.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        layers: int,
+        head_width: int | None,
+        halves: bool,
+        shared: Shared,
+    ) -> None:
+        super().__init__()
+        nn = self.nn
+        self.attentions = _attentions(nn, out_channels, layers, head_width, shared)
+        widths = [in_channels, *[out_channels] * (layers - 1)]
+        self.resnets = nn.ModuleList([Residual(width, out_channels, shared) for width in widths])
+        self.downsampler = None
+        if halves and shared.resblock_updown:
+            pool = by_dims(nn, shared.dims, "AvgPool")(2, 2)
+            self.downsampler = Residual(out_channels, out_channels, shared, pool)
+        elif halves:
+            self.downsampler = Halve(out_channels, shared.dims)
+
+    def forward(self, x, time, context):
+        outputs = []
+        for number, block in enumerate(self.resnets):
+            x = block(x, time)
+            if self.attentions is not None:
+                x = _attended(self.attentions[number], x, context)
+            outputs.append(x)
+        if self.downsampler is not None:
+            x = self.downsampler(x, time)
+            outputs.append(x)
+        return x, outputs
+
+
+class Middle(Network):
+    """A residual block, attention, and another residual block; the shape stays."""
+
+    def __init__(self, channels: int, head_width: int, shared: Shared) -> None:
+        super().__init__()
+        self.resnet_1 = Residual(channels, channels, shared)
+        self.attention = _attention(channels, head_width, shared)
+        self.resnet_2 = Residual(channels, channels, shared)
+
+    def forward(self, x, time, context):
+        x = _attended(self.attention, self.resnet_1(x, time), context)
+        return self.resnet_2(x, time)
+
+
+class Up(Network):
+    """Residual blocks, each on its input and a skip, with attention if wanted.
+
+    If wanted, the size is doubled at the end.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` and the skips, the coarsest first, give
+        ``(batch, out_channels, *2 * size)``.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        finer: int,
+        layers: int,
+        head_width: int | None,
+        doubles: bool,
+        shared: Shared,
+    ) -> None:
+        super().__init__()
+        nn, self.layers = self.nn, layers
+        inputs = [in_channels, *[out_channels] * (layers - 1)]
+        skips = [*[out_channels] * (layers - 1), finer]  # the last one comes from the level above
+        resnets = []
+        for width, skip in zip(inputs, skips, strict=True):
+            resnets.append(Residual(width + skip, out_channels, shared))
+        attentions = _attentions(nn, out_channels, layers, head_width, shared)
+        if not shared.cross_attention_dim:  # the reference's two orders
+            self.resnets = nn.ModuleList(resnets)
+            self.attentions = attentions
+        else:
+            self.attentions = attentions
+            self.resnets = nn.ModuleList(resnets)
+        self.upsampler = None
+        if doubles and shared.resblock_updown:
+            nearest = nn.Upsample(scale_factor=2.0)
+            self.upsampler = Residual(out_channels, out_channels, shared, nearest)
+        elif doubles:
+            self.upsampler = Double(out_channels, shared.dims)
+
+    def forward(self, x, skips, time, context):
+        for number, (block, skip) in enumerate(zip(self.resnets, skips, strict=True)):
+            x = block(self.nn.cat([x, skip], dim=1), time)
+            if self.attentions is not None:
+                x = _attended(self.attentions[number], x, context)
+        if self.upsampler is not None:
+            x = self.upsampler(x, time)
+        return x
+
+
+class Halve(Network):
+    """A convolution with stride 2.
+
+    Shapes:
+        ``(batch, channels, *size)`` gives ``(batch, channels, *size / 2)``.
+    """
+
+    def __init__(self, channels: int, dims: int) -> None:
+        super().__init__()
+        self.op = medical.Convolution(channels, channels, dims, stride=2, alone=True)
+
+    def forward(self, x, time):
+        return self.op(x)
+
+
+class Double(Network):
+    """Each element twice along each axis, then a convolution.
+
+    Shapes:
+        ``(batch, channels, *size)`` gives ``(batch, channels, *2 * size)``.
+    """
+
+    def __init__(self, channels: int, dims: int) -> None:
+        super().__init__()
+        self.postconv = medical.Convolution(channels, channels, dims, alone=True)
+
+    def forward(self, x, time=None):
+        return self.postconv(self.nn.interpolate(x, scale_factor=2.0))
+
+
+def _attentions(nn: Any, channels: int, count: int, head_width: int | None, shared: Shared) -> Any:
+    if head_width is None:
+        return None
+    return nn.ModuleList([_attention(channels, head_width, shared) for _ in range(count)])
+
+
+def _inputs(settings: Mapping[str, Any]) -> list[Any]:
+    size = (32,) * settings["dims"]
+    inputs = [(settings["in_channels"], *size), Input((), below=1000)]
+    if settings["with_conditioning"]:
+        inputs.append(Input((1, settings["cross_attention_dim"])))
+    if settings["num_class_embeds"] is not None:
+        inputs.append(Input((), below=settings["num_class_embeds"]))
+    return inputs
+
+
+register(
+    DiffusionModelUNet,
+    name="diffusion_model_unet",
+    task="generation",
+    dims=(1, 2, 3),
+    source="Rombach et al. 2022, arXiv 2112.10752; MONAI DiffusionModelUNet",
+    shape=_inputs,
+    parameters=2_328_449,
+)

@@ -1,0 +1,148 @@
+"""Attention over pictures and volumes for latent diffusion, named as in MONAI."""
+
+from typing import Any
+
+from deliralike.network.base import Network
+from deliralike.nn import checks
+from deliralike.zoo.keymaps import KeyMap, by_patterns
+from deliralike.zoo.sequences.tokens import attend
+
+# MONAI Generative Models, the extension in which these networks were before MONAI 1.4.
+GENERATIVE_MODELS = KeyMap(
+    "monai-generative",
+    by_patterns(
+        {
+            r"(.*)\.attn\.to_(.*)": r"\1.to_\2",
+            r"(.*)\.attn\.out_proj\.(.*)": r"\1.proj_attn.\2",
+            r"(.*transformer_blocks.*)\.out_proj\.(.*)": r"\1.to_out.0.\2",
+            r"(.*)\.postconv\.(.*)": r"\1.conv.\2",
+            r"(.*)": r"\1",
+        }
+    ),
+)
+
+
+class SelfAttention(Network):
+    """Attention of tokens to each other.
+
+    Source: MONAI's ``SABlock``.
+
+    Args:
+        width: Width of the tokens.
+        heads: Number of heads; divides the width.
+        bias: Whether queries, keys and values have biases.
+        dropout: Probability of dropping a weight, or an element of the output, in training.
+        include_fc: Whether a linear layer follows.
+        use_combined_linear: Whether queries, keys and values come from one layer (``qkv``).
+
+    Shapes:
+        ``(batch, tokens, width)`` gives the same.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        bias: bool,
+        dropout: float = 0.0,
+        include_fc: bool = True,
+        use_combined_linear: bool = False,
+    ) -> None:
+        super().__init__()
+        nn = self.nn
+        self.heads = heads
+        self.packed = bool(use_combined_linear)
+        self.out_proj = nn.Linear(width, width) if include_fc else nn.Identity()
+        if self.packed:
+            self.qkv = nn.Linear(width, 3 * width, bias=bias)
+        else:
+            self.to_q = nn.Linear(width, width, bias=bias)
+            self.to_k = nn.Linear(width, width, bias=bias)
+            self.to_v = nn.Linear(width, width, bias=bias)
+        self.drop_output = nn.Dropout(dropout)
+        self.drop_weights = nn.Dropout(dropout)
+
+    def forward(self, x):
+        if self.packed:
+            q, k, v = self.nn.chunk(self.qkv(x), 3, dim=-1)
+        else:
+            q, k, v = self.to_q(x), self.to_k(x), self.to_v(x)
+        y = attend(self.nn, q, k, v, self.heads, None, self.drop_weights)
+        return self.drop_output(self.out_proj(y))
+
+
+class CrossAttention(Network):
+    """Attention of tokens to those of a context.
+
+    Source: MONAI's ``CrossAttentionBlock``.
+
+    Shapes:
+        ``(batch, tokens, width)`` and ``(batch, others, context_width)`` give
+        ``(batch, tokens, width)``.
+    """
+
+    def __init__(self, width: int, heads: int, context_width: int, dropout: float) -> None:
+        super().__init__()
+        nn = self.nn
+        self.heads = heads
+        self.out_proj = nn.Linear(width, width)
+        self.to_q = nn.Linear(width, width, bias=False)
+        self.to_k = nn.Linear(context_width, width, bias=False)
+        self.to_v = nn.Linear(context_width, width, bias=False)
+        self.drop_output = nn.Dropout(dropout)
+        self.drop_weights = nn.Dropout(dropout)
+
+    def forward(self, x, context):
+        q, k, v = self.to_q(x), self.to_k(context), self.to_v(context)
+        y = attend(self.nn, q, k, v, self.heads, None, self.drop_weights)
+        return self.drop_output(self.out_proj(y))
+
+
+class SpatialAttention(Network):
+    """Attention between all places of a picture or volume, added to it.
+
+    Source: MONAI's ``SpatialAttentionBlock``.
+
+    Args:
+        channels: Channels of input and output.
+        head_width: Width of each head; one head when None.
+        num_groups, eps: Of the normalisation.
+        options: See `SelfAttention`.
+
+    Shapes:
+        ``(batch, channels, *size)`` gives the same.
+    """
+
+    def __init__(
+        self, channels: int, head_width: int | None, num_groups: int, eps: float, **options: Any
+    ) -> None:
+        super().__init__()
+        heads = 1 if head_width is None else head_count(channels, head_width)
+        self.norm = self.nn.GroupNorm(num_groups, channels, eps)
+        self.attn = SelfAttention(channels, heads, bias=True, **options)
+
+    def forward(self, x):
+        y = self.attn(as_tokens(self.nn, self.norm(x)))
+        return x + as_grid(self.nn, y, x.shape[2:])
+
+
+def head_count(channels: int, head_width: int) -> int:
+    """Return the number of heads of that width.
+
+    Raises:
+        SettingError: The width does not divide the channels.
+    """
+    checks.positive(head_width, "num_head_channels", "attention")
+    checks.divides(channels, head_width, "attention: channels", "num_head_channels")
+    return channels // head_width
+
+
+def as_tokens(nn: Any, x: Any) -> Any:
+    """Turn ``(batch, channels, *size)`` into ``(batch, places, channels)``."""
+    return nn.permute(nn.flatten(x, 2), (0, 2, 1))
+
+
+def as_grid(nn: Any, tokens: Any, size: Any) -> Any:
+    """Turn ``(batch, places, channels)`` into ``(batch, channels, *size)``."""
+    batch, _, channels = tokens.shape
+    return nn.reshape(nn.permute(tokens, (0, 2, 1)), (batch, channels, *size))

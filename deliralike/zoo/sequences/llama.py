@@ -1,0 +1,410 @@
+"""Llama and Qwen: decoders with rotary positions, gated perceptrons and shared heads of keys.
+
+They follow the papers' code; a head's halves hold the pairs that turn, as in Hugging Face's files.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from deliralike.network.base import Network
+from deliralike.nn import checks
+from deliralike.nn.start import Normal
+from deliralike.zoo.keymaps import KeyMap, by_patterns
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import Input, register
+from deliralike.zoo.sequences.rotary import angles, frequencies, rotated
+from deliralike.zoo.sequences.tokens import (
+    attend_heads,
+    causal_bias,
+    check_mask,
+    check_tokens,
+    padding_bias,
+    position_numbers,
+    split_heads,
+)
+
+START = Normal(0.02)
+
+
+class Attention(Network):
+    """Attention of each token to itself and those before it, with rotary positions.
+
+    Groups of query heads share a head of keys and values.
+
+    Shapes:
+        ``(batch, tokens, width)`` gives the same.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        key_heads: int,
+        head_width: int,
+        qkv_bias: bool,
+        qk_norm: bool,
+        eps: float,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        nn = self.nn
+        self.heads, self.key_heads = heads, key_heads
+        self.q_proj = nn.Linear(width, heads * head_width, bias=qkv_bias)
+        self.k_proj = nn.Linear(width, key_heads * head_width, bias=qkv_bias)
+        self.v_proj = nn.Linear(width, key_heads * head_width, bias=qkv_bias)
+        self.o_proj = nn.Linear(heads * head_width, width, bias=False)
+        self.q_norm = nn.RMSNorm(head_width, eps) if qk_norm else nn.Identity()
+        self.k_norm = nn.RMSNorm(head_width, eps) if qk_norm else nn.Identity()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, bias, turns, cache=None):
+        nn = self.nn
+        query = self.q_norm(split_heads(nn, self.q_proj(x), self.heads))
+        key = self.k_norm(split_heads(nn, self.k_proj(x), self.key_heads))
+        value = split_heads(nn, self.v_proj(x), self.key_heads)
+        query = rotated(nn, query, *turns)
+        key = rotated(nn, key, *turns)
+        if cache is not None:
+            key, value = cache.extend(key, value)
+        return self.o_proj(attend_heads(nn, query, key, value, bias, self.dropout))
+
+
+class MLP(Network):
+    """A linear map of ``silu(gate(x)) * up(x)``. Source: Shazeer 2020, arXiv 2002.05202."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.gate_proj = self.nn.Linear(width, inner, bias=False)
+        self.up_proj = self.nn.Linear(width, inner, bias=False)
+        self.down_proj = self.nn.Linear(inner, width, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(self.nn.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(Network):
+    """Attention and perceptron, each after a normalisation and beside a shortcut.
+
+    Shapes:
+        ``(batch, tokens, width)`` gives the same.
+    """
+
+    def __init__(self, width: int, inner: int, eps: float, **attention: Any) -> None:
+        super().__init__()
+        self.self_attn = Attention(width, eps=eps, **attention)
+        self.mlp = MLP(width, inner)
+        self.input_layernorm = self.nn.RMSNorm(width, eps)
+        self.post_attention_layernorm = self.nn.RMSNorm(width, eps)
+
+    def forward(self, x, bias, turns, cache=None):
+        x = x + self.self_attn(self.input_layernorm(x), bias, turns, cache)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Body(Network):
+    """The decoder without its head, Hugging Face's ``LlamaModel``.
+
+    It has an embedding, layers and a last normalisation.
+
+    Shapes:
+        Tokens and mask ``(batch, tokens)`` give ``(batch, tokens, width)``.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        width: int,
+        inner: int,
+        layers: int,
+        eps: float,
+        max_position_embeddings: int,
+        turns: tuple[float, ...],
+        **attention: Any,
+    ) -> None:
+        super().__init__()
+        nn = self.nn
+        self.max_position_embeddings = max_position_embeddings
+        self.turns = turns
+        self.embed_tokens = nn.Embedding(vocab_size, width)
+        self.layers = nn.ModuleList([Layer(width, inner, eps, **attention) for _ in range(layers)])
+        self.norm = nn.RMSNorm(width, eps)
+
+    def forward(self, input_ids, attention_mask=None, cache=None):
+        return self.forward_stages(input_ids, attention_mask, cache)["norm"]
+
+    def forward_stages(self, input_ids, attention_mask=None, cache=None):
+        """See `Llama.forward_stages`; with a `KeyValueCache` the tokens are those that are new."""
+        nn = self.nn
+        if cache is None:
+            check_tokens(self, input_ids, self.max_position_embeddings, "max_position_embeddings")
+        x = self.embed_tokens(input_ids)
+        if cache is None:
+            positions = position_numbers(nn, input_ids)
+            bias = causal_bias(nn, input_ids, x)  # (tokens, tokens)
+        else:
+            positions = cache.positions(input_ids)
+            bias = cache.bias(input_ids, x)  # (batch, 1, tokens, slots)
+        if attention_mask is not None:
+            check_mask(self, attention_mask, input_ids, "attention_mask")
+            bias = bias + padding_bias(nn, attention_mask, x)  # (batch, 1, tokens, tokens)
+        turns = angles(nn, positions, self.turns, x)
+        stages = {"embedding": x}
+        for number, layer in enumerate(self.layers, 1):
+            x = layer(x, bias, turns, cache)
+            stages[f"layer{number}"] = x
+        stages["norm"] = self.norm(x)
+        return stages
+
+
+class Llama(Model):
+    """A language model: it predicts the next token from the tokens so far.
+
+    Source: Touvron et al. 2023, arXiv 2302.13971 (Llama); Grattafiori et al. 2024, arXiv 2407.21783
+    (Llama 3); Yang et al. 2024, arXiv 2412.15115 (Qwen2.5); Yang et al. 2025, arXiv 2505.09388
+    (Qwen3). Names, order, shapes and start values are those of Hugging Face's ``LlamaForCausalLM``,
+    ``Qwen2ForCausalLM`` (with `qkv_bias`) and ``Qwen3ForCausalLM`` (with `qk_norm`).
+
+    Args:
+        vocab_size: Number of different tokens.
+        hidden_size: Width of the tokens.
+        intermediate_size: Width inside the perceptrons.
+        num_hidden_layers: Number of layers.
+        num_attention_heads: Number of heads of queries.
+        num_key_value_heads: Number of heads of keys and values; it divides that of the queries,
+            which it is when not given.
+        head_dim: Width of a head; ``hidden_size / num_attention_heads`` when not given.
+        max_position_embeddings: The longest sequence.
+        rms_norm_eps: Epsilon of the normalisations.
+        rope_theta: Base of the rotary positions; see `frequencies`.
+        rope_scaling: Llama 3's numbers of scaled frequencies, as in Hugging Face's configuration.
+        tie_word_embeddings: Whether ``lm_head.weight`` is the embedding's own table.
+        qkv_bias: Whether the maps to queries, keys and values have biases.
+        qk_norm: Whether each head of queries and keys is normalised.
+        attention_dropout: Probability of dropping a weight of the attention.
+
+    Shapes:
+        ``input_ids`` ``(batch, tokens)``, and if given ``attention_mask`` (one for tokens, zero for
+        padding) of the same shape, give logits ``(batch, tokens, vocab_size)``. Padding at the end
+        changes nothing; for texts of several lengths see `deliralike.zoo.generate`.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The sequence is longer than `max_position_embeddings`, or an input has another
+            shape.
+        IndexRangeError: A token is not below `vocab_size`.
+    """
+
+    head_paths = ("lm_head",)
+    outputs = "vocab_size"
+    channels_last = True
+    keymaps = (KeyMap("LlamaModel", by_patterns({r"model\.(.*)": r"\1"})),)
+    start_values = {"*.embed_tokens.weight": START, "*_proj.weight": START, "lm_head.weight": START}
+
+    def __init__(
+        self,
+        vocab_size: int = 32000,
+        hidden_size: int = 4096,
+        intermediate_size: int = 11008,
+        num_hidden_layers: int = 32,
+        num_attention_heads: int = 32,
+        num_key_value_heads: int | None = None,
+        head_dim: int | None = None,
+        max_position_embeddings: int = 4096,
+        rms_norm_eps: float = 1e-5,
+        rope_theta: float = 10000.0,
+        rope_scaling: Mapping[str, Any] | None = None,
+        tie_word_embeddings: bool = False,
+        qkv_bias: bool = False,
+        qk_norm: bool = False,
+        attention_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        sizes = {
+            "vocab_size": vocab_size,
+            "hidden_size": hidden_size,
+            "intermediate_size": intermediate_size,
+            "num_hidden_layers": num_hidden_layers,
+            "num_attention_heads": num_attention_heads,
+            "max_position_embeddings": max_position_embeddings,
+        }
+        for name, value in sizes.items():
+            checks.positive(value, name, "Llama")
+        key_heads = num_key_value_heads
+        if key_heads is None:
+            key_heads = num_attention_heads
+        checks.positive(key_heads, "num_key_value_heads", "Llama")
+        checks.divides(
+            num_attention_heads, key_heads, "Llama: num_attention_heads", "num_key_value_heads"
+        )
+        if head_dim is None:
+            checks.divides(
+                hidden_size, num_attention_heads, "Llama: hidden_size", "num_attention_heads"
+            )
+            head_dim = hidden_size // num_attention_heads
+        checks.positive(head_dim, "head_dim", "Llama")
+        self.vocab_size = vocab_size
+        self.max_tokens = max_position_embeddings
+        self.model = Body(
+            vocab_size,
+            hidden_size,
+            intermediate_size,
+            num_hidden_layers,
+            rms_norm_eps,
+            max_position_embeddings,
+            frequencies(head_dim, rope_theta, rope_scaling),
+            heads=num_attention_heads,
+            key_heads=key_heads,
+            head_width=head_dim,
+            qkv_bias=qkv_bias,
+            qk_norm=qk_norm,
+            dropout=attention_dropout,
+        )
+        self.lm_head = self.nn.Linear(hidden_size, vocab_size, bias=False)
+        if tie_word_embeddings:
+            self.lm_head.weight = self.model.embed_tokens.weight
+
+    def forward(self, input_ids, attention_mask=None):
+        return self.lm_head(self.model(input_ids, attention_mask))
+
+    def next_logits(self, tokens, cache):
+        """Return the logits after the last of new tokens; see `deliralike.zoo.generate`."""
+        return self.lm_head(self.model(tokens, cache=cache)[:, -1])
+
+    def forward_stages(self, input_ids, attention_mask=None):
+        """Return the embeddings, each layer, and the last normalisation.
+
+        All are ``(batch, tokens, hidden_size)``.
+        """
+        return self.model.forward_stages(input_ids, attention_mask)
+
+    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Leave out the frequencies that older files hold."""
+        return {name: value for name, value in state.items() if not name.endswith(".inv_freq")}
+
+
+_LLAMA2 = "Touvron et al. 2023, arXiv 2307.09288; Hugging Face LlamaForCausalLM"
+_LLAMA3 = "Grattafiori et al. 2024, arXiv 2407.21783; Hugging Face LlamaForCausalLM"
+_TINY = "Zhang et al. 2024, arXiv 2401.02385; Hugging Face LlamaForCausalLM"
+_SMOL = "Ben Allal et al. 2025, arXiv 2502.02737; Hugging Face LlamaForCausalLM"
+_QWEN2 = "Yang et al. 2024, arXiv 2412.15115; Hugging Face Qwen2ForCausalLM"
+_QWEN3 = "Yang et al. 2025, arXiv 2505.09388; Hugging Face Qwen3ForCausalLM"
+
+_LLAMA3_SETTINGS = {
+    "vocab_size": 128256,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "rope_theta": 500000.0,
+}
+_QWEN2_SETTINGS = {
+    "vocab_size": 151936,
+    "max_position_embeddings": 32768,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000.0,
+    "qkv_bias": True,
+}
+_QWEN3_SETTINGS = {
+    "vocab_size": 151936,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 40960,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000.0,
+    "qk_norm": True,
+}
+
+
+def _sizes(width: int, inner: int, layers: int, heads: int, key_heads: int) -> dict[str, int]:
+    return {
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": key_heads,
+    }
+
+
+def _llama3_scaling(factor: float) -> dict[str, Any]:
+    return {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+
+
+_TIED = {"tie_word_embeddings": True}
+_SMOL_SETTINGS = {"vocab_size": 49152, "max_position_embeddings": 8192, "rope_theta": 100000.0}
+
+# name: (source, settings, parameters)
+_VARIANTS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "llama_2_7b": (_LLAMA2, {}, 6_738_415_616),
+    "llama_3_1_8b": (
+        _LLAMA3,
+        _LLAMA3_SETTINGS | _sizes(4096, 14336, 32, 32, 8) | {"rope_scaling": _llama3_scaling(8.0)},
+        8_030_261_248,
+    ),
+    "llama_3_2_1b": (
+        _LLAMA3,
+        _LLAMA3_SETTINGS
+        | _sizes(2048, 8192, 16, 32, 8)
+        | {"rope_scaling": _llama3_scaling(32.0)}
+        | _TIED,
+        1_235_814_400,
+    ),
+    "llama_3_2_3b": (
+        _LLAMA3,
+        _LLAMA3_SETTINGS
+        | _sizes(3072, 8192, 28, 24, 8)
+        | {"rope_scaling": _llama3_scaling(32.0)}
+        | _TIED,
+        3_212_749_824,
+    ),
+    "tinyllama_1_1b": (
+        _TINY,
+        _sizes(2048, 5632, 22, 32, 4) | {"max_position_embeddings": 2048},
+        1_100_048_384,
+    ),
+    "smollm2_135m": (_SMOL, _SMOL_SETTINGS | _sizes(576, 1536, 30, 9, 3) | _TIED, 134_515_008),
+    "smollm2_360m": (_SMOL, _SMOL_SETTINGS | _sizes(960, 2560, 32, 15, 5) | _TIED, 361_821_120),
+    "qwen2_5_0_5b": (_QWEN2, _QWEN2_SETTINGS | _sizes(896, 4864, 24, 14, 2) | _TIED, 494_032_768),
+    "qwen2_5_1_5b": (
+        _QWEN2,
+        _QWEN2_SETTINGS
+        | _sizes(1536, 8960, 28, 12, 2)
+        | _TIED
+        | {"max_position_embeddings": 131072},
+        1_543_714_304,
+    ),
+    "qwen2_5_7b": (
+        _QWEN2,
+        _QWEN2_SETTINGS
+        | _sizes(3584, 18944, 28, 28, 4)
+        | {"vocab_size": 152064, "max_position_embeddings": 131072},
+        7_615_616_512,
+    ),
+    "qwen3_0_6b": (_QWEN3, _QWEN3_SETTINGS | _sizes(1024, 3072, 28, 16, 8) | _TIED, 596_049_920),
+    "qwen3_1_7b": (_QWEN3, _QWEN3_SETTINGS | _sizes(2048, 6144, 28, 16, 8) | _TIED, 1_720_574_976),
+    "qwen3_4b": (_QWEN3, _QWEN3_SETTINGS | _sizes(2560, 9728, 36, 32, 8) | _TIED, 4_022_468_096),
+    "qwen3_8b": (_QWEN3, _QWEN3_SETTINGS | _sizes(4096, 12288, 36, 32, 8), 8_190_735_360),
+}
+
+
+def _sample(settings: Mapping[str, Any]) -> Input:
+    """Return a text of at most 2048 tokens, the longest that all variants take."""
+    return Input((min(settings["max_position_embeddings"], 2048),), below=settings["vocab_size"])
+
+
+for _name, (_source, _settings, _parameters) in _VARIANTS.items():
+    register(
+        Llama,
+        name=_name,
+        variant=_settings,
+        task="language modelling",
+        dims=(1,),
+        source=_source,
+        shape=_sample,
+        parameters=_parameters,
+    )

@@ -1,0 +1,133 @@
+"""Convolutions that JAX computes in forms of our own, against JAX's convolution.
+
+Values, both gradients, gradients of gradients, forward mode and `vmap`.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import enable_x64
+
+from deliralike.backends.jax import convolution
+from deliralike.backends.jax.convolution import Geometry, convolve
+
+# (input, kernel, settings); what the form is called
+CASES = {
+    "stride 2": ((2, 6, 9, 11), (6, 1, 3, 3), Geometry((2, 2), ((1, 1),) * 2, (1, 1), (1, 1), 6)),
+    "two kernels a channel": (
+        (2, 3, 9, 11),
+        (6, 1, 3, 5),
+        Geometry((2, 1), ((1, 0), (2, 3)), (1, 1), (2, 1), 3),
+    ),
+    "transposed": ((2, 6, 9), (6, 1, 3), Geometry((1,), ((1, 2),), (3,), (2,), 6)),
+    "volumes": (
+        (2, 4, 5, 6, 7),
+        (8, 1, 3, 2, 3),
+        Geometry((2, 1, 3), ((1, 1),) * 3, (1, 1, 1), (1, 1, 1), 4),
+    ),
+    "groups": ((2, 12, 9, 11), (6, 4, 3, 3), Geometry((2, 2), ((1, 1),) * 2, (1, 1), (1, 1), 3)),
+    "many groups": (
+        (2, 22, 9, 11),
+        (11, 2, 3, 3),
+        Geometry((2, 2), ((1, 1),) * 2, (2, 1), (1, 1), 11),
+    ),
+    "patches": ((2, 3, 9, 11), (5, 3, 4, 3), Geometry((4, 3), ((0, 0),) * 2, (1, 1), (1, 1), 1)),
+    "planes": (
+        (2, 3, 12, 9, 8),
+        (5, 3, 3, 2, 3),
+        Geometry((2, 1, 2), ((1, 0), (1, 1), (0, 2)), (1, 1, 1), (2, 1, 1), 1),
+    ),
+    "transposed planes": (
+        (2, 3, 4, 5, 3),
+        (5, 3, 2, 3, 2),
+        Geometry((1, 1, 1), ((1, 2), (1, 1), (0, 1)), (2, 3, 2), (1, 1, 1), 1),
+    ),
+    "groups of volumes": (
+        (2, 6, 12, 9, 8),
+        (4, 3, 3, 2, 3),
+        Geometry((2, 1, 2), ((1, 0), (1, 1), (0, 2)), (1, 1, 1), (1, 1, 1), 2),
+    ),
+    "small output": (
+        (2, 3, 4, 5),
+        (5, 3, 3, 5),
+        Geometry((1, 2), ((0, 1),) * 2, (1, 1), (1, 1), 1),
+    ),
+}
+FORMS = {
+    "_depthwise": ("stride 2", "two kernels a channel", "transposed", "volumes"),
+    "_part_by_part": ("groups", "many groups", "groups of volumes"),
+    "_in_planes": ("planes", "transposed planes"),
+    "_patches": ("patches",),
+    "_tap_by_tap": ("small output",),
+}
+
+
+def everything(function, x, weight):
+    """The value of a convolution and what JAX's transformations make of it."""
+    y, pull = jax.vjp(function, x, weight)
+    cotangent = jnp.cos(jnp.arange(y.size).reshape(y.shape))
+
+    def of_gradients(x, weight):
+        gradients = jax.vjp(function, x, weight)[1](cotangent * function(x, weight))
+        return sum(jnp.sum(gradient**3) for gradient in gradients)
+
+    def loss(x, weight):
+        return jnp.sum(function(x, weight) ** 2)
+
+    weights = jnp.stack([weight, weight + 1, weight**2], axis=1)
+    each_weight = jax.vmap(jax.grad(loss, (0, 1)), (None, 1))
+    each_image = jax.vmap(jax.grad(loss, (0, 1)), (0, None))
+    return (
+        y,
+        pull(cotangent),
+        jax.grad(of_gradients, (0, 1))(x, weight),
+        jax.jvp(function, (x, weight), (x**2, weight + 1))[1],
+        each_weight(x, weights),
+        each_image(jnp.stack([x, x + 1]), weight),
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_convolution_agrees_with_jaxs_own_in_value_and_derivatives(name):
+    x_shape, kernel, settings = CASES[name]
+    generator = np.random.default_rng(5)
+    x, weight = generator.normal(size=x_shape), generator.normal(size=kernel)
+
+    def ours(x, weight):
+        return convolve(x, weight, settings)
+
+    def jaxs(x, weight):
+        return jax.lax.conv_general_dilated(
+            x,
+            weight,
+            settings.stride,
+            settings.pads,
+            settings.lhs_dilation,
+            settings.dilation,
+            feature_group_count=settings.groups,
+        )
+
+    with enable_x64(True):
+        got = jax.tree.leaves(everything(ours, x, weight))
+        wanted = jax.tree.leaves(everything(jaxs, x, weight))
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_cases_are_those_of_the_form(form):
+    for name in FORMS[form]:
+        assert convolution._form(*CASES[name]).__name__ == form
+
+
+def test_half_precision_is_summed_in_single():
+    x = np.random.default_rng(5).normal(size=(1, 4, 9, 9)).astype("bfloat16")
+    weight = np.random.default_rng(6).normal(size=(4, 1, 7, 7)).astype("bfloat16")
+    settings = Geometry((1, 1), ((3, 3), (3, 3)), (1, 1), (1, 1), 4)
+    exact = convolve(x.astype("float32"), weight.astype("float32"), settings)
+    result = convolve(jnp.asarray(x), jnp.asarray(weight), settings)
+    assert result.dtype == "bfloat16"
+    np.testing.assert_array_equal(result, exact.astype("bfloat16"))

@@ -1,0 +1,75 @@
+"""Test-time augmentation: the views, and their mean and spread against NumPy's over all of them."""
+
+import numpy as np
+import pytest
+
+from deliralike.errors import BatchError, SettingError
+from deliralike.inference import (
+    SlidingWindowInferer,
+    View,
+    augmented_inference,
+    combined,
+    flips,
+    rotations,
+)
+from tests.inference.test_sliding_window import BACKENDS, network, picture
+
+VIEWS = {
+    "flips": (flips((-1, -2)), 4),
+    "flips of a volume": (flips((-3, -2, -1)), 8),
+    "rotations": (rotations(), 4),
+    "both": (combined(flips((-1,)), rotations()), 8),
+    "own": ([View(lambda x: x + 3.0, lambda y: y - 3.0)], 1),
+}
+
+
+@pytest.mark.parametrize("case", VIEWS)
+def test_each_inverse_undoes_its_transform_and_all_views_differ(case):
+    views, count = VIEWS[case]
+    inputs = picture(3, 4, 5)
+    seen = [view.transform(inputs) for view in views]
+    for view, one in zip(views, seen):
+        np.testing.assert_array_equal(view.inverse(one).round(12), inputs.round(12))
+    assert len({(one.shape, one.tobytes()) for one in seen}) == count
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_mean_and_spread_are_those_of_the_outputs_of_all_views(backend):
+    net, inputs = network(backend), picture(7, 5)
+    views = combined(flips((-1,)), rotations())
+    found = augmented_inference(inputs, net, views)
+    outputs = []
+    reference = network("torch").eval()
+    for view in views:
+        turned = reference.backend.array(view.transform(inputs).copy())
+        outputs.append(view.inverse(reference(turned).detach().numpy()))
+    np.testing.assert_allclose(found.mean, np.mean(outputs, axis=0), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.std, np.std(outputs, axis=0), rtol=0, atol=1e-12)
+    assert found.std.min() > 1e-6
+    assert net.training
+
+
+def test_windows_and_an_activation_work_within_views():
+    inputs, net = picture(9, 7), network("torch")
+    inferer = SlidingWindowInferer((5, 5), 4, mode="gaussian")
+    found = augmented_inference(
+        inputs,
+        net,
+        flips((-1,)),
+        inferer=inferer,
+        activation=lambda y: {"squared": y**2}["squared"],
+    )
+    straight = inferer(inputs, net) ** 2
+    mirrored = inferer(inputs[..., ::-1].copy(), net)[..., ::-1] ** 2
+    np.testing.assert_allclose(found.mean, (straight + mirrored) / 2, atol=1e-12)
+
+
+def test_views_that_make_no_sense_are_refused():
+    with pytest.raises(SettingError, match="at least one view"):
+        augmented_inference(picture(4, 4), lambda x: x, [])
+    with pytest.raises(SettingError, match=r"each named once; not \(-1, -1\)"):
+        flips((-1, -1))
+    quarter = rotations()[1]
+    wrong = View(quarter.transform, lambda y: y)
+    with pytest.raises(BatchError, match="does the inverse undo its transform"):
+        augmented_inference(picture(4, 5), lambda x: x, [*flips((-1,)), wrong])

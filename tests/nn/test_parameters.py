@@ -1,0 +1,65 @@
+"""A parameter is compared, and taken by functions, as any array is."""
+
+import operator
+
+import numpy as np
+import pytest
+
+from deliralike import Network
+from tests.nn.agreement import NAMES, get
+
+VALUES = np.array([-1.5, -0.5, 0.0, 0.5, 2.0])
+OTHER = VALUES[::-1].copy()
+
+
+class Pair(Network):
+    """Two parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = self.nn.Parameter(VALUES.shape, VALUES)
+        self.other = self.nn.Parameter(OTHER.shape, OTHER)
+
+
+# What is made of the two parameters, and of their values by NumPy
+ROWS = {
+    "clamp from below": (lambda nn, p, q: nn.clamp(p, min=0.1), np.maximum(VALUES, 0.1)),
+    "clamp from above": (lambda nn, p, q: nn.clamp(p, max=0.1), np.minimum(VALUES, 0.1)),
+    "maximum": (lambda nn, p, q: nn.maximum(p, q), np.maximum(VALUES, OTHER)),
+    "minimum": (lambda nn, p, q: nn.minimum(p, 0.0 * q), np.minimum(VALUES, 0.0)),
+    "sign": (lambda nn, p, q: nn.sign(p), np.sign(VALUES)),
+    "trunc": (lambda nn, p, q: nn.trunc(p), np.trunc(VALUES)),
+    "isnan": (lambda nn, p, q: nn.isnan(p), np.isnan(VALUES)),
+    "nan_to_num": (lambda nn, p, q: nn.nan_to_num(p), VALUES),
+    "atan2": (lambda nn, p, q: nn.atan2(p, q), np.arctan2(VALUES, OTHER)),
+    "asinh": (lambda nn, p, q: nn.asinh(p), np.arcsinh(VALUES)),
+    "leaky_relu": (lambda nn, p, q: nn.leaky_relu(p), np.maximum(VALUES, 0.01 * VALUES)),
+    "relu6": (lambda nn, p, q: nn.relu6(p), np.clip(VALUES, 0.0, 6.0)),
+}
+for _compare in (
+    operator.lt,
+    operator.le,
+    operator.eq,
+    operator.ne,
+    operator.gt,
+    operator.ge,
+):
+    _name = _compare.__name__
+    ROWS |= {
+        f"{_name} of two": (lambda nn, p, q, to=_compare: to(p, q), _compare(VALUES, OTHER)),
+        f"{_name} of an array": (
+            lambda nn, p, q, to=_compare: to(p * 1.0, q),
+            _compare(VALUES, OTHER),
+        ),
+        f"{_name} of a number": (lambda nn, p, q, to=_compare: to(p, 0.5), _compare(VALUES, 0.5)),
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_are_taken_as_arrays_are(name, subtests):
+    network = Pair.on(get(name), dtype="float64")()
+    for label, (ours, expected) in ROWS.items():
+        with subtests.test(row=label):
+            found = ours(network.nn, network.one, network.other)
+            found = network.backend.to_numpy(network.nn.cast(found, "float64"))
+            np.testing.assert_allclose(found, expected.astype(np.float64), rtol=1e-14)

@@ -1,0 +1,238 @@
+"""Files whose names are of another hand: matched by names, shapes and order, or refused."""
+
+import csv
+import re
+
+import numpy as np
+import pytest
+
+from deliralike import weights, zoo
+from deliralike.errors import ShapeError, StateError, UnknownName, WeightFileMissing
+from tests.conftest import BACKENDS
+
+BACKEND = BACKENDS[0]
+
+
+def equal_layers(backend=BACKEND):
+    """Three linear layers of one shape, which shapes cannot tell apart."""
+    return zoo.build("mlp", backend=backend, in_features=4, hidden=(4, 4), out_features=4)
+
+
+def values_of(network):
+    """Numbers for a network, no two arrays alike."""
+    rng = np.random.default_rng(3)
+    return {name: rng.normal(size=value.shape) for name, value in network.neutral_state().items()}
+
+
+def saved(tmp_path, state):
+    np.savez(tmp_path / "old.npz", **state)
+    return tmp_path / "old.npz"
+
+
+def assert_holds(network, wanted):
+    state = network.neutral_state()
+    for name, value in wanted.items():
+        if not name.endswith("num_batches_tracked"):
+            np.testing.assert_array_equal(state[name], value.astype(state[name].dtype), name)
+
+
+def channels_last(name, value):
+    """A kernel as TensorFlow's users keep it."""
+    if not name.endswith("weight"):
+        return value
+    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
+
+
+def plain(name, value):
+    return value
+
+
+ANOTHER_HAND = {
+    "underscores": ("lenet", lambda name: name.replace(".", "_"), plain),
+    "slashes and short words": (
+        "lenet",
+        lambda name: name.replace(".", "/").replace("weight", "w").replace("bias", "b"),
+        plain,
+    ),
+    "channels last": ("lenet", lambda name: name.replace("weight", "kernel"), channels_last),
+    "a block more, other words": (
+        "resnet8",
+        lambda name: "net." + name.replace("layer", "stage").replace("bn", "norm"),
+        plain,
+    ),
+    "numbers from one": (
+        "resnet8",
+        lambda name: re.sub(r"\d+", lambda number: str(int(number[0]) + 1), name),
+        plain,
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", ANOTHER_HAND)
+def test_every_array_gets_to_its_place(tmp_path, case, backend):
+    name, renamed, laid_out = ANOTHER_HAND[case]
+    network = zoo.build(name, backend=backend)
+    wanted = values_of(network)
+    path = saved(tmp_path, {renamed(key): laid_out(key, v) for key, v in wanted.items()})
+    report = weights.load(network, path, match=True)
+    assert report.complete
+    assert_holds(network, wanted)
+
+
+def test_numbered_series_of_one_length_are_matched_by_their_numbers(tmp_path):
+    network = equal_layers()
+    wanted = values_of(network)
+    old = {re.sub(r"layers.(\d)", r"dense\1", name): value for name, value in wanted.items()}
+    report = weights.load(network, saved(tmp_path, old), match=True)
+    assert "6 by number" in str(report)
+    assert "no output was compared" in str(report)
+    assert_holds(network, wanted)
+
+
+NAMES = {"0": "first", "1": "second", "2": "third"}
+
+
+def under_words(state):
+    """Names that say nothing of the order; they stand in the reverse one."""
+    old = {NAMES[name.split(".")[1]] + "_" + name[9:]: value for name, value in state.items()}
+    return dict(reversed(old.items()))
+
+
+def test_what_is_not_certain_is_refused_with_the_choices(tmp_path):
+    network = equal_layers()
+    before = network.neutral_state()
+    path = saved(tmp_path, under_words(values_of(network)))
+    words = r"layers.0.weight is third_weight, or (second_weight, or first|first_weight, or second)"
+    with pytest.raises(StateError, match=words):
+        weights.load(network, path, match=True)
+    assert_holds(network, before)
+
+
+def test_pairs_are_written_edited_and_given_again(tmp_path):
+    network = equal_layers()
+    wanted = values_of(network)
+    path, pairs = saved(tmp_path, under_words(wanted)), tmp_path / "pairs.csv"
+    weights.match(network, path).write(pairs)
+    with pairs.open() as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row["file"] = NAMES[row["network"].split(".")[1]] + "_" + row["network"][9:]
+    rewrite(pairs, rows)
+    report = weights.load(network, path, match=pairs)
+    assert "6 by correction" in str(report)
+    assert_holds(network, wanted)
+
+
+def rewrite(path, rows):
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def test_names_that_are_known_settle_the_others(tmp_path):
+    network = equal_layers()
+    wanted = values_of(network)
+    path = saved(tmp_path, under_words(wanted))
+    known = {f"layers.{number}.weight": f"{word}_weight" for number, word in NAMES.items()}
+    known |= {f"layers.{number}.bias": f"{word}_bias" for number, word in NAMES.items()}
+    weights.load(network, path, match=known)
+    assert_holds(network, wanted)
+
+
+@pytest.mark.skipif("torch" not in BACKENDS, reason="gates of PyTorch's layout")
+def test_parts_of_tensors_have_rows_of_their_own(tmp_path):
+    network = zoo.build("lstm_classifier", backend="torch")
+    wanted = values_of(network)
+    old = {}
+    for name, value in wanted.items():
+        gates = np.split(value, 4) if "rnn" in name or "lstm" in name else [value]
+        letters = "ifgo" if len(gates) == 4 else [""]
+        for letter, gate in zip(letters, gates, strict=True):
+            side = "i" if "_ih" in name else "h"
+            key = f"cell.{side}{letter}.{'bias' if 'bias' in name else 'weight'}"
+            old[key if letter else name] = gate
+    path, pairs = saved(tmp_path, old), tmp_path / "pairs.csv"
+    found = weights.match(network, path)
+    found.write(pairs)
+    again = weights.match(network, path, pairs)
+    assert len(found.match.names) > len(wanted)
+    for name, value in found.state().items():
+        np.testing.assert_array_equal(again.state()[name], value, name)
+
+
+def test_a_tensor_without_counterpart_is_refused_unless_it_is_said(tmp_path):
+    network = equal_layers()
+    wanted = values_of(network)
+    path, pairs = saved(tmp_path, {**wanted, "step": np.ones(7)}), tmp_path / "pairs.csv"
+    with pytest.raises(StateError, match="in the file alone: step"):
+        weights.load(network, path, match=True)
+    weights.match(network, path).write(pairs)
+    with pytest.raises(StateError, match="in the file alone: step"):
+        weights.load(network, path, match=pairs)
+    pairs.write_text(pairs.read_text().replace(",step", "-,step"))
+    weights.load(network, path, match=pairs)
+    assert_holds(network, wanted)
+    network = equal_layers()
+    weights.load(network, path, match={"step": None})
+    assert_holds(network, wanted)
+
+
+MISTAKES = {
+    "no such file": (None, None, WeightFileMissing, "writes one to edit"),
+    "another table": ("network,file,layout", "a,b,c", StateError, "its first line lacks"),
+    "a name of the file": ("layers.0.weight,", "layers.0.weight,no", UnknownName, "line 2.*'no"),
+    "a layout": (
+        "layers.0.weight,layers.0.weight,",
+        "layers.0.weight,layers.0.weight,sideways",
+        StateError,
+        r"'sideways' is none of those that fit: .*'axes \(1, 0\)'",
+    ),
+    "shapes": (
+        "layers.0.weight,layers.0.weight",
+        "layers.0.weight,layers.0.bias",
+        StateError,
+        "no order of the axes makes one the other",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes_in_a_file_of_pairs_are_named(tmp_path, case):
+    old, new, error, words = MISTAKES[case]
+    network = equal_layers()
+    path, pairs = saved(tmp_path, values_of(network)), tmp_path / "pairs.csv"
+    if old is not None:
+        weights.match(network, path).write(pairs)
+        pairs.write_text(pairs.read_text().replace(old, new, 1))
+    with pytest.raises(error, match=words):
+        weights.load(network, path, match=pairs)
+
+
+def test_a_known_pair_of_other_shapes_is_refused(tmp_path):
+    network = equal_layers()
+    path = saved(tmp_path, under_words(values_of(network)))
+    with pytest.raises(ShapeError, match="no order of the axes"):
+        weights.load(network, path, match={"layers.0.weight": "first_bias"})
+
+
+def test_a_conversion_writes_the_pairs_and_follows_them(tmp_path):
+    wanted = values_of(equal_layers())
+    path, pairs = saved(tmp_path, under_words(wanted)), tmp_path / "pairs.csv"
+    target = tmp_path / "new.safetensors"
+    settings = {"in_features": 4, "out_features": 4}
+    settings |= {"model": "mlp", "hidden": (4, 4), "pairs": pairs}
+    with pytest.raises(
+        StateError, match=r"(?s)not certain: layers.0.weight .*pairs.csv has the pairs"
+    ):
+        zoo.convert(path, target, **settings)
+    assert not target.exists()
+    for number, other in (("0", "2"), ("1", "1"), ("2", "0")):
+        wrong, right = f"{number}.weight,{NAMES[other]}", f"{number}.weight,{NAMES[number]}"
+        pairs.write_text(pairs.read_text().replace(wrong, right))
+        wrong, right = (text.replace("weight", "bias") for text in (wrong, right))
+        pairs.write_text(pairs.read_text().replace(wrong, right))
+    zoo.convert(path, target, **settings)
+    for name, value in weights.read(target).items():
+        np.testing.assert_array_equal(value, wanted[name], name)

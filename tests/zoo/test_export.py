@@ -1,0 +1,102 @@
+"""Exports that run without this package: TorchScript, ONNX and jax.export, for any batch."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import zoo
+from tests.zoo.case import by_path, close
+from tests.zoo.cases import CASES
+
+# PyTorch's exporter has no translation of attention over windows, with five axes, and takes the
+# outputs of T5's attention, whose bias is a parameter, for an array of another order.
+NOT_IN_ONNX = {"swin_t", "swin_unetr", "t5_small"}
+SHORT = {"mlp", "vit_b_16"}
+SEQUENCES = {"lstm_classifier", "gpt2", "qwen3_0_6b"}
+LABELS = sorted(SHORT | SEQUENCES | {"resnet8", "unet", "nnunet"} | NOT_IN_ONNX)
+TRACED = {"mlp", "resnet8", "gpt2", "encoder_unet"}  # with sizes that the tracer gives as arrays
+
+
+def of_size(inputs, size):
+    """A batch of another size."""
+    return tuple(np.concatenate([x, x])[:size] for x in inputs)
+
+
+def expected(network, inputs):
+    outputs = network(*network.backend.prepare(inputs, network))
+    return list(by_path(outputs, network.backend.numpy).values())
+
+
+def by_onnx(network, inputs, others, path):
+    """The outputs under onnxruntime for other inputs than those of the export."""
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    native = tuple(torch.from_numpy(x) for x in inputs)
+    batch = torch.export.Dim("batch")
+    shapes = tuple({0: batch} for _ in native)
+    torch.onnx.export(network, native, path, dynamo=True, dynamic_shapes=shapes, verbose=False)
+    session = runtime.InferenceSession(path)
+    names = [entry.name for entry in session.get_inputs()]
+    return session.run(None, dict(zip(names, others, strict=True)))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("source", ["torch", "jax"])
+@pytest.mark.parametrize(
+    "label", [CASES[label].as_parameter(long=label not in SHORT) for label in LABELS]
+)
+def test_onnx_gives_the_outputs_of_the_network_and_of_its_twin(label, source, tmp_path):
+    case = CASES[label]
+    network = case.build(source, dtype="float32", seed=3).eval()
+    twin = zoo.build(
+        case.name, backend="torch", weights=network.neutral_state(), **case.settings
+    ).eval()
+    inputs = case.inputs("float32")
+    others = of_size(inputs, 3)
+    if label in NOT_IN_ONNX:
+        pytest.importorskip("onnxscript")
+        with pytest.raises(torch.onnx.OnnxExporterError):
+            by_onnx(twin, inputs, others, tmp_path / "network.onnx")
+        return
+    came = by_onnx(twin, inputs, others, tmp_path / "network.onnx")
+    for index, leaf in enumerate(expected(network, others)):
+        close(came[index], leaf, 1e-5, name=f"output {index}")
+
+
+@pytest.mark.parametrize(
+    "label", [CASES[label].as_parameter(long=label != "mlp") for label in LABELS]
+)
+def test_jax_exports_a_program_for_batches_of_any_size(label):
+    jax = pytest.importorskip("jax")
+    case = CASES[label]
+    network = case.build("jax", dtype="float32").eval()
+    (batch,) = jax.export.symbolic_shape("batch")
+    inputs = case.inputs("float32")
+    native = [network.backend.array(x) for x in inputs]
+    specs = [jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype) for x in native]
+    exported = jax.export.export(jax.jit(lambda *xs: network(*xs)))(*specs)
+    others = of_size(inputs, 3)
+    came = exported.call(*(network.backend.array(x) for x in others))
+    leaves = list(by_path(came, network.backend.numpy).values())
+    for index, leaf in enumerate(expected(network, others)):
+        close(leaves[index], leaf, 1e-5, name=f"output {index}")
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "label",
+    [CASES[label].as_parameter(long=label not in TRACED) for label in sorted({*LABELS, *TRACED})],
+)
+def test_a_traced_network_gives_the_outputs_for_another_batch(label):
+    case = CASES[label]
+    network = case.build("torch", dtype="float64").eval()
+    inputs = case.inputs("float64")
+    others = of_size(inputs, 3)
+    with torch.no_grad():
+        traced = torch.jit.trace(network, network.backend.prepare(inputs, network), strict=False)
+        came = traced(*network.backend.prepare(others, network))
+    leaves = list(by_path(came, network.backend.numpy).values())
+    for index, leaf in enumerate(expected(network, others)):
+        close(leaves[index], leaf, 1e-12, name=f"output {index}")

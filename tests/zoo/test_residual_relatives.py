@@ -1,0 +1,201 @@
+"""What is particular to pre-activation and video ResNets, and to networks over signals: start
+values, settings, what an output depends on."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import zoo
+from deliralike.errors import SettingError, ShapeError
+from deliralike.zoo.sequences.wavenet import mu_law, signal_of
+
+# name, settings: patterns of weights and the deviation at which they start
+STARTS = {
+    "resnetv2_50x1_bit": (
+        {"layers": (1, 1), "widths": (256, 512)},
+        {
+            "stem.conv.weight": (2 / (64 * 49)) ** 0.5,
+            "stages.1.blocks.0.downsample.conv.weight": (2 / 512) ** 0.5,
+            "stages.1.blocks.0.conv2.weight": (2 / (128 * 9)) ** 0.5,
+            "head.fc.weight": 0.01,
+            "head.fc.bias": 0.0,
+        },
+    ),
+    "resnetv2_18d": (
+        {"layers": (1, 1), "widths": (64, 128)},
+        {"stem.conv3.weight": (2 / (64 * 9)) ** 0.5, "head.fc.weight": 0.01},
+    ),
+    "r2plus1d_18": (
+        {"layers": (1, 1, 1, 1)},
+        {
+            "stem.3.weight": (2 / (64 * 3)) ** 0.5,
+            "layer1.0.conv1.0.0.weight": (2 / (144 * 9)) ** 0.5,
+            "layer2.0.downsample.0.weight": (2 / 128) ** 0.5,
+            "fc.weight": 0.01,
+            "fc.bias": 0.0,
+        },
+    ),
+    "mc3_18": (
+        {"layers": (1, 1, 1, 1)},
+        {
+            "layer1.0.conv1.0.weight": (2 / (64 * 27)) ** 0.5,
+            "layer2.0.conv2.0.weight": (2 / (128 * 9)) ** 0.5,
+        },
+    ),
+    "tcn": ({}, {"tcn.network.0.downsample.weight": 0.01, "tcn.network.1.conv1.weight_g": 0.0}),
+    "inception_time": (
+        {},
+        {
+            "inceptionblock.inception.1.convs.0.weight": (2 / (40 * 64)) ** 0.5,
+            "inceptionblock.shortcut.1.0.weight": (2 / 256) ** 0.5,
+            "fc.bias": 0.0,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_start_values_are_the_references(name):
+    settings, deviations = STARTS[name]
+    state = zoo.build(name, backend="torch", **settings).neutral_state()
+    for key, deviation in deviations.items():
+        assert state[key].std() == pytest.approx(deviation, rel=0.15), key
+
+
+def test_kernels_that_are_normalised_start_with_the_lengths_of_plain_ones():
+    state = zoo.build("tcn", backend="torch").neutral_state()
+    kernels = state["tcn.network.1.conv1.weight_v"]
+    lengths = np.linalg.norm(kernels.reshape(len(kernels), -1), axis=1)
+    wanted = state["tcn.network.1.conv1.weight_g"].ravel()
+    np.testing.assert_allclose(lengths, wanted, rtol=0.2)
+
+
+NONSENSE = [
+    ("resnetv2_50", {"block": "basics"}, "Did you mean 'basic'"),
+    ("resnetv2_50", {"norm": "grup"}, "Did you mean 'group'"),
+    ("resnetv2_50", {"stem_type": "deeep"}, "Did you mean 'deep'"),
+    ("resnetv2_50", {"layers": (1, 2)}, "a number in both for each stage"),
+    ("resnetv2_50", {"widths": (254, 512, 1024, 2048)}, "widths=254"),
+    ("resnetv2_50", {"num_classes": -1}, "num_classes must be"),
+    ("resnetv2_50d_gn", {"stem_width": 48}, "num_groups"),
+    ("r3d_18", {"kinds": ("3d", "3d", "3d", "3e")}, "no kind '3e' of convolution"),
+    ("r3d_18", {"kinds": "3d"}, "one for each of four stages"),
+    ("r3d_18", {"layers": (2, 2)}, "wanted 4 numbers"),
+    ("tcn", {"widths": ()}, "the channels of each block"),
+    ("tcn", {"kernel_size": 0}, "kernel_size must be"),
+    ("wavenet", {"stacks": 0}, "stacks must be"),
+    ("wavenet", {"num_classes": 2.5}, "num_classes must be"),
+    ("inception_time", {"kernel_sizes": 40}, "the length of each convolution"),
+    ("inception_time", {"bottleneck": -1}, "bottleneck must be"),
+]
+
+
+def test_settings_that_make_no_sense_are_refused(subtests):
+    for name, settings, message in NONSENSE:
+        with subtests.test(name, **settings), pytest.raises(SettingError, match=message):
+            zoo.outline(name, **settings)
+
+
+def test_a_wrong_number_of_channels_names_the_first_convolution(subtests):
+    stems = {
+        "resnetv2_50": ("Conv2d at 'stem.conv'", (4, 64, 64)),
+        "resnetv2_50x1_bit": ("StandardizedConv at 'stem.conv'", (4, 64, 64)),
+        "seresnet50": ("Conv2d at 'conv1'", (4, 64, 64)),
+        "resnet50d": ("Conv2d at 'conv1.0'", (4, 64, 64)),
+        "r3d_18": ("Conv3d at 'stem.0'", (4, 4, 32, 32)),
+        "tcn": ("CausalConv at 'tcn.network.0.conv1'", (4, 64)),
+    }
+    for name, (where, shape) in stems.items():
+        with subtests.test(name), pytest.raises(ShapeError, match=where):
+            zoo.outline(name, shape)
+
+
+def test_videos_within_frames_keep_their_number_and_others_halve_it():
+    within, mixed = (
+        zoo.stages("r3d_18", (3, 16, 32, 32), kinds=kinds)["layer4"].shape
+        for kinds in (("2d",) * 4, ("3d", "2+1d", "3d", "2d"))
+    )
+    assert within == (512, 16, 2, 2)
+    assert mixed == (512, 4, 2, 2)
+
+
+def test_a_tcn_is_as_large_as_the_paper_says():
+    """Table 1: 70 thousand for the pixels of MNIST."""
+    assert zoo.outline("tcn").parameters == pytest.approx(70_000, rel=0.05)
+
+
+def block(weight_norm):
+    """A block of the authors' TCN, whose convolutions are there twice."""
+    layers = torch.nn.Module()
+    layers.conv1 = weight_norm(torch.nn.Conv1d(2, 4, 3))
+    layers.conv2 = weight_norm(torch.nn.Conv1d(4, 4, 3))
+    between = [torch.nn.Identity()] * 3
+    layers.net = torch.nn.Sequential(layers.conv1, *between, layers.conv2)
+    layers.downsample = torch.nn.Conv1d(2, 4, 1)
+    return layers
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(
+    "weight_norm",
+    [torch.nn.utils.weight_norm, torch.nn.utils.parametrizations.weight_norm],
+    ids=["by hooks", "parametrized"],
+)
+def test_files_of_the_authors_tcn_load(weight_norm):
+    theirs = torch.nn.Module()
+    theirs.tcn = torch.nn.Module()
+    theirs.tcn.network = torch.nn.Sequential(block(weight_norm))
+    theirs.linear = torch.nn.Linear(4, 3)
+    state = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    settings = {"num_classes": 3, "in_channels": 2, "widths": (4,), "kernel_size": 3}
+    network = zoo.build("tcn", backend="torch", weights=state, **settings)
+    conv = network.tcn.network[0].conv2
+    kernels = conv.weight_g * conv.weight_v / conv.weight_v.norm(dim=(1, 2), keepdim=True)
+    torch.testing.assert_close(kernels, theirs.tcn.network[0].conv2.weight)
+
+
+SEEN = {
+    "tcn": ({"widths": (6, 6), "kernel_size": 3, "dropout": 0.0, "every_step": True}, 13),
+    "wavenet": (
+        {
+            "levels": 6,
+            "layers": 2,
+            "stacks": 2,
+            "width": 4,
+            "gate_width": 4,
+            "skip_width": 8,
+            "kernel_size": 2,
+        },
+        8,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_an_output_depends_on_its_receptive_field_alone(name, backend):
+    settings, length = SEEN[name]
+    network = zoo.build(name, backend=backend, dtype="float64", **settings).eval()
+    assert network.receptive_field == length
+    (sample,) = zoo.find(name).sample(dtype="float64", **settings)
+    sample = sample[..., : length + 3]
+    changed = []
+    for step in range(length + 3):
+        other = sample.copy()
+        other[..., step] = (other[..., step] + 1) % 6
+        before, after = (
+            backend.numpy(network(backend.prepare(x, network))) for x in (sample, other)
+        )
+        changed.append(np.flatnonzero(np.abs(before - after).max((0, 1)) > 1e-15))
+    for step, steps in enumerate(changed):
+        assert steps.min() == step
+        assert steps.max() <= step + length - 1
+    assert changed[0].max() == length - 1
+
+
+def test_levels_are_finer_where_a_signal_is_small():
+    signal = np.linspace(-1, 1, 100_001)
+    levels = mu_law(signal)
+    assert (levels.min(), levels.max()) == (0, 255)
+    assert np.unique(levels).size == 256
+    error = np.abs(signal_of(levels) - signal)
+    assert error[np.abs(signal) < 0.01].max() < 5e-4 < error.max() < 0.025
