@@ -114,7 +114,7 @@ class Fit:
         layout: The layout.
         agrees: Whether the loss is the same, or all outputs are.
         merit: Larger for a better one: whether it runs, how many of the reference's activations it
-            has, and how near its loss is.
+            has, and how near its loss and outputs are.
     """
 
     layout: Layout
@@ -148,7 +148,8 @@ def fit(
             found.append(Fit(layout, False, (False, len(theirs.blocks), -np.inf)))
             continue
         distance = relative_difference(mine.loss, theirs.loss)
-        merit = (True, _shared(mine.blocks, theirs.blocks), -distance)
+        farthest = max(distance, *_apart(mine.outputs, theirs.outputs, layout))
+        merit = (True, _shared(mine.blocks, theirs.blocks), -farthest)
         same = all(one.by_value and one.leaves for one in layout.outputs)
         known = len(layout.outputs) == len(mine.outputs) > 0
         found.append(Fit(layout, distance <= LIMIT or (same and known), merit))
@@ -157,8 +158,18 @@ def fit(
     return _best(found)
 
 
+def _apart(mine: Sequence[Any], theirs: Sequence[Any], layout: Layout) -> list[float]:
+    """How far outputs are; a loss of one number is near by chance once in a while."""
+    found = [0.0]
+    for one, other, alignment in zip(mine, theirs, layout.outputs, strict=False):
+        leaves = nest.leaves(one), nest.leaves(alignment.back(other, one))
+        pairs = [(leaves[0][leaf.mine], leaves[1][leaf.mine]) for leaf in alignment.leaves]
+        found += [relative_difference(*pair) for pair in pairs]
+    return found
+
+
 def _best(found: list[Fit]) -> Fit:
-    """Return the best fit; of equal ones the first, unless another's loss is far nearer."""
+    """Return the best fit; of equal ones the first, unless another one is far nearer."""
     best = found[0]
     for one in found[1:]:
         *known, near = one.merit
@@ -169,7 +180,7 @@ def _best(found: list[Fit]) -> Fit:
 
 
 _ALIKE = 1e-4  # relative: a wrong pair of layers is farther, a wrong eps or a cast is not
-_LEAD = 0.1  # of the distance of the layout before it; with a mistake, none is near
+_LEAD = 0.1  # of the distance of the layout before it; with a mistake, none is so near
 
 
 def called(subject: Subject, batch: tuple[Any, ...]) -> list[str]:

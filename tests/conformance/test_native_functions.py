@@ -147,6 +147,14 @@ def test_a_right_port_of_attention_is_proved(how):
     assert compare(*sides, TOKENS, loss=mean_square, weights="load", levels=QUICK).proved
 
 
+def test_a_loss_that_is_near_by_chance_turns_no_input():
+    # With these start values the loss is ten times nearer when batch and time are exchanged.
+    torch.manual_seed(31)
+    sides = TorchPlain(), ChainerAttention(scale=1.0)
+    proof = compare(*sides, TOKENS, loss=mean_square, weights="load", levels=QUICK)
+    assert "no scale instead of 0.5" in first(proof)
+
+
 @pytest.mark.parametrize(("chosen", "cause"), MISTAKES[:2], ids=["scale", "axis"])
 def test_mistakes_in_a_port_to_chainer(chosen, cause):
     sides = TorchPlain(), ChainerAttention(**chosen)
