@@ -159,14 +159,24 @@ def refuse_unknown_settings(owner: str, settings: Iterable[str], known: Iterable
 
 
 def suggestion(name: str, choices: Iterable[object]) -> str:
-    """Return a sentence that names the nearest choices, or all of them when none is near.
+    """Return a sentence that names the nearest choices; when none is near, all, or five of many.
 
     Example:
         >>> suggestion("resnet81", ["resnet18", "resnet34", "unet"])
         "Did you mean 'resnet18' or 'resnet34'?"
+        >>> suggestion("a", [f"{letter}{number}" for letter in "abc" for number in range(9)])
+        "Did you mean 'a8' or 'a7'?"
+        >>> suggestion("z", range(100, 130))
+        'The nearest of 30: 125, 126, 127, 128, 129.'
     """
     known = [str(choice) for choice in choices]
     near = get_close_matches(str(name), known, n=2, cutoff=0.6)
     if near:
         return f"Did you mean {' or '.join(map(repr, near))}?"
+    if len(known) > _MOST_LISTED:
+        nearest = get_close_matches(str(name), known, n=5, cutoff=0.0)
+        return f"The nearest of {len(known)}: {', '.join(sorted(nearest))}."
     return f"Known: {', '.join(sorted(known)) or 'none'}."
+
+
+_MOST_LISTED = 20  # names that an error lists

@@ -8,7 +8,8 @@ import typer
 
 def command(
     network: Annotated[
-        str, typer.Argument(help="A network of the zoo: see 'deliralike zoo'.")
+        str,
+        typer.Argument(help="A network of the zoo: see 'deliralike zoo'; or yours: file.py:Net."),
     ] = "resnet8",
     set_: Annotated[
         list[str] | None,

@@ -22,10 +22,15 @@ def command(
         str | None,
         typer.Argument(
             metavar="[SETTINGS|NETWORK]",
-            help="A file of settings (.toml, .yaml), or a network of the zoo.",
+            help="A file of settings (.toml, .yaml), a network of the zoo, or yours: file.py:Net.",
         ),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="The dataset. (default: digits)")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="A dataset, or your own: module:function, a folder, .npz, .csv. (default: digits)"
+        ),
+    ] = None,
     backend: Annotated[
         str | None,
         typer.Option(help="torch, chainer, jax …: see 'deliralike backends'. (default: torch)"),

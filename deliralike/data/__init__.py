@@ -17,6 +17,7 @@ from deliralike.data.label_crops import CropByPosNegLabel
 from deliralike.data.loader import Loader, LoaderIterator
 from deliralike.data.named import known, load
 from deliralike.data.nifti import NiftiFiles, Volume, nifti_files, read_nifti, write_nifti
+from deliralike.data.own import as_dataset
 from deliralike.data.sampling import (
     RepeatedSampler,
     SequentialSampler,
@@ -48,6 +49,7 @@ __all__ = [
     "Volume",
     "WeightedSampler",
     "albumentations",
+    "as_dataset",
     "batch_count",
     "batches",
     "batchgenerators",

@@ -8,6 +8,7 @@ import numpy as np
 
 from deliralike.data import pictures, template
 from deliralike.data.dataset import Dataset, Samples, stratified_split
+from deliralike.data.own import is_own, load_own
 from deliralike.data.packages import needed
 from deliralike.errors import ArgumentError, UnknownName, suggestion
 
@@ -15,9 +16,12 @@ from deliralike.errors import ArgumentError, UnknownName, suggestion
 def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> Dataset:
     """Return the dataset of that name, split into a part to learn from and a held-out part.
 
-    Nothing is downloaded: the data come with a package.
+    Nothing is downloaded: the data come with a package, or are your own.
 
     Args:
+        name: One of `known`, or data of your own: a function ``"module:function"`` or
+            ``"file.py:function"``, a folder of pictures, an archive ``.npz`` or a table ``.csv``;
+            see `deliralike.data.own`.
         held_out: The fraction that is held out: of each class, or of a volume's height.
         seed: Which samples are held out.
         options: Settings of the dataset: ``size=16``.
@@ -25,6 +29,7 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
     Raises:
         UnknownName: There is no such dataset; the nearest names are given.
         ArgumentError: The dataset has no such option.
+        SettingError: Data of your own are not there, or hold something else.
         DataUnavailable: The package that it comes with is not installed; the message says how to
             install it.
 
@@ -33,6 +38,8 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
         >>> digits.train.inputs.shape, digits.held_out.inputs.shape, digits.classes[:3]
         ((1438, 1, 8, 8), (359, 1, 8, 8), ('0', '1', '2'))
     """
+    if name not in _READERS and is_own(name):
+        return load_own(name, held_out=held_out, seed=seed, **options)
     if name not in _READERS:
         raise UnknownName(f"there is no dataset {name!r}. {suggestion(name, _READERS)}")
     choices = [

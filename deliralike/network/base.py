@@ -306,10 +306,14 @@ def build(
 
 
 def _build_outermost(create: Callable[[], Any], construction: Construction) -> Any:
-    """Create a network and all its blocks in one construction, and finish it."""
+    """Create a network and all its blocks in one construction, and finish it.
+
+    A framework's own network, which a function may return, has its start values already.
+    """
     with constructing(construction):
         network = create()
-    finish(network, construction)
+    if isinstance(network, AbstractNetwork):
+        finish(network, construction)
     return network
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from deliralike import network
+from deliralike import network, own_code
 from deliralike.errors import (
     ArgumentError,
     DeliralikeError,
@@ -100,7 +100,7 @@ class Architecture:
     def settings(self) -> Mapping[str, Any]:
         """Every setting that has a default, with the value of this variant."""
         defaults = {}
-        for name, parameter in _parameters(self.network).items():
+        for name, parameter in parameters_of(self.network).items():
             if parameter.default is not inspect.Parameter.empty:
                 defaults[name] = parameter.default
         return MappingProxyType(defaults | dict(self.variant))
@@ -155,9 +155,14 @@ class Architecture:
         return tuple(entry.draw(generator, batch, dtype) for entry in entries)
 
     @property
+    def words(self) -> Sequence[str]:
+        """The names of all settings, also of those without a default."""
+        return tuple(parameters_of(self.network))
+
+    @property
     def outputs(self) -> str | None:
         """The setting that holds the number of outputs; None if there is no such setting."""
-        parameters = _parameters(self.network)
+        parameters = parameters_of(self.network)
         for word in (getattr(self.network, "outputs", None), *OUTPUT_WORDS):
             if word in parameters:
                 return word
@@ -179,7 +184,7 @@ class Architecture:
         own = self.outputs
         if own is None:
             return dict(settings)
-        parameters = _parameters(self.network)
+        parameters = parameters_of(self.network)
         renamed: dict[str, Any] = {}
         came: dict[str, str] = {}  # the name that a setting came under
         for name, value in settings.items():
@@ -206,7 +211,7 @@ class Architecture:
         settings = self.in_own_words(settings)
         allowed = []
         open_ended = False
-        for name, parameter in _parameters(self.network).items():
+        for name, parameter in parameters_of(self.network).items():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 open_ended = True
             else:
@@ -454,8 +459,13 @@ def _blaming_settings(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
 def find(name: str) -> Architecture:
     """Return the architecture of that name.
 
+    Args:
+        name: One of `list`, or a class or function of your own: ``"package.module:Name"`` or
+            ``"path/to/file.py:Name"``. It may be written once, or native to one backend.
+
     Raises:
         UnknownName: There is no such architecture; the message names the nearest.
+        SettingError: There is no such module, file or class.
 
     Example:
         >>> find("resnet81")
@@ -464,9 +474,17 @@ def find(name: str) -> Architecture:
         deliralike.errors.UnknownName: the zoo has no 'resnet81'. Did you mean 'resnet8' or
         'resnet18'?
     """
+    if own_code.is_name(name):
+        return _own(name)
     if name not in _architectures:
         raise UnknownName(f"the zoo has no {name!r}. {suggestion(name, _architectures)}")
     return _architectures[name]
+
+
+def _own(name: str) -> Architecture:
+    own = importlib.import_module("deliralike.zoo.own")  # on demand: it is made of this module
+    found: Architecture = own.architecture(name)
+    return found
 
 
 def list(
@@ -555,7 +573,7 @@ def _origin(network: Callable[..., Any]) -> tuple[str, str]:
     return network.__module__, network.__qualname__
 
 
-def _parameters(network: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def parameters_of(network: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Return the arguments of a class or function, without ``self``."""
     if not isinstance(network, type):
         return dict(inspect.signature(network).parameters)

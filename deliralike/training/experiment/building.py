@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from deliralike.training.callbacks import Callback
 from deliralike.training.evaluation import predict
 from deliralike.training.experiment.checks import located
 from deliralike.training.experiment.files import read_settings
-from deliralike.training.experiment.folder import SETTINGS, WEIGHTS, refuse_no_run
+from deliralike.training.experiment.folder import CODE, SETTINGS, WEIGHTS, read_json, refuse_no_run
 from deliralike.training.experiment.parts import (
     make_metrics,
     make_schedule,
     make_transform,
     metric_takes,
 )
+from deliralike.training.experiment.record import digest_of
 from deliralike.training.experiment.settings import Settings
 from deliralike.training.history import History
 from deliralike.training.trainer import Trainer
@@ -103,13 +105,16 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
         SettingError: The network is for another task than the data.
     """
     architecture = zoo.find(settings.network)
-    if architecture.task != dataset.task:
+    if architecture.task not in ("", dataset.task):
+        fitting = zoo.list(task=dataset.task)
+        near = get_close_matches(settings.network, fitting, n=5, cutoff=0.0)
         raise SettingError(
             f"network {settings.network!r} is for {architecture.task}, dataset {dataset.name!r} "
-            f"is for {dataset.task}. For {dataset.task} there are: "
-            f"{', '.join(zoo.list(task=dataset.task))}."
+            f"is for {dataset.task}. For {dataset.task} there are {', '.join(near)} and others: "
+            "see 'deliralike zoo'."
         )
-    chosen = _from_data(architecture.settings, dataset) | dict(settings.network_settings)
+    given = architecture.in_own_words(settings.network_settings)
+    chosen = _from_data(architecture, dataset) | given
     length = settings.length(settings.epochs * _updates(settings, dataset))
     usual = METRICS_BY_TASK.get(dataset.task, METRICS_OF_OTHERS)
     return settings.with_(
@@ -219,7 +224,8 @@ def load_run(
 
     Raises:
         SettingError: The folder is not that of a run.
-        DataUnavailable: Data were given to the run, and are not given here.
+        DataUnavailable: Data were given to the run, and are not given here; or the name of its data
+            gives other samples today.
         StateError, WeightFileError: The weights do not fit, or cannot be read.
     """
     settings = _settings_of(folder, backend)
@@ -229,9 +235,23 @@ def load_run(
         samples = fold_of(dataset, settings)
     else:
         samples = load_data(settings)
+    if dataset is None:
+        _refuse_others(Path(folder), settings, samples)
     network = build_network(settings, samples)
     weights.load(network, Path(folder) / WEIGHTS)
     return network, settings, samples
+
+
+def _refuse_others(folder: Path, settings: Settings, samples: data.Dataset) -> None:
+    """Raise an error if a name gives other samples than those that the run was made on."""
+    starts = read_json(folder / CODE) if (folder / CODE).exists() else []
+    before = starts[-1].get("samples") if starts else None
+    if before is not None and before != digest_of(samples):
+        raise DataUnavailable(
+            f"data: {settings.data!r} gives other samples than those that the run was made on, "
+            f"which had the digest {before}: bring those back, or use the ones of today on "
+            f"purpose, --data {settings.data}"
+        )
 
 
 def load_network(folder: str | Path, backend: str | None = None) -> AbstractNetwork:
@@ -259,15 +279,22 @@ def _updates(settings: Settings, dataset: data.Dataset) -> int:
     return -(-batches // settings.accumulate)
 
 
-def _from_data(known: Mapping[str, Any], dataset: data.Dataset) -> dict[str, Any]:
+def _from_data(architecture: zoo.Architecture, dataset: data.Dataset) -> dict[str, Any]:
     """Return the values that the data define for a network's settings, as far as it has them."""
+    classes = len(dataset.classes)
+    features = int(np.prod(dataset.sample_shape))
     values = {
         "in_channels": dataset.channels,
+        "in_chans": dataset.channels,
+        "n_channels": dataset.channels,
+        "num_channels": dataset.channels,
         "image_size": dataset.sample_shape[-1],
-        "in_features": int(np.prod(dataset.sample_shape)),
-        "num_classes": len(dataset.classes),
-        "out_features": len(dataset.classes),
-        "out_channels": len(dataset.classes),
+        "in_features": features,
+        "input_dim": features,
+        "num_classes": classes,
+        "out_features": classes,
+        "out_channels": classes,
+        architecture.outputs: classes,
         "dims": len(dataset.sample_shape) - 1,
     }
-    return {name: value for name, value in values.items() if name in known}
+    return {name: values[name] for name in architecture.words if name in values}

@@ -137,7 +137,7 @@ class Experiment:
         """Make the folder of a run, once for all processes."""
         new = None
         if self.processes.is_root:
-            new = run_folder.new_or_next_folder(folder, settings.network)
+            new = run_folder.new_or_next_folder(folder, settings.short_name)
             # Written at once: a run that is killed from here on can be resumed.
             write_settings(new / run_folder.SETTINGS, settings)
         return self.processes.broadcast_object("the folder of the run", new)

@@ -107,7 +107,7 @@ def folds_folder(settings: Settings, folder: str | PathLike[str] | None) -> Path
     """
     settings = settings.with_(fold=None)
     if folder is None or not Path(folder).exists():
-        new = run_folder.new_or_next_folder(folder, f"{settings.network}-folds")
+        new = run_folder.new_or_next_folder(folder, f"{settings.short_name}-folds")
         write_settings(new / run_folder.SETTINGS, settings)
         return new
     folder = Path(folder)

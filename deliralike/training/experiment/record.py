@@ -1,9 +1,12 @@
-"""The version of the code and the environment of a run."""
+"""The version of the code, the origin of network and data, and the environment of a run."""
 
 from __future__ import annotations
 
+import hashlib
 import platform
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 import deliralike
+from deliralike import data, own_code
 from deliralike.network.base import AbstractNetwork
 
 _PATIENCE = 10.0  # seconds that git may take
@@ -33,6 +37,48 @@ def code_version(folder: str | Path = ".") -> dict[str, Any]:
         "commit": commit,
         "changed": None if changes is None else bool(changes),
     }
+
+
+def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
+    """Return what tells a run's network and samples from others of the same name.
+
+    ``"network_file"`` and its digest are those of code of one's own; None for the zoo's.
+
+    Args:
+        network: The name in the settings.
+
+    Example:
+        >>> entry = origin("mlp", data.load("digits"))
+        >>> entry["network_file"], len(entry["samples"])
+        (None, 32)
+    """
+    file = own_code.file_of(own_code.load(network)) if own_code.is_name(network) else None
+    return {
+        "command": shlex.join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]]),
+        "network_file": None if file is None else str(file.resolve()),
+        "network_digest": None if file is None else _digest(file.read_bytes()).hexdigest(),
+        "samples": digest_of(dataset),
+    }
+
+
+def digest_of(dataset: data.Dataset) -> str:
+    """Return a text of 32 digits that tells all samples of a dataset, and their split, from others.
+
+    Example:
+        >>> digits = data.load("digits")
+        >>> digest_of(digits) == digest_of(data.load("digits", seed=1))
+        False
+    """
+    total = _digest()
+    for array in (*dataset.train, *dataset.held_out):
+        array = np.ascontiguousarray(array)
+        total.update(f"{array.dtype.str} {array.shape}".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()
+
+
+def _digest(content: bytes = b"") -> Any:
+    return hashlib.blake2b(content, digest_size=16)
 
 
 def environment(network: AbstractNetwork) -> dict[str, Any]:

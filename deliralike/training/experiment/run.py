@@ -20,7 +20,7 @@ from deliralike.training.curves import draw_curves
 from deliralike.training.experiment import folder as run_folder
 from deliralike.training.experiment.building import load_network, loaders, make_trainer
 from deliralike.training.experiment.files import read_settings, write_settings
-from deliralike.training.experiment.record import code_version, environment
+from deliralike.training.experiment.record import code_version, environment, origin
 from deliralike.training.experiment.settings import Settings, names
 from deliralike.training.experiment.watching import callbacks_of, latest_checkpoint
 from deliralike.training.history import History
@@ -223,7 +223,8 @@ class Prepared:
 
     def _record(self, folder: Path) -> None:
         """Add this start to the records of the code and the environment."""
-        self._append(folder / run_folder.CODE, code_version())
+        made_of = origin(self.settings.network, self.dataset)
+        self._append(folder / run_folder.CODE, {**code_version(), **made_of})
         self._append(folder / run_folder.ENVIRONMENT, environment(self.network))
 
     def _append(self, path: Path, entry: Mapping[str, Any]) -> None:

@@ -77,14 +77,22 @@ class Settings:
     """
 
     network: str = _is(
-        checks.known_to(zoo.find), 'A network of the zoo, such as "resnet8".', MISSING
+        checks.known_to(zoo.find),
+        'A network of the zoo, such as "resnet8", or your own: "package.module:Net", '
+        '"file.py:Net".',
+        MISSING,
     )
     network_settings: Mapping[str, Any] = _is(
         checks.table,
         "What to change in it. Channels, sizes and classes are taken from the data when left out.",
         {},
     )
-    data: str = _is(checks.text, "A dataset by name.", "digits")
+    data: str = _is(
+        checks.text,
+        'A dataset by name, or your own: "module:function", a folder of pictures, "x.npz", '
+        '"x.csv".',
+        "digits",
+    )
     data_settings: Mapping[str, Any] = _is(
         checks.table,
         "Options of the dataset, such as held_out = 0.2, the fraction that is held out.",
@@ -209,6 +217,11 @@ class Settings:
         self._check_fold()
         Groups.of(self.rule(), self.groups)
         self._check_parts()
+
+    @property
+    def short_name(self) -> str:
+        """The network's name without the module or file of code of one's own."""
+        return self.network.rpartition(":")[2]
 
     def rule(self) -> rules.Rule:
         """Return the update rule with its numbers; missing ones are those of the usual table."""

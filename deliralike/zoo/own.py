@@ -1,0 +1,105 @@
+"""Networks of one's own in the place of an architecture of the zoo: written once, or native."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from deliralike import own_code
+from deliralike.errors import DeviceError, SettingError
+from deliralike.network.base import AbstractNetwork
+from deliralike.zoo.registry import Architecture, parameters_of
+
+if TYPE_CHECKING:
+    from deliralike.network.interface import Networks
+
+
+def architecture(name: str) -> Architecture:
+    """Return the architecture of a class or function of one's own.
+
+    Its attributes ``task`` and ``input_shape`` (one sample's, without the batch), where it has
+    them, say what it is for.
+
+    Args:
+        name: ``"package.module:Name"`` or ``"path/to/file.py:Name"``.
+
+    Raises:
+        SettingError: There is no such module, file or name, or it cannot be called.
+    """
+    made_by = own_code.load(name)
+    if not callable(made_by):
+        raise SettingError(
+            f"{name!r} is of type {type(made_by).__name__}: wanted is the class of a network, or a "
+            "function that returns one"
+        )
+    task, shape = getattr(made_by, "task", ""), getattr(made_by, "input_shape", None)
+    return OwnArchitecture(name, made_by, task=task, shape=None if shape is None else tuple(shape))
+
+
+class OwnArchitecture(Architecture):
+    """A network of one's own.
+
+    ``task`` is empty where the network does not say what it is for: it may be used for any.
+    """
+
+    def _build(
+        self,
+        backend: Networks[Any],
+        /,
+        *args: Any,
+        seed: int,
+        dtype: str,
+        device: Any,
+        **settings: Any,
+    ) -> Any:
+        self._refuse_missing(self.arguments(*args, **settings))
+        if not hasattr(self.network, "on"):
+            _seed(backend, seed)
+        chosen: dict[str, Any] = {"seed": seed, "dtype": dtype, "device": device}
+        made = super()._build(backend, *args, **chosen, **settings)
+        if isinstance(made, AbstractNetwork) and made.backend is backend:
+            return made
+        return self._wrapped(made, backend, dtype, device)
+
+    def _refuse_missing(self, arguments: dict[str, Any]) -> None:
+        """Raise an error if the network cannot be created without a setting that was not given."""
+        missing = []
+        for name, parameter in parameters_of(self.network).items():
+            has_value = parameter.default is not parameter.empty or name in arguments
+            if not has_value and parameter.kind not in _OPEN_ENDED:
+                missing.append(name)
+        if missing:
+            raise SettingError(
+                f"{self.name} needs {' and '.join(map(repr, missing))}, which neither the data nor "
+                f"the settings give: --set {missing[0]}=..., or name a function that needs none"
+            )
+
+    def _wrapped(self, made: Any, backend: Networks[Any], dtype: str, device: Any) -> Any:
+        """Wrap a framework's own network, which must be one of this backend's."""
+        backends = importlib.import_module("deliralike.backends")
+        own = backends.of(made)
+        if own is not backend:
+            raise SettingError(
+                f"{self.name} is a network of {own.name}, and was asked for on {backend.name}: "
+                f"choose backend {own.name!r}, or write it once for all of them, as a "
+                "deliralike.Network"
+            )
+        wrapped = backends.wrap(made)
+        wanted = backend.check_device(device)
+        if device is not None and wanted != backend.check_device(wrapped.device_name):
+            raise DeviceError(
+                f"{self.name} has put itself on {wrapped.device_name!r}, and {device!r} was asked "
+                "for: move it where it is created"
+            )
+        if wrapped.dtype_name != dtype:
+            backend.set_dtype(wrapped, backend.check_dtype(dtype))
+        return wrapped
+
+
+_OPEN_ENDED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _seed(backend: Any, seed: int) -> None:
+    """Seed the framework's own generator, from which a native network draws its start values."""
+    backend.seed(seed)
