@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test test-all test-mpi measure mutation lint types docs package bench environment lock clean
+.PHONY: help demo quick test test-all test-mpi measure mutation lint types table docs package bench environment lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -27,6 +27,7 @@ help:
 	@echo "make test-mpi  the tests of processes over MPI alone"
 	@echo "make lint    style, floors of imports, types"
 	@echo "make types   write the types of self.nn, after a change of its layers"
+	@echo "make table   write the table of the zoo, after a change of an architecture"
 	@echo "make docs    the documentation, into docs/_build/html"
 	@echo "make package  the wheel, tried in an environment without any framework"
 	@echo "make bench   the benchmarks"
@@ -81,6 +82,9 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	@$(PY) -m tests.typed.interface
+
+table: $(STAMP)
+	@$(PY) -m tests.zoo.table
 
 docs: $(STAMP)
 	@$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build/html

@@ -9,27 +9,57 @@ Example:
     11181642
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from deliralike import backends, errors, parallel, random, weights, zoo
-from deliralike.backends import (
-    DataParallel,
-    DistributedDataParallel,
-    FullyShardedDataParallel,
-    wrap,
-)
-from deliralike.backends.processes.join import join
-from deliralike.backends.wrappers import is_model_wrapper, register_model_wrapper
-from deliralike.compat.optim_wrapper_dict import OptimWrapperDict
-from deliralike.network.base import AbstractNetwork, Network, build
-from deliralike.network.detection import detect_anomalous_params
-from deliralike.nn import start
-from deliralike.optim import rules
-from deliralike.parallel import in_replicas
+from deliralike import lazy
 
 if TYPE_CHECKING:
+    from deliralike import (
+        backends,
+        errors,
+        parallel,
+        random,
+        weights,
+        zoo,
+    )
+    from deliralike import nest as nest
+    from deliralike import network as network
+    from deliralike import nn as nn
+    from deliralike import optim as optim
+    from deliralike.backends import (
+        DataParallel,
+        DistributedDataParallel,
+        FullyShardedDataParallel,
+        wrap,
+    )
+    from deliralike.backends.processes.join import join
+    from deliralike.backends.wrappers import is_model_wrapper, register_model_wrapper
+    from deliralike.compat.optim_wrapper_dict import OptimWrapperDict
     from deliralike.conformance import Proof, Subject, compare
+    from deliralike.network.base import AbstractNetwork, Network, build
+    from deliralike.network.detection import detect_anomalous_params
+    from deliralike.nn import start
+    from deliralike.optim import rules
+    from deliralike.parallel import in_replicas
+else:
+    __getattr__, __dir__ = lazy.attributes(
+        __name__,
+        {
+            __name__: "backends errors nest network nn optim parallel random weights zoo",
+            "deliralike.backends": (
+                "DataParallel DistributedDataParallel FullyShardedDataParallel wrap"
+            ),
+            "deliralike.backends.processes.join": "join",
+            "deliralike.backends.wrappers": "is_model_wrapper register_model_wrapper",
+            "deliralike.compat.optim_wrapper_dict": "OptimWrapperDict",
+            "deliralike.conformance": "Proof Subject compare",
+            "deliralike.network.base": "AbstractNetwork Network build",
+            "deliralike.network.detection": "detect_anomalous_params",
+            "deliralike.nn": "start",
+            "deliralike.optim": "rules",
+            "deliralike.parallel": "in_replicas",
+        },
+    )
 
 __version__ = "0.1.0"
 
@@ -59,10 +89,3 @@ __all__ = [
     "wrap",
     "zoo",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """The proof stands above all else here and is imported when it is asked for."""
-    if name in ("Proof", "Subject", "compare"):
-        return getattr(importlib.import_module("deliralike.conformance"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

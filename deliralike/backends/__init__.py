@@ -15,7 +15,7 @@ import importlib.util
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,14 @@ class Entry:
             if importlib.util.find_spec(package) is None:
                 missing.append(package)
         return tuple(missing)
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of each installed package, as it was installed: none is imported."""
+        found = {}
+        for package in self.packages:
+            with suppress(importlib.metadata.PackageNotFoundError):
+                found[package] = importlib.metadata.version(package)
+        return found
 
 
 _PYTORCH_FILES = WeightFiles(

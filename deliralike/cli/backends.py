@@ -1,28 +1,65 @@
-"""``deliralike backends``: the installed backends, their devices, and the missing packages."""
+"""``deliralike backends``: the installed backends and the missing packages; their devices."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from deliralike.backends import Entry
 
 
-def command() -> None:
-    """Show every backend: version, devices, precision in force, or how to install it."""
+def command(
+    names: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAMES]", help="Backends to load and show in detail: torch,jax, or all."
+        ),
+    ] = None,
+) -> None:
+    """Show every backend with its version, or how to install it; with NAMES: devices and precision.
+
+    No framework is loaded without NAMES.
+    """
     from deliralike import backends
-    from deliralike.cli.console import show_table
+    from deliralike.cli.console import say, show_table
 
-    rows = [_row(name) for name in backends.known()]
+    known = backends.known()
+    if names is None:
+        rows = [_installed(name, entry) for name, entry in known.items()]
+        show_table(["backend", "version", "state"], rows)
+        say("Devices and precision in force: deliralike backends all, or a name")
+        return
+    chosen = list(known) if names == "all" else [name.strip() for name in names.split(",")]
+    rows = [_loaded(name, known) for name in chosen]
     show_table(["backend", "version", "devices", "precision in force", "state"], rows)
 
 
-def _row(name: str) -> tuple[str, ...]:
+def _installed(name: str, entry: "Entry") -> Sequence[str]:
+    """Return what is known of a backend without loading it."""
+    versions = [f"{package} {version}" for package, version in entry.versions().items()]
+    state = _how_to_install(entry) if entry.missing else "installed"
+    return name, ", ".join(versions) or "-", state
+
+
+def _loaded(name: str, known: Mapping[str, "Entry"]) -> Sequence[str]:
     """Return the row of a backend; an error of the backend is shown in its row."""
     from deliralike import backends
+    from deliralike.errors import UnknownName, suggestion
 
-    entry = backends.known()[name]
-    if entry.missing:
-        missing = ", ".join(entry.missing)
-        return (name, "-", "-", "-", f"not installed: {missing}\n{entry.install}")
+    if name not in known:
+        raise UnknownName(f"there is no backend {name!r}. {suggestion(name, known)}")
+    if known[name].missing:
+        return name, "-", "-", "-", _how_to_install(known[name])
     # A broken installation may fail in any way, and must not hide the other backends.
     try:
         backend = backends.get(name)
         precision = [f"{key}: {value}" for key, value in backend.precision().items()]
         devices = "\n".join(backend.devices())
-        return (name, backend.version(), devices, "\n".join(precision), "ready")
+        return name, backend.version(), devices, "\n".join(precision), "ready"
     except Exception as error:  # noqa: BLE001
-        return (name, "-", "-", "-", f"broken: {error}")
+        return name, "-", "-", "-", f"broken: {error}"
+
+
+def _how_to_install(entry: "Entry") -> str:
+    return f"not installed: {', '.join(entry.missing)}\n{entry.install}"

@@ -172,7 +172,7 @@ def _inputs_and_output(
     """
     import numpy as np
 
-    from deliralike.zoo.registry import Input
+    from deliralike.zoo.inputs import Input
 
     def evaluate(entries: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
         generator = np.random.default_rng(seed)

@@ -63,17 +63,16 @@ def command(
 def _list(names: tuple[str, ...]) -> None:
     from deliralike import zoo
     from deliralike.cli.console import say, show_table
-    from deliralike.zoo.summary import count_parameters
+    from deliralike.zoo import table
+    from deliralike.zoo.summary import described
 
+    ours = table.rows()
     rows = []
     for name in names:
-        architecture = zoo.find(name)
-        parameters = architecture.parameters or count_parameters(architecture)
-        shapes = ""
-        if architecture.shape is not None:
-            shapes = ", ".join(map(_input, architecture.inputs_for()))
-        dims = ", ".join(map(str, architecture.dims))
-        rows.append((name, f"{parameters:,}", shapes, dims, architecture.task))
+        row = ours.get(name) or described(zoo.find(name))
+        shapes = ", ".join(map(_input, row.inputs))
+        dims = ", ".join(map(str, row.dims))
+        rows.append((name, f"{row.parameters:,}", shapes, dims, row.task))
     show_table(["network", "parameters", "input", "axes", "task"], rows, right=["parameters"])
     say(
         "Shapes of one sample, channels first; axes: numbers of spatial axes. More: deliralike "

@@ -3,20 +3,43 @@
 It has scatter and gather, replicas that run in threads, hooks and callbacks.
 """
 
-from deliralike.optim.loss import in_replicas
-from deliralike.parallel.averaging.averaged_updates import AveragedUpdates
-from deliralike.parallel.averaging.daso import Plan
-from deliralike.parallel.averaging.local_sgd import LocalSGD
-from deliralike.parallel.batches.gather import gather
-from deliralike.parallel.batches.partition import partition
-from deliralike.parallel.batches.scatter import scatter
-from deliralike.parallel.processes.group import Alone, Processes, ProcessGroup, SingleProcess
-from deliralike.parallel.processes.topology import Nodes
-from deliralike.parallel.replicas.callbacks import CallbackContext, call_replication_callbacks
+from typing import TYPE_CHECKING
+
+from deliralike import lazy
 from deliralike.parallel.replicas.context import Replica
 from deliralike.parallel.replicas.context import current as current_replica
-from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
-from deliralike.parallel.replicas.network import ReplicatedNetwork
+
+if TYPE_CHECKING:
+    from deliralike.optim.loss import in_replicas
+    from deliralike.parallel.averaging.averaged_updates import AveragedUpdates
+    from deliralike.parallel.averaging.daso import Plan
+    from deliralike.parallel.averaging.local_sgd import LocalSGD
+    from deliralike.parallel.batches.gather import gather
+    from deliralike.parallel.batches.partition import partition
+    from deliralike.parallel.batches.scatter import scatter
+    from deliralike.parallel.processes.group import Alone, Processes, ProcessGroup, SingleProcess
+    from deliralike.parallel.processes.topology import Nodes
+    from deliralike.parallel.replicas.callbacks import CallbackContext, call_replication_callbacks
+    from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
+    from deliralike.parallel.replicas.network import ReplicatedNetwork
+else:
+    __getattr__, __dir__ = lazy.attributes(
+        __name__,
+        {
+            "deliralike.optim.loss": "in_replicas",
+            "deliralike.parallel.averaging.averaged_updates": "AveragedUpdates",
+            "deliralike.parallel.averaging.daso": "Plan",
+            "deliralike.parallel.averaging.local_sgd": "LocalSGD",
+            "deliralike.parallel.batches.gather": "gather",
+            "deliralike.parallel.batches.partition": "partition",
+            "deliralike.parallel.batches.scatter": "scatter",
+            "deliralike.parallel.processes.group": "Alone Processes ProcessGroup SingleProcess",
+            "deliralike.parallel.processes.topology": "Nodes",
+            "deliralike.parallel.replicas.callbacks": "CallbackContext call_replication_callbacks",
+            "deliralike.parallel.replicas.hooks": "AccumulateGradients CopyParameters",
+            "deliralike.parallel.replicas.network": "ReplicatedNetwork",
+        },
+    )
 
 __all__ = [
     "AccumulateGradients",

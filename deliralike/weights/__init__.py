@@ -5,12 +5,29 @@ off its content; files of a framework's own are read by its backend, loaded on d
 runs code from a file.
 """
 
-from deliralike.weights.conversion import ConversionReport, Renaming, convert
-from deliralike.weights.foreign import FileMatch, MatchReport, match
-from deliralike.weights.inflate import refuse_expansion, refuse_hostile_archive
-from deliralike.weights.loading import load
-from deliralike.weights.reading import Contents, contents, read, read_metadata, without_prefix
-from deliralike.weights.writing import State, channels_last, flush, write
+from typing import TYPE_CHECKING
+
+from deliralike import lazy
+
+if TYPE_CHECKING:
+    from deliralike.weights.conversion import ConversionReport, Renaming, convert
+    from deliralike.weights.foreign import FileMatch, MatchReport, match
+    from deliralike.weights.inflate import refuse_expansion, refuse_hostile_archive
+    from deliralike.weights.loading import load
+    from deliralike.weights.reading import Contents, contents, read, read_metadata, without_prefix
+    from deliralike.weights.writing import State, channels_last, flush, write
+else:
+    __getattr__, __dir__ = lazy.attributes(
+        __name__,
+        {
+            "deliralike.weights.conversion": "ConversionReport Renaming convert",
+            "deliralike.weights.foreign": "FileMatch MatchReport match",
+            "deliralike.weights.inflate": "refuse_expansion refuse_hostile_archive",
+            "deliralike.weights.loading": "load",
+            "deliralike.weights.reading": "Contents contents read read_metadata without_prefix",
+            "deliralike.weights.writing": "State channels_last flush write",
+        },
+    )
 
 __all__ = [
     "Contents",

@@ -17,7 +17,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from deliralike.errors import SettingError
 from deliralike.zoo.flow import Box, columns, flow
-from deliralike.zoo.registry import Shape, find
+from deliralike.zoo.inputs import Shape
+from deliralike.zoo.registry import find
 from deliralike.zoo.summary import outline
 
 # The size of a box, and the distances from one box to the next, in inches.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deliralike import nest
-from deliralike.zoo.registry import Shape, is_shape
+from deliralike.zoo.inputs import Shape, is_shape
 from deliralike.zoo.summary import run_on_shapes
 
 _DEEPEST = 4

@@ -1,68 +1,32 @@
-"""The one table of architectures by name, and how a name becomes a network on a backend."""
+"""Architectures by name, and how one becomes a network on a backend.
+
+Ours stand in a table (`deliralike.zoo.table`); the family of one is imported when somebody asks for
+it, and registers it.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import importlib
 import inspect
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from deliralike import network, own_code
-from deliralike.errors import (
-    ArgumentError,
-    DeliralikeError,
-    SettingError,
-    UnknownName,
-    WeightFileMissing,
-    suggestion,
-)
-from deliralike.zoo import loading, published
+from deliralike.errors import ArgumentError, SettingError, UnknownName, suggestion
+from deliralike.zoo import table
+from deliralike.zoo.inputs import Input, Inputs, Shape, inputs
 
 if TYPE_CHECKING:
-    from deliralike.backends.chainer.network import AbstractChainerNetwork
-    from deliralike.backends.jax.network import AbstractJaxNetwork
-    from deliralike.backends.torch.network import AbstractTorchNetwork
     from deliralike.network.interface import Networks
 
 # What reference implementations call the number of outputs.
 OUTPUT_WORDS = ("num_classes", "classes", "n_classes", "num_labels", "out_channels", "out_features")
-
-Shape = tuple[int, ...]
-Weights = str | os.PathLike[str] | Mapping[str, Any] | None
-
-
-@dataclass(frozen=True)
-class Input:
-    """One input of a network, for one sample.
-
-    Attributes:
-        shape: Without the batch: ``(channels, *size)`` for images.
-        below: For whole numbers (tokens, time steps): they lie from 0 to ``below - 1``. None for
-            floating numbers.
-    """
-
-    shape: Shape
-    below: int | None = None
-
-    def draw(
-        self, generator: np.random.Generator, batch: int, dtype: str = "float32"
-    ) -> np.ndarray:
-        """Draw a batch of standard normal numbers, or of whole ones in the range (int64)."""
-        shape = (batch, *self.shape)
-        if self.below is not None:
-            return generator.integers(0, self.below, shape)
-        return generator.standard_normal(shape).astype(dtype)
-
-
-Inputs = Shape | Input | Sequence[Shape | Input]
 
 
 @dataclass(frozen=True)
@@ -283,179 +247,6 @@ class Architecture:
         return network.build(create, seed=seed, dtype=dtype, device=device, **arguments)
 
 
-def is_shape(value: Any) -> bool:
-    """Return whether a value is one shape, which is a leaf in a nest of shapes.
-
-    Example:
-        >>> is_shape((3, 32, 32)), is_shape(((3,), (4,)))
-        (True, False)
-    """
-    return isinstance(value, tuple) and all(isinstance(size, int) for size in value)
-
-
-def inputs(stated: Inputs) -> tuple[Input, ...]:
-    """Return one shape, one input, or several of either, as inputs.
-
-    Example:
-        >>> inputs((3, 32, 32))
-        (Input(shape=(3, 32, 32), below=None),)
-    """
-    if isinstance(stated, Input):
-        return (stated,)
-    if all(isinstance(size, int | np.integer) for size in stated):
-        return (Input(tuple(stated)),)  # type: ignore[arg-type]
-    entries = []
-    for entry in stated:
-        if not isinstance(entry, Input):
-            entry = Input(tuple(entry))  # type: ignore[arg-type]
-        entries.append(entry)
-    return tuple(entries)
-
-
-@overload
-def build(
-    name: str,
-    *,
-    backend: Literal["torch"],
-    seed: int = 0,
-    dtype: str = "float32",
-    device: Any = None,
-    weights: Weights = None,
-    **settings: Any,
-) -> AbstractTorchNetwork: ...
-
-
-@overload
-def build(
-    name: str,
-    *,
-    backend: Literal["chainer"],
-    seed: int = 0,
-    dtype: str = "float32",
-    device: Any = None,
-    weights: Weights = None,
-    **settings: Any,
-) -> AbstractChainerNetwork: ...
-
-
-@overload
-def build(
-    name: str,
-    *,
-    backend: Literal["jax"],
-    seed: int = 0,
-    dtype: str = "float32",
-    device: Any = None,
-    weights: Weights = None,
-    **settings: Any,
-) -> AbstractJaxNetwork: ...
-
-
-@overload
-def build(
-    name: str,
-    *,
-    backend: str | Networks[Any],
-    seed: int = 0,
-    dtype: str = "float32",
-    device: Any = None,
-    weights: Weights = None,
-    **settings: Any,
-) -> Any: ...
-
-
-def build(
-    name: str,
-    *,
-    backend: str | Networks[Any],
-    seed: int = 0,
-    dtype: str = "float32",
-    device: Any = None,
-    weights: Weights = None,
-    **settings: Any,
-) -> Any:
-    """Create a network of the zoo by name: a native network of the backend.
-
-    Args:
-        name: A name of `list`.
-        backend: ``"torch"``, ``"chainer"``, ``"jax"`` …, or the backend itself.
-        seed: The seed of the start values, which are the same on every backend.
-        dtype: ``"float32"``, ``"float64"`` …
-        device: One of ``backend.devices()``; the backend's first when not given.
-        weights: The name of published weights, which are downloaded once: ``"pretrained"`` for the
-            architecture's usual ones, ``"torchvision/IMAGENET1K_V2"``,
-            ``"timm/resnet50.a1_in1k"``, ``"hf-hub:google/vit-base-patch16-224"``; see `weights`.
-            Or a file, or arrays by name, see `load`. They may be for another number of input
-            channels or classes: the stem is then adapted, the head left at the start values, and
-            the logger ``"deliralike"`` says so.
-        settings: Settings to change in the architecture; see ``find(name).settings``. The number of
-            outputs is ``num_classes`` everywhere, and may have the reference's name too
-            (``out_channels``, ``classes``). Published weights bring those that they need, such as
-            the number of classes, where none are given.
-
-    Raises:
-        UnknownName: The zoo has no such architecture.
-        ArgumentError: The architecture has no such setting.
-        SettingError: A setting's value makes no sense.
-        BackendUnavailable: The backend is unknown, not installed or broken.
-        StateError, WeightFileError: The weights do not fit, or the file is missing, cannot be read,
-            or is not the published one.
-        DownloadError: Published weights are not in the cache and cannot be downloaded.
-
-    Example:
-        >>> build("resnet18", backend="torch", num_classes=10).count_parameters()
-        11181642
-    """
-    architecture = find(name)
-    _refuse_pretrained(name, settings)
-    settings = architecture.in_own_words(settings)
-    bound = architecture.on(backend, seed=seed, dtype=dtype, device=device)
-    entry = None
-    if published.is_name(weights):
-        entry = published.choose(name, str(weights), architecture.settings)
-        settings = dict(entry.settings) | settings
-        architecture.arguments(**settings)  # refuses an unknown one before anything is downloaded
-        weights = entry.fetch()
-    with _blaming_settings(name, settings):
-        model = bound(**settings)
-    if weights is None:
-        return model
-    try:
-        report = loading.load(model, weights)
-    except WeightFileMissing as error:
-        error.add_note(f"Published weights have other names: {published.how_to_see_all(name)}")
-        raise
-    if entry is not None:
-        model.published_weights = entry.without_head() if report.skipped else entry
-    return model
-
-
-def _refuse_pretrained(name: str, settings: Mapping[str, Any]) -> None:
-    if "pretrained" in settings:
-        raise ArgumentError(
-            f"{name} has no setting 'pretrained': say weights='pretrained', or one of the names in "
-            f"zoo.weights({name!r})"
-        )
-
-
-@contextmanager
-def _blaming_settings(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Name the settings with which a network could not be built.
-
-    Python's own error only names the operation that failed.
-    """
-    try:
-        yield
-    except (TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, DeliralikeError) or not settings:
-            raise
-        shown = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-        raise SettingError(
-            f"{name} cannot be built with {shown}: {error}. A setting is of another type than the "
-            f"network expects; see deliralike.zoo.find({name!r}).settings"
-        ) from error
-
-
 def find(name: str) -> Architecture:
     """Return the architecture of that name.
 
@@ -476,8 +267,9 @@ def find(name: str) -> Architecture:
     """
     if own_code.is_name(name):
         return _own(name)
+    _import_family(name)
     if name not in _architectures:
-        raise UnknownName(f"the zoo has no {name!r}. {suggestion(name, _architectures)}")
+        raise UnknownName(f"the zoo has no {name!r}. {suggestion(name, _listed())}")
     return _architectures[name]
 
 
@@ -490,7 +282,9 @@ def _own(name: str) -> Architecture:
 def list(
     pattern: str = "*", *, task: str | None = None, dims: int | None = None
 ) -> tuple[str, ...]:
-    """Return the names of the architectures that match, in the order of their registration.
+    """Return the names of the architectures that match: ours, then those registered by others.
+
+    No family is imported.
 
     Args:
         pattern: A name with ``*`` and ``?``.
@@ -504,13 +298,14 @@ def list(
         >>> list("wide_*", dims=3)
         ('wide_resnet50_2', 'wide_resnet101_2')
     """
-    tasks = {architecture.task for architecture in _architectures.values()}
+    listed = _listed()
+    tasks = {entry.task for entry in listed.values()}
     if task is not None and task not in tasks:
         raise UnknownName(f"the zoo has no task {task!r}. {suggestion(task, tasks)}")
     names = []
-    for name, architecture in _architectures.items():
-        right_task = task in (None, architecture.task)
-        right_dims = dims is None or dims in architecture.dims
+    for name, entry in listed.items():
+        right_task = task in (None, entry.task)
+        right_dims = dims is None or dims in entry.dims
         if right_task and right_dims and fnmatch.fnmatchcase(name, pattern):
             names.append(name)
     return tuple(names)
@@ -556,7 +351,20 @@ def register(network: Any = None, *, name: str | None = None, **description: Any
     return network
 
 
+def _listed() -> dict[str, table.Row | Architecture]:
+    """Return what is known of each architecture without importing its family."""
+    return {**table.rows(), **_architectures}
+
+
+def _import_family(name: str) -> None:
+    """Import the module that registers one of our architectures; other names are left alone."""
+    row = table.rows().get(name)
+    if row is not None:
+        importlib.import_module(row.module)
+
+
 def _refuse_another(new: Architecture) -> None:
+    _import_family(new.name)
     old = _architectures.get(new.name)
     if old is not None and _origin(old.network) != _origin(new.network):
         raise SettingError(

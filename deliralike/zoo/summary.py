@@ -10,7 +10,9 @@ from typing import Any
 
 from deliralike import nest
 from deliralike.errors import CapabilityError
-from deliralike.zoo.registry import Architecture, Input, Shape, find, inputs
+from deliralike.zoo import table
+from deliralike.zoo.inputs import Input, Shape, inputs
+from deliralike.zoo.registry import Architecture, find
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,19 @@ def count_parameters(network: Any, **settings: Any) -> int:
     """
     backend = importlib.import_module("deliralike.backends.outline").BACKEND
     return architecture_of(network).on(backend)(**settings).count_parameters()
+
+
+def described(architecture: Architecture) -> table.Row:
+    """Return what the table of architectures says of one, from the architecture itself."""
+    stated = () if architecture.shape is None else architecture.inputs_for()
+    return table.Row(
+        name=architecture.name,
+        module=architecture.network.__module__,
+        task=architecture.task,
+        dims=architecture.dims,
+        parameters=architecture.parameters or count_parameters(architecture),
+        inputs=stated,
+    )
 
 
 def architecture_of(network: Any) -> Architecture:

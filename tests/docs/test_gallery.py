@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deliralike import nest, zoo
-from deliralike.zoo.registry import is_shape
+from deliralike.zoo.inputs import is_shape
 
 DOCS = Path(__file__).parents[2] / "docs"
 TASKS = ("classification", "segmentation", "generative", "multimodal", "sequences")

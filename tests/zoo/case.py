@@ -15,6 +15,7 @@ import torch
 
 from deliralike import backends, nest, zoo
 from deliralike.optim import rules
+from deliralike.zoo.inputs import inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +73,7 @@ class Case:
         return (
             zoo.find(self.name).inputs_for(**self.settings)
             if self.shape is None
-            else zoo.registry.inputs(self.shape)
+            else inputs(self.shape)
         )
 
     def inputs(self, dtype: str = "float64") -> tuple[np.ndarray, ...]:

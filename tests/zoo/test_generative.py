@@ -304,18 +304,18 @@ SHAPES = [
     ("conv_vae", [(3, 32, 32), (128,)], "wanted 64 elements along each spatial axis"),
     (
         "ddpm_cifar10",
-        [(3, 32, 36), zoo.registry.Input((), 9)],
+        [(3, 32, 36), zoo.Input((), 9)],
         "wanted sizes that are multiples of 8",
     ),
-    ("ddpm_cifar10", [(1, 32, 32), zoo.registry.Input((), 9)], "Conv2d at 'conv_in'"),
+    ("ddpm_cifar10", [(1, 32, 32), zoo.Input((), 9)], "Conv2d at 'conv_in'"),
     (
         "diffusion_model_unet",
-        [(1, 32, 36), zoo.registry.Input((), 9)],
+        [(1, 32, 36), zoo.Input((), 9)],
         "wanted sizes that are multiples of 8",
     ),
     (
         "diffusion_model_unet",
-        [(3, 32, 32), zoo.registry.Input((), 9)],
+        [(3, 32, 32), zoo.Input((), 9)],
         "Conv2d at 'conv_in.conv'",
     ),
     ("autoencoder_kl", [(2, 64, 64)], "Conv2d at 'encoder.blocks.0.conv"),

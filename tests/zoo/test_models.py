@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from deliralike import backends, nest, zoo
-from deliralike.zoo.registry import is_shape
+from deliralike.zoo.inputs import is_shape
 from tests.conftest import BACKENDS
 from tests.zoo.case import built, by_path, close, evaluate, evaluated, ours, started, stepped
 from tests.zoo.cases import CASES, FAMILIES

@@ -80,10 +80,11 @@ def level(
             "L4", TITLE, NOT_REACHED, notes=(*notes, "there is no optimizer on both sides")
         )
     forced = Forced.of(reference.network, steps, seed, unused)
+    there = _trainable_shapes(candidate.network)
     shapes = {
         name: shape
         for name, shape in forced.shapes.items()
-        if _shape(candidate.network, (names or {}).get(name, name)) == shape
+        if there.get((names or {}).get(name, name)) == shape
     }
     left_out = [name for name in forced.shapes if name not in shapes]
     if left_out:
@@ -262,10 +263,10 @@ class _Side:
         return self.slots[self._name(name)]
 
 
-def _shape(network: AbstractNetwork, name: str) -> tuple[int, ...] | None:
-    """The shape of a trainable parameter; None where there is none of that name."""
-    slot = network.neutral_slots().get(name)
-    return slot.shape if slot is not None and slot.trainable else None
+def _trainable_shapes(network: AbstractNetwork) -> dict[str, tuple[int, ...]]:
+    """The shape of each trainable parameter."""
+    slots = network.neutral_slots()
+    return {name: slot.shape for name, slot in slots.items() if slot.trainable}
 
 
 class _CandidateRaised(Exception):

@@ -1,7 +1,5 @@
-"""Classifiers, one family a file; each module registers its own."""
+"""Classifiers, one family a file; each module registers its own when it is imported."""
 
-from importlib import import_module
-from pkgutil import iter_modules
+from deliralike import lazy
 
-for _module in iter_modules(__path__):
-    import_module(f"{__name__}.{_module.name}")
+__getattr__, __dir__ = lazy.modules(__name__, __path__)

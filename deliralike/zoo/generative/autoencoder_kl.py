@@ -15,8 +15,9 @@ from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.generative.diffusion_model_unet import Double
 from deliralike.zoo.generative.latent_blocks import GENERATIVE_MODELS, SpatialAttention
 from deliralike.zoo.generative.vae import check_noise
+from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import Input, register
+from deliralike.zoo.registry import register
 
 LOG_VARIANCES = (-30.0, 20.0)  # the range that they are kept in
 

@@ -15,8 +15,9 @@ from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import Input, register
+from deliralike.zoo.registry import register
 
 
 class DiffusionUNet(Model):

@@ -24,8 +24,9 @@ from deliralike.zoo.generative.latent_blocks import (
     as_tokens,
     head_count,
 )
+from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import Input, register
+from deliralike.zoo.registry import register
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from typing import Any
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims, in_turn
+from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import Input, register
+from deliralike.zoo.registry import register
 
 
 class VAE(Model):

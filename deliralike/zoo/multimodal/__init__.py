@@ -1,7 +1,8 @@
-"""Networks over pictures and text together, one family a file; each module registers its own."""
+"""Networks over pictures and text together, one family a file.
 
-from importlib import import_module
-from pkgutil import iter_modules
+Each module registers its own when it is imported.
+"""
 
-for _module in iter_modules(__path__):
-    import_module(f"{__name__}.{_module.name}")
+from deliralike import lazy
+
+__getattr__, __dir__ = lazy.modules(__name__, __path__)

@@ -13,9 +13,10 @@ from deliralike.errors import SettingError, ShapeError, suggestion
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Constant, Normal
+from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import Input, register
+from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import (
     attend,
     causal_bias,

@@ -12,7 +12,7 @@ from typing import Any
 from deliralike import weights as weight_files
 from deliralike.errors import DeliralikeError, DownloadError, SettingError, WeightFileError
 from deliralike.weights.downloads import WebFile
-from deliralike.zoo import images, loading, registry
+from deliralike.zoo import building, images, loading, registry
 from deliralike.zoo.published.entries import Published
 
 COLUMNS = ("architecture", "name", "address", "size", "hash", "keys", "accuracy")
@@ -145,7 +145,7 @@ def _accuracy(entry: Published, data: Path, backend: str | None) -> str:
         return NOT_CHECKED
     pictures = _pictures(data, entry)
     backends = importlib.import_module("deliralike.backends")
-    network = registry.build(
+    network = building.build(
         entry.architecture, backend=backend or backends.available()[0], weights=entry.name
     )
     right = 0

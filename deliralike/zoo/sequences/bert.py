@@ -13,9 +13,10 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.blocks import classifier
+from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import Input, register
+from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import (
     attend,
     check_mask,

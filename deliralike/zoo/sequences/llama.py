@@ -11,9 +11,10 @@ import numpy as np
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import Normal
+from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import Input, register
+from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.rotary import angles, frequencies, rotated
 from deliralike.zoo.sequences.tokens import (
     attend_heads,

@@ -9,8 +9,9 @@ from typing import Any
 from deliralike.errors import SettingError, ShapeError, suggestion
 from deliralike.nn import checks
 from deliralike.zoo.blocks import classifier
+from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import Input, register
+from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import check_tokens
 
 CELLS = {"lstm": "LSTM", "gru": "GRU"}

@@ -13,8 +13,9 @@ from deliralike.errors import SettingError, suggestion
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import Normal
+from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import Input, register
+from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import (
     attend_heads,
     causal_bias,

@@ -11,8 +11,9 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import Normal
 from deliralike.zoo.blocks import classifier
+from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import Input, register
+from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import check_mask, check_tokens, sinusoids
 
 ACTIVATIONS: Mapping[str, str] = {"relu": "ReLU", "gelu": "GELU"}

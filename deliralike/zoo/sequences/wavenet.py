@@ -8,8 +8,9 @@ import numpy as np
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
+from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
-from deliralike.zoo.registry import Input, register
+from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import check_tokens
 
 

@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 from torch import nn
 
-from deliralike.zoo.registry import Input
+from deliralike.zoo.inputs import Input
 from tests.references import Later
 from tests.zoo.case import Case
 
