@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test test-all test-mpi measure mutation lint types table docs package bench environment lock clean
+.PHONY: help demo quick test test-all test-mpi measure mutation lint types table docs package bench bench-gpu environment lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -31,6 +31,7 @@ help:
 	@echo "make docs    the documentation, into docs/_build/html"
 	@echo "make package  the wheel, tried in an environment without any framework"
 	@echo "make bench   the benchmarks"
+	@echo "make bench-gpu  the benchmarks that need a GPU, into build/gpu.md and build/gpu.json"
 	@echo "make lock    refresh requirements/lock.txt from the ranges in requirements/"
 	@echo "make clean   remove the environment and everything built"
 
@@ -105,6 +106,10 @@ bench: $(STAMP)
 	@PIP_CONSTRAINT=$(LOCK) $(PY) $(PIP) -q -r requirements/bench.txt
 	@$(PY) $(PIP) -q --no-deps -r requirements/bench-alone.txt
 	@$(PY) -m benchmarks
+
+# What only a GPU can show. Where there is none it says so, and names what it did not run.
+bench-gpu: $(STAMP)
+	@$(PY) -m benchmarks.gpu
 
 environment: $(STAMP)
 

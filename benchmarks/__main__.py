@@ -34,6 +34,7 @@ NAMES = (
     "zoo_compiled",
     "convolutions",
     "proof",
+    "growth",
 )
 RESULTS = Path(__file__).parent / "results.json"
 

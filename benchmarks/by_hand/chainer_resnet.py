@@ -1,5 +1,7 @@
 """ResNet-18 and its training step in plain Chainer."""
 
+from typing import Any
+
 import chainer
 import chainer.functions as F
 import chainer.links as L
@@ -49,15 +51,28 @@ class ResNet18(chainer.Chain):
         return self.fc(F.mean(self.blocks(x), axis=(2, 3)))
 
 
-def training_step(images: np.ndarray, labels: np.ndarray, lr: float = 0.01, momentum: float = 0.9):
-    """A function that makes one training step from host arrays and returns the loss."""
+def training_step(
+    images: np.ndarray,
+    labels: np.ndarray,
+    lr: float = 0.01,
+    momentum: float = 0.9,
+    device: Any = "@numpy",
+):
+    """A function that makes one training step and returns the loss; the batch is on the device."""
     network = L.Classifier(ResNet18())
     network.compute_accuracy = False
     optimizer = chainer.optimizers.CorrectedMomentumSGD(lr=lr, momentum=momentum).setup(network)
-    labels = labels.astype(np.int32)
+    images, labels = placed(network, device, images, labels)
 
     def step():
         optimizer.update(network, images, labels)
         return float(network.loss.array)
 
     return step
+
+
+def placed(network: chainer.Link, device: Any, images: np.ndarray, labels: np.ndarray):
+    """Move a network to a device, and return the batch there."""
+    place = chainer.get_device(device)
+    network.to_device(place)
+    return place.send(images), place.send(labels.astype(np.int32))

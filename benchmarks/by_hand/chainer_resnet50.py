@@ -1,9 +1,13 @@
 """Chainer's own ResNet-50 and its training step."""
 
+from typing import Any
+
 import chainer
 import chainer.functions as F
 import numpy as np
 from chainer.links import ResNet50Layers
+
+from benchmarks.by_hand.chainer_resnet import placed
 
 
 def forward(images: np.ndarray):
@@ -17,11 +21,17 @@ def forward(images: np.ndarray):
     return run
 
 
-def training_step(images: np.ndarray, labels: np.ndarray, lr: float = 0.01, momentum: float = 0.9):
+def training_step(
+    images: np.ndarray,
+    labels: np.ndarray,
+    lr: float = 0.01,
+    momentum: float = 0.9,
+    device: Any = "@numpy",
+):
     """A function that makes one training step and returns the loss."""
     network = ResNet50Layers(pretrained_model=None)
+    images, labels = placed(network, device, images, labels)
     optimizer = chainer.optimizers.MomentumSGD(lr, momentum).setup(network)
-    labels = labels.astype(np.int32)
 
     def step():
         loss = F.softmax_cross_entropy(network(images, layers=["fc6"])["fc6"], labels)

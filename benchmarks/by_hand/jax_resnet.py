@@ -1,5 +1,7 @@
 """ResNet-18 in flax.nnx: channels last."""
 
+from typing import Any
+
 import jax
 import numpy as np
 from flax import nnx
@@ -59,6 +61,6 @@ def resnet18(rngs):
     return ResNet(blocks, 512, rngs)
 
 
-def training_step(images: np.ndarray, labels: np.ndarray):
-    """A function that makes one training step from host arrays and returns the loss."""
-    return _training_step(resnet18(nnx.Rngs(0)), images, labels)
+def training_step(images: np.ndarray, labels: np.ndarray, **settings: Any):
+    """A function that makes one training step and returns the loss; see `jax_step`."""
+    return _training_step(resnet18(nnx.Rngs(0)), images, labels, **settings)

@@ -1,5 +1,7 @@
 """ResNet-50 in flax.nnx: channels last, torchvision's structure."""
 
+from typing import Any
+
 import jax
 import numpy as np
 from flax import nnx
@@ -31,6 +33,6 @@ def resnet50(rngs):
     return ResNet(blocks, 2048, rngs)
 
 
-def training_step(images: np.ndarray, labels: np.ndarray):
-    """A function that makes one training step from host arrays and returns the loss."""
-    return _training_step(resnet50(nnx.Rngs(0)), images, labels)
+def training_step(images: np.ndarray, labels: np.ndarray, **settings: Any):
+    """A function that makes one training step and returns the loss; see `jax_step`."""
+    return _training_step(resnet50(nnx.Rngs(0)), images, labels, **settings)

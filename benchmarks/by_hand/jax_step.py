@@ -1,6 +1,9 @@
 """A training step of a flax network with optax: one compiled program, channels-last images."""
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
@@ -12,16 +15,29 @@ def training_step(
     labels: np.ndarray,
     lr: float = 0.01,
     momentum: float = 0.9,
+    dtype: Any = jnp.float32,
+    device: Any = None,
 ):
-    """A function that makes one training step from host arrays and returns the loss."""
+    """A function that makes one training step and returns the loss.
+
+    It takes host arrays at each step, or holds the batch on the device if one is given.
+
+    Args:
+        dtype: In which the network computes; parameters, their updates and the loss are float32.
+    """
     graph, parameters, rest = nnx.split(network, nnx.Param, ...)
     optimizer = optax.sgd(lr, momentum)
     state = optimizer.init(parameters)
     images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
+    if device is not None:
+        placed = jax.device_put((parameters, rest, state, images, labels), device)
+        parameters, rest, state, images, labels = placed
 
     def loss_function(parameters, rest, x, y):
-        network = nnx.merge(graph, parameters, rest, copy=True)
-        loss = optax.softmax_cross_entropy_with_integer_labels(network(x), y).mean()
+        shorter = jax.tree.map(lambda value: value.astype(dtype), parameters)
+        network = nnx.merge(graph, shorter, rest, copy=True)
+        outputs = network(x.astype(dtype)).astype(jnp.float32)
+        loss = optax.softmax_cross_entropy_with_integer_labels(outputs, y).mean()
         return loss, nnx.split(network, nnx.Param, ...)[2]
 
     @jax.jit

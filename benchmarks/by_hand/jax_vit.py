@@ -1,5 +1,7 @@
 """ViT-B/16 in flax.nnx: channels last, pre-norm blocks, a class token."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,6 +45,6 @@ class ViT(nnx.Module):
         return self.head(self.ln(x)[:, 0])
 
 
-def training_step(images: np.ndarray, labels: np.ndarray):
-    """A function that makes one training step from host arrays and returns the loss."""
-    return _training_step(ViT(nnx.Rngs(0)), images, labels)
+def training_step(images: np.ndarray, labels: np.ndarray, **settings: Any):
+    """A function that makes one training step and returns the loss; see `jax_step`."""
+    return _training_step(ViT(nnx.Rngs(0)), images, labels, **settings)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -23,20 +23,23 @@ def console() -> Console:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str, float], None]]:
-    """Show the current work and a bar on a terminal's standard error; the line goes away.
+def progress() -> Iterator[Callable[..., None]]:
+    """Show a bar, seconds and the current work on a terminal's standard error; the bar goes away.
 
     Yields:
-        A function that sets the text and how much is done, from 0 to 1. It does nothing where
-        standard error is no terminal.
+        A function that sets the text and how much is done, from 0 to 1; with a third argument that
+        is true the text is a line that stays as well. Where standard error is no terminal, there
+        are such lines alone.
     """
     error = Console(stderr=True, highlight=False)
-    columns = BarColumn(), TextColumn("{task.description}", markup=False)
+    columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
     with Progress(*columns, console=error, transient=True, disable=not error.is_terminal) as bar:
         task = bar.add_task("", total=1.0)
 
-        def update(text: str, done: float) -> None:
+        def update(text: str, done: float, stays: bool = False) -> None:
             bar.update(task, description=text, completed=done)
+            if stays:
+                error.print(Text(text), soft_wrap=True)
 
         yield update
 

@@ -46,7 +46,7 @@ def compare(
     steps: int = 3,
     seed: int = 0,
     thorough: bool = False,
-    progress: Progress = lambda words, done: None,
+    progress: Progress | None = None,
 ) -> Proof:
     """Prove that two networks compute the same, or name the first place where they differ, and why.
 
@@ -75,9 +75,11 @@ def compare(
         steps: Of the free curves of level L5.
         seed: Of random masks and forced gradients.
         thorough: Whether level L7 makes every probe, with one for each layer.
-        progress: Called when a level is begun, with its title and how much of the work is done, from
-            0 to 1: ``("L2 quality in float32, about 20 seconds to go", 0.2)``. The estimate follows
-            from the passes of level L1.
+        progress: Called with words and how much of the work is done, from 0 to 1. First with the
+            plan, for which each side is evaluated once: ``("Plan: L0, L1 of MLP on torch and MLP on
+            jax: about 5 passes, about 20 seconds", 0.0)``; then as each level is begun: ``("L2
+            quality in float32, about 20 seconds to go", 0.2)``. From level L2 on the estimate
+            follows from the passes of level L1.
 
     Returns:
         The proof. ``print(proof)`` is the report, ``proof.check()`` raises unless it holds.

@@ -13,6 +13,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance import filling
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED, Level
+from deliralike.conformance.freeing import collect
 from deliralike.conformance.levels import (
     checkpoints,
     curve,
@@ -30,10 +31,13 @@ from deliralike.conformance.matching import Match
 from deliralike.conformance.places import Tap
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.running import Running, effect
+from deliralike.conformance.seen import evaluate
 from deliralike.conformance.settings import BESIDE, LEVELS, TITLES, Settings, in_words
 from deliralike.conformance.sides import Sides, bring_together, matched_by_names
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError, DtypeError, StateError
+
+_EVALUATIONS_A_PASS = 3  # backwards takes twice as long as forwards
 
 
 class Ladder:
@@ -54,12 +58,13 @@ class Ladder:
         self.is_short = {side.network.dtype_name for side in sides} == {"float32"}
         self.batch = nest.map(_rounded_to_float32 if self.is_short else _in_float64, batch)
         self.levels: list[Level] = []
-        self.seconds_a_pass = 0.0  # which level L1 measures
+        self.seconds_a_pass = 0.0  # which the plan measures, and level L1 once more
         self.match: Match | None = None
 
     def proof(self) -> Proof:
         """Climb the ladder as far as it goes."""
         start = time.perf_counter()
+        self._plan()
         if self.settings.streams is not None:
             self._begin("data")
             self.levels.append(pipelines.level(*self.settings.streams))
@@ -88,18 +93,38 @@ class Ladder:
         arrays = {path: leaf for path, leaf in named if isinstance(leaf, np.ndarray)}
         return {path: f"{leaf.dtype} {leaf.shape}" for path, leaf in arrays.items()}
 
-    def _begin(self, name: str) -> None:
-        """Announce a level, from level L1 on with the time that is left."""
-        ladder = [level for level in (*LEVELS, *BESIDE) if level in self.settings.levels]
-        wanted = [level for level in ladder if level != "L3"]  # which right networks do not need
-        if name not in wanted:
-            wanted = [name, *wanted]
-        done = sum(self.settings.passes(level) for level in wanted[: wanted.index(name)])
-        left = sum(self.settings.passes(level) for level in wanted[wanted.index(name) :])
-        words = f"{name} {TITLES[name]}"
-        if self.seconds_a_pass:
-            words += f", {in_words(left * self.seconds_a_pass)} to go"
-        self.settings.progress(words, done / (done + left))
+    def _plan(self) -> None:
+        """Say what will be done and about how long it takes, from one evaluation of each side."""
+        if self.settings.progress is None:
+            return
+        planned, start = self._planned(), time.perf_counter()
+        for side in self.given:
+            with side.network.backend.op_by_op():
+                evaluate(side, self.batch)
+        self.seconds_a_pass = _EVALUATIONS_A_PASS * (time.perf_counter() - start) / len(self.given)
+        passes = sum(map(self.settings.passes, planned))
+        time_ = in_words(passes * self.seconds_a_pass)
+        what = f"{', '.join(planned)} of {' and '.join(map(str, self.given))}"
+        self.settings.progress(f"Plan: {what}: about {passes} passes, {time_}", 0.0)
+
+    def _planned(self) -> list[str]:
+        """The levels to come if nothing differs; level L3 looks for differences."""
+        asked = [level for level in LEVELS if level != "L3" and level in self.settings.levels]
+        beside = [level for level in BESIDE if level in self.settings.levels]
+        return [level for level in asked if level != "L6" or self.settings.replicates] + beside
+
+    def _begin(self, name: str, part: str = "", share: float = 0.0) -> None:
+        """Announce a level, or a part of it that begins after this share, with the time that is left."""
+        if self.settings.progress is None:
+            return
+        planned = self._planned()
+        levels = planned if name in planned else [name, *planned]
+        costs = [self.settings.passes(level) for level in levels]
+        at = levels.index(name)
+        done = sum(costs[:at]) + share * costs[at]
+        words = f"{name} {TITLES[name]}{part}"
+        left = in_words((sum(costs) - done) * self.seconds_a_pass)
+        self.settings.progress(f"{words}, {left} to go", done / sum(costs))
 
     def _leave_out(self, why: str, *names: str) -> None:
         notes = (f"Not looked at: {why}.",)
@@ -188,10 +213,11 @@ class Ladder:
 
     def _semantics(self, sides: Sides) -> None:
         """Level L1, and what follows from it."""
-        self._begin("L1")
         self.running = Running.of(sides, self.batch, self.masks, self.settings)
         modes, start = self.running.modes, time.perf_counter()
-        for name in ("eval",) if sides.folded else tuple(semantics.MODES):
+        names = ("eval",) if sides.folded else tuple(semantics.MODES)
+        for at, name in enumerate(names):
+            self._begin("L1", f" ({name})", at / len(names))
             modes[name] = self.running.mode(name)
         self.seconds_a_pass = (time.perf_counter() - start) / self.settings.passes("L1")
         folded = sides.folded or self._held_otherwise(sides)
@@ -233,6 +259,7 @@ class Ladder:
     def _after(self, values: Level, folded: tuple[str, ...]) -> None:
         """Places where values differ; where they agree all that is judged then."""
         if values.status != PASSED:
+            self.running.drop_gradients()
             if "L3" in self.settings.levels:
                 self._begin("L3")
                 self.levels.append(places.level(self.running))
@@ -302,8 +329,11 @@ class Ladder:
             self._leave_out("weights in another form cannot be changed alike", "L7")
         for name in self.settings.wanted(*makers):
             self._begin(name)
+            if name != "L2":
+                self.running.drop_gradients()
             with self.running.quickly(name):
                 self.levels.append(makers[name]())
+            collect(self.running.reference.network)
 
     @property
     def _sides(self) -> tuple[Subject, Subject]:
@@ -320,8 +350,7 @@ class Ladder:
         )
 
     def _stepping(self) -> Level:
-        gradients = self.running.modes["train"].reference.recording.parameters
-        never = [name for name, gradient in gradients.items() if gradient is None]
+        never = self.running.modes["train"].never
         return stepping.level(*self._sides, self._names(), unused=False, never=never)
 
     def _curve(self) -> Level:
@@ -331,7 +360,7 @@ class Ladder:
             self.settings.steps,
             self.settings.seed,
             match=self.match,
-            gradients=self.running.modes["train"].reference.recording.parameters,
+            null=self.running.modes["train"].null,
         )
 
     def _replicas(self) -> Level:

@@ -12,6 +12,7 @@ from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED, Finding
 from deliralike.errors import SettingError
 
 LADDER = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
+WHOLE = ("L0", "L1", "L2", "L4", "L5", "L7")
 SEMANTICS = "L1"  # the level without which nothing is proved
 PROVED, DIVERGES, UNDECIDED = "proved", "diverges", "undecided"
 # Structure and data first, as all else follows from them; then layers judged alone, which name the
@@ -82,6 +83,19 @@ class ProofData(Verdict):
         if semantics is None or semantics.status != PASSED or semantics.worst is None:
             return UNDECIDED
         return PROVED if math.isfinite(semantics.worst) else UNDECIDED
+
+    @property
+    def not_asked(self) -> tuple[str, ...]:
+        """The levels of a whole proof that this one was not asked for.
+
+        L3 looks for what differs, and L6 needs replicas: without them a proof is whole.
+        """
+        return tuple(name for name in WHOLE if self.level(name) is None)
+
+    @property
+    def word(self) -> str:
+        """The verdict as a report says it: ``"proved in part"`` where levels were not asked for."""
+        return f"{PROVED} in part" if self.proved and self.not_asked else self.verdict
 
     @property
     def reached(self) -> str:

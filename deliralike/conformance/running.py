@@ -79,6 +79,10 @@ class Running:
                     stack.enter_context(backend.op_by_op())
             yield
 
+    def drop_gradients(self) -> None:
+        """Free the gradients of the reference, which level L2 is the last to need."""
+        self.modes = {name: semantics.without_gradients(mode) for name, mode in self.modes.items()}
+
     def effect(self) -> str:
         """Say what the difference does to the outputs in evaluation, if that is known."""
         return effect(self.modes["eval"]) if "eval" in self.modes else ""

@@ -59,7 +59,7 @@ class Settings:
     steps: int = 3
     seed: int = 0
     thorough: bool = False
-    progress: Progress = lambda words, done: None
+    progress: Progress | None = None
 
     @property
     def replicates(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class AbstractOptimizer(ABC):
         groups: The neutral rules that the optimizer was made with, as they were then; None for an
             optimizer of the framework's own.
         pattern: The parameters that are updated are those whose neutral names match; all when None.
+        owns: ``owns(name)``: whether a parameter is one of this optimizer's.
         updated: The parameters that the last update changed.
         steps: The number of finished updates.
         pre_update_hooks: Called in order with the optimizer and the gradients (native arrays by
@@ -70,6 +72,8 @@ class AbstractOptimizer(ABC):
         network.parallelism.refuse_overlooked()
         self.network: Any = network
         self.pattern = pattern
+        # No method: whoever keeps one keeps the optimizer, here in a circle with all its state.
+        self.owns: Callable[[str], bool] = partial(_matches, pattern)
         self.updated: tuple[str, ...] = ()
         self.steps = 0
         self.pre_update_hooks: list[PreUpdateHook]
@@ -83,10 +87,6 @@ class AbstractOptimizer(ABC):
         self._window = AccumulationWindow()
         self._of_replicas: list[dict[str, Any]] | None = None
         self._refuse_empty_pattern()
-
-    def owns(self, name: str) -> bool:
-        """Return whether a parameter is one of this optimizer's."""
-        return self.pattern is None or fnmatch.fnmatchcase(name, self.pattern)
 
     def holds(self) -> list[str]:
         """Return the names of the parameters that its updates may change.
@@ -299,6 +299,10 @@ class AbstractOptimizer(ABC):
     @abstractmethod
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Load a state that `neutral_state` returned, on any backend."""
+
+
+def _matches(pattern: str | None, name: str) -> bool:
+    return pattern is None or fnmatch.fnmatchcase(name, pattern)
 
 
 def _runs_last(hook: PostUpdateHook) -> bool:

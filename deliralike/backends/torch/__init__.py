@@ -162,6 +162,11 @@ class TorchBackend(Backend):
     ) -> list[Any]:
         return list(arrays.split(array, sizes, dim, devices))
 
+    def split_all(
+        self, values: Sequence[Any], sizes: Sequence[int], dim: int, devices: Sequence[Any]
+    ) -> list[Sequence[Any]]:
+        return arrays.split_all(values, sizes, dim, devices)
+
     def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
         return arrays.concatenate(values, dim, device)
 

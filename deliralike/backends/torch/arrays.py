@@ -1,8 +1,10 @@
 """Tensors: to and from NumPy, devices, types, and the settings that decide their precision."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
-from itertools import accumulate
+from itertools import accumulate, repeat
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -91,6 +93,17 @@ def split(
     return [to_device(piece, device) for piece, device in zip(pieces, devices, strict=False)]
 
 
+def split_all(
+    values: Sequence[torch.Tensor], sizes: Sequence[int], dim: int, devices: Sequence[Any]
+) -> list[Sequence[torch.Tensor]]:
+    """Split each tensor; without a check of each one where all pieces stay on its device."""
+    homes = {*map(_DEVICE, values)}
+    cuts, stays = _plan(sizes, devices, homes.pop())
+    if homes or not cuts or not stays:
+        return [split(value, sizes, dim, devices) for value in values]
+    return [value.tensor_split(cuts, dim) for value in values]
+
+
 def concatenate(values: Sequence[torch.Tensor], dim: int, device: Any = None) -> torch.Tensor:
     """Concatenate tensors on a device; a single tensor is returned as it is."""
     values = _on_one_device(values, device)
@@ -100,13 +113,14 @@ def concatenate(values: Sequence[torch.Tensor], dim: int, device: Any = None) ->
 def concatenate_all(
     columns: Sequence[Sequence[torch.Tensor]], dim: int, device: Any = None
 ) -> list[torch.Tensor]:
-    """Concatenate each column; without a check of each tensor where all are on the device."""
+    """Concatenate each column; where all tensors are on the device, without a check of each."""
     target = None if device is None else _device(device)
-    present = {value.device for column in columns for value in column}
-    is_at_target = len(present) == 1 and (target is None or target in present)
-    if not is_at_target or len(columns[0]) == 1:
-        return [concatenate(column, dim, device) for column in columns]
-    return [torch.cat(column, dim) for column in columns]
+    if columns and len(columns[0]) > 1 and target in (None, columns[0][0].device):
+        with suppress(RuntimeError):  # they are on several devices, or do not fit: raised below
+            joined = [*map(torch.cat, columns, *([repeat(dim)] if dim else []))]
+            if target is None or {*map(_DEVICE, joined)} == {target}:
+                return joined
+    return [concatenate(column, dim, device) for column in columns]
 
 
 def stack(values: Sequence[torch.Tensor], device: Any = None) -> torch.Tensor:
@@ -134,6 +148,7 @@ def _on_one_device(values: Sequence[torch.Tensor], device: Any) -> Sequence[torc
 
 
 _device = cache(torch.device)
+_DEVICE = attrgetter("device")
 
 
 @lru_cache

@@ -37,7 +37,7 @@ def level(
     steps: int = 20,
     seed: int = 0,
     match: Match | None = None,
-    gradients: Mapping[str, Any] | None = None,
+    null: Sequence[str] | None = None,
 ) -> Level:
     """Train both sides with the first optimizer that they share; compare losses and parameters.
 
@@ -48,7 +48,8 @@ def level(
         steps: How many.
         seed: Of the portable masks of random layers.
         match: Of the candidate's names, where they differ.
-        gradients: Of the reference on the first batch in training, where they are known.
+        null: Parameters whose gradient on the first batch is zero but for rounding, as of a bias in
+            front of a batch norm; found out when None.
     """
     optimizer = next((name for name in reference.optimizers if name in candidate.optimizers), None)
     if optimizer is None or not batches:
@@ -57,9 +58,9 @@ def level(
     train = partial(_Training, optimizer=optimizer, batches=batches, seed=seed)
     mine, other = train(reference), train(candidate)
     curves = {"reference": list(mine.losses(steps)), "candidate": list(other.losses(steps))}
-    if gradients is None:
+    if null is None:
         gradients = _gradients(reference, batches[0], seed)
-    null = compare(gradients, gradients).null  # as of a bias in front of a batch norm
+        null = compare(gradients, gradients).null
     differences = [relative_difference(one, two) for one, two in zip(*curves.values(), strict=True)]
     notes = (
         [f"the gradient of {', '.join(null)} is zero up to rounding: not compared"] if null else []

@@ -58,6 +58,7 @@ class Mode:
         layers: The relative difference of each block's output, in the order of the reference's
             calls.
         gradients: Of each parameter the relative difference, and the norm in the reference.
+        never: Parameters of the reference that the loss does not depend on.
         is_blind: Whether the reference has parameters, of which none gets a gradient other than
             zero.
         unmatched: Parameters of one side alone that get a gradient other than zero.
@@ -68,6 +69,7 @@ class Mode:
     differences: Mapping[str, Comparison]
     layers: Mapping[Tap, float]
     gradients: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    never: tuple[str, ...] = ()
     is_blind: bool = False
     unmatched: tuple[str, ...] = ()
 
@@ -75,6 +77,11 @@ class Mode:
     def worst(self) -> float:
         """The largest difference."""
         return max((found.difference for found in self.differences.values()), default=np.inf)
+
+    @property
+    def null(self) -> tuple[str, ...]:
+        """Parameters whose gradient is zero but for rounding on both sides."""
+        return self.differences["gradients"].null
 
     @property
     def agrees(self) -> bool:
@@ -134,7 +141,7 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
     is_blind = bool(mine.parameters) and not any(
         np.any(g) for g in mine.parameters.values() if g is not None
     )
-    gradients = {
+    measured = {
         name: (
             relative_difference(gradient, theirs.parameters.get(name)),
             float(np.linalg.norm(gradient)),
@@ -142,10 +149,16 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
         for name, gradient in mine.parameters.items()
         if gradient is not None and name in theirs.parameters
     }
-    sides = _without_gradients(reference), _without_gradients(candidate)
     unmatched = correspondence.unmatched(mine.parameters, candidate.recording.parameters)
     effective = tuple(name for name, gradient in unmatched.items() if np.any(gradient))
-    return Mode(*sides, differences, layers, gradients, is_blind, effective)
+    never = tuple(name for name, gradient in mine.parameters.items() if gradient is None)
+    candidate = _without_gradients(candidate)
+    return Mode(reference, candidate, differences, layers, measured, never, is_blind, effective)
+
+
+def without_gradients(mode: Mode) -> Mode:
+    """A mode that takes less memory: level L2 is the last that needs the reference's gradients."""
+    return replace(mode, reference=_without_gradients(mode.reference))
 
 
 def _inputs(recording: Recording, correspondence: Correspondence) -> dict[str, Any]:
@@ -162,7 +175,7 @@ def _without_gradients(one: Look) -> Look:
 def level(modes: Mapping[str, Mode]) -> Level:
     """The verdict over both modes."""
     findings = tuple(_findings(modes))
-    nulls = sorted({name for mode in modes.values() for name in mode.differences["gradients"].null})
+    nulls = sorted({name for mode in modes.values() for name in mode.null})
     figures = {
         "differences": {
             name: {what: c.difference for what, c in m.differences.items()}

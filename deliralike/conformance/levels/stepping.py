@@ -25,6 +25,7 @@ from deliralike.conformance.findings import (
     Finding,
     Level,
 )
+from deliralike.conformance.freeing import collect
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import AbstractNetwork
@@ -114,6 +115,8 @@ def level(
         findings += run.findings(are_own)
         notes += run.notes()
         updates[name] = run.by_step()
+        del run
+        collect(reference.network)  # copies and states, before the next ones are made
     differences = {name: max(steps) for name, steps in updates.items()}
     worst = max([*differences.values(), *(f.difference for f in findings)])
     return Level.judged(
@@ -239,12 +242,11 @@ class _Side:
         """The learning rate; None where the optimizer hides it."""
         return rate_of(self.optimizer)
 
-    def step(self, parameters: Arrays, gradients: Arrays, lr: float | None) -> Arrays:
-        """What one update adds to each parameter."""
+    def step(self, parameters: Arrays, gradients: Arrays, lr: float | None) -> None:
+        """Make one update from these parameters with these gradients."""
         for name, value in parameters.items():
             self._slot(name).write(value)
         self.network.parallelism.copy_parameters()
-        before = {name: self._slot(name).read() for name in parameters}
         if lr is not None:
             self.optimizer.lr = lr
         batch = {
@@ -252,9 +254,10 @@ class _Side:
             for name, value in gradients.items()
         }
         self.optimizer.update(linear, batch)
-        return {
-            name: self._slot(name).read().astype(np.float64) - before[name] for name in parameters
-        }
+
+    def moved(self, name: str, before: np.ndarray) -> np.ndarray:
+        """What the update added to a parameter."""
+        return self._slot(name).read().astype(np.float64) - before
 
     def _name(self, name: str) -> str:
         return self.names.get(name, name)
@@ -319,29 +322,33 @@ class _Run:
         base = (self.start[0] or 0.1) * (1.0 if step < self.forced.middle else DROP)
         rate = None if self.free else base
         self.rates.append(_or_one(self.reference.lr) if rate is None else rate)
-        mine = self.reference.step(parameters, gradients, rate)
-        its = _tried(partial(self.candidate.step, parameters, gradients, rate))
+        self.reference.step(parameters, gradients, rate)
+        _tried(partial(self.candidate.step, parameters, gradients, rate))
         self.later.append(_or_one(self.reference.lr))
         if rate is not None:
             now = (self.reference.lr, self.candidate.lr)
             self.moves |= any(one is None or _relative(rate, one) > 0 for one in now)
-        self._judge(mine, its, parameters, gradients)
-        traced = (parameters, gradients, mine, its)
-        self.recorded.append(tuple(_only(self.traced, arrays) for arrays in traced))
+        moved = self._judge(parameters, gradients)
+        traced = (_only(self.traced, arrays) for arrays in (parameters, gradients))
+        self.recorded.append((*traced, *moved))
         self.rest.append(_sums(parameters, gradients, self.traced))
 
-    def _judge(
-        self, mine: Arrays, its: Arrays, parameters: Arrays, used: Mapping[str, Any]
-    ) -> None:
+    def _judge(self, parameters: Arrays, used: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
+        """Judge the updates one by one, as a network may be large; return those that are traced."""
         updates, unused = {}, {}
-        for name, update in mine.items():
-            size = _norm(parameters[name])
+        mine, its = dict[str, np.ndarray](), dict[str, np.ndarray]()
+        for name, before in parameters.items():
+            size = _norm(before)
+            one, other = self.reference.moved(name, before), self.candidate.moved(name, before)
             if name in used:
-                updates[name] = _difference(update, its[name], _ROUNDING * size)
+                updates[name] = _difference(one, other, _ROUNDING * size)
             else:
-                unused[name] = _norm(its[name]) / (size or 1.0)
+                unused[name] = _norm(other) / (size or 1.0)
+            if name in self.traced:
+                mine[name], its[name] = one, other
         self.updates.append(updates)
         self.unused.append(unused)
+        return mine, its
 
     def findings(self, rates_are_own: bool) -> Iterator[Finding]:
         """Yield what differs: the learning rate, the updates, unused parameters."""

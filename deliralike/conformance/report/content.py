@@ -57,16 +57,19 @@ def headline(proof: ProofData) -> str:
         return _line(f"DIVERGES at {_accusation(proof)}")
     if not proof.proved:
         return f"NOT PROVED: {proof.reference} and {proof.candidate}. {_missing(proof)} {_ladder(proof)}".rstrip()
+    same = "agree as far as they were compared" if proof.not_asked else "are the same network"
+    left_out = f" Not asked for: {', '.join(proof.not_asked)}." if proof.not_asked else ""
     return (
-        f"PROVED: {proof.reference} and {proof.candidate} are the same network: outputs, loss, "
+        f"{proof.word.upper()}: {proof.reference} and {proof.candidate} {same}: outputs, loss, "
         f"gradients and running statistics agree to {_agreement(proof)} in float64 (limit "
-        f"{LIMIT:g}). {_ladder(proof)}"
+        f"{LIMIT:g}). {_ladder(proof)}{left_out}"
     )
 
 
 def headline_of_all(proofs: ProofsData[Any]) -> str:
     """The first sentence about several: how many are proved, and which are not."""
-    counts = f"{sum(proof.proved for proof in proofs)} of {len(proofs)} proved"
+    part = " in part" if any(proof.word != proof.verdict for proof in proofs) else ""
+    counts = f"{sum(proof.proved for proof in proofs)} of {len(proofs)} proved{part}"
     worse = {
         word: ", ".join(title for title, proof in titled(proofs) if proof.verdict == verdict)
         for word, verdict in (("diverges", DIVERGES), ("undecided", UNDECIDED))

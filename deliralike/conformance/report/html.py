@@ -57,13 +57,13 @@ def _proofs(proofs: ProofsData[Any]) -> str:
 def _matrix_row(title: str, proof: ProofData, names: Sequence[str], anchor: str) -> str:
     cells = "".join(_cell(status, text) for status, text in content.cells(proof, names))
     row_title = f'<th><a href="#{anchor}">{escape(title)}</a></th>'
-    return f"<tr>{row_title}{cells}{_cell(proof.verdict, proof.verdict)}</tr>"
+    return f"<tr>{row_title}{cells}{_cell(proof.verdict, proof.word)}</tr>"
 
 
 def _folded(title: str, proof: ProofData, anchor: str) -> str:
     """One proof of several: open where there is something to see to."""
     unfolded = "" if proof.proved else " open"
-    summary = f"<summary>{escape(title)}: {escape(proof.verdict)}</summary>"
+    summary = f"<summary>{escape(title)}: {escape(proof.word)}</summary>"
     return f'<details id="{anchor}"{unfolded}>{summary}\n{_proof(proof, anchor, 2)}\n</details>'
 
 

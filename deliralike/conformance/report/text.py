@@ -46,7 +46,7 @@ def of_proofs(proofs: ProofsData[Any]) -> Group:
     table = _table(["", *names, "verdict"])
     for title, proof in content.titled(proofs):
         cells = [Text(text, style=_STYLES[status]) for status, text in content.cells(proof, names)]
-        table.add_row(Text(title), *cells, Text(proof.verdict, style=_STYLES[proof.verdict]))
+        table.add_row(Text(title), *cells, Text(proof.word, style=_STYLES[proof.verdict]))
     failed = [
         f"{title}: {proof.headline}" for title, proof in content.titled(proofs) if not proof.proved
     ]

@@ -79,6 +79,13 @@ def split_concatenate_and_stack(backend: Backend) -> None:
         for place in (None, device):
             whole = backend.numpy(backend.concatenate(pieces, dim, place))
             agree(f"pieces put together along axis {dim} on {place}", whole, _X, 0.0)
+        columns = backend.split_all([array, array * 2.0], sizes, dim, (device,) * len(sizes))
+        for number, piece in enumerate(columns[1]):
+            alone = 2.0 * np.split(_X, np.cumsum(sizes)[:-1], dim)[number]
+            agree(f"piece {number} of the second array", backend.numpy(piece), alone, 0.0)
+        for place in (None, device):
+            (_, whole) = map(backend.numpy, backend.concatenate_all(columns, dim, place))
+            agree(f"the second array put together on {place}", whole, 2.0 * _X, 0.0)
     (whole,) = backend.split(native(backend, np.array(2.0)), (1,), 0, (device,))
     agree("an array without axes, split into one", backend.numpy(whole), 2.0)
     stack = backend.stack([array, array * 2.0])

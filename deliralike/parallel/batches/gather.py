@@ -118,15 +118,15 @@ class _Joiner:
         """Return whether a value is an array of the backend or of NumPy, or a scalar of NumPy's."""
         return self.is_native(value) or isinstance(value, _HOST)
 
-    def join_all(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    def join_all(self, rows: Sequence[Sequence[Any]]) -> Sequence[Any]:
         """Return all leaves of the replicas joined, leaf by leaf.
 
         Where the replicas' outputs are alike, the backend joins all arrays in one call.
         """
         columns = [*zip(*rows, strict=True)]
         array_types = types_of(rows[0], _is_numpy if self.backend is None else self.is_native)
-        is_array = [type(leaf) in array_types for leaf in rows[0]]
-        if all(_alike(rows[0], row, is_array, self.dim) for row in rows):
+        is_array = [*map(array_types.__contains__, map(type, rows[0]))]
+        if _alike(rows, is_array, self.dim):
             # Arrays that do not fit raise again below, where the error gets their path.
             with suppress(Exception):
                 return self._join_arrays_at_once(columns, is_array)
@@ -134,7 +134,9 @@ class _Joiner:
 
     def _join_arrays_at_once(
         self, columns: Sequence[Sequence[Any]], is_array: Sequence[bool]
-    ) -> list[Any]:
+    ) -> Sequence[Any]:
+        if all(is_array):
+            return self._concatenate_all(columns)
         arrays = iter(self._concatenate_all([*compress(columns, is_array)]))
         leaves = []
         for column, is_joined in zip(columns, is_array, strict=True):
@@ -235,6 +237,8 @@ def _is_numpy(value: Any) -> bool:
 
 def concatenate_on_host(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
     """Join NumPy arrays one after another, with the byte order and the masks that they have."""
+    if arrays[0].dtype.isnative and {*map(type, arrays)} == {np.ndarray}:
+        return np.concatenate(arrays, dim)
     if any(isinstance(array, np.ma.MaskedArray) for array in arrays):
         return np.ma.concatenate(arrays, dim)
     dtype = arrays[0].dtype
@@ -243,15 +247,17 @@ def concatenate_on_host(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
     return np.concatenate(arrays, dim, dtype=dtype)  # NumPy joins them in this machine's order
 
 
-def _alike(first: Sequence[Any], row: Sequence[Any], is_array: Sequence[bool], dim: int) -> bool:
+def _alike(rows: Sequence[Sequence[Any]], is_array: Sequence[bool], dim: int) -> bool:
     """Return whether rows have leaves of the same types, and arrays with the same number of axes.
 
     `dim` must be one of those axes.
     """
-    if [*map(type, row)] != [*map(type, first)]:
+    first, *others = rows
+    types = [*map(type, first)]
+    if any([*map(type, row)] != types for row in others):
         return False
-    axes = [*map(_AXES, compress(row, is_array))]
-    if axes != [*map(_AXES, compress(first, is_array))]:
+    axes = [*map(_AXES, compress(first, is_array))]
+    if any([*map(_AXES, compress(row, is_array))] != axes for row in others):
         return False
     return all(-count <= dim < count for count in {*axes})
 

@@ -107,7 +107,7 @@ def split_batch(
         counts = splitter.counts(leaves)
     except (IndexError, _Refused):
         raise _batch_error(splitter, batch, root) from None
-    totals = {count for count in counts if count is not None}
+    totals = {*counts} - {None}
     if len(totals) > 1:
         raise _batch_error(splitter, batch, root)
     sizes = partition(totals.pop() if totals else 0, len(devices))
@@ -154,6 +154,10 @@ class _Splitter:
     def counts(self, leaves: Sequence[Any]) -> list[int | None]:
         """Return the number of samples in each leaf that is split; None for one that is copied."""
         array_types = types_of(leaves, self.is_array)
+        if array_types.issuperset(map(type, leaves)):
+            shapes = [leaf.shape for leaf in leaves]
+            if all(shapes):
+                return [shape[self.dim] for shape in shapes]
         counts = []
         for leaf in leaves:
             if type(leaf) in array_types and leaf.shape:
@@ -167,18 +171,24 @@ class _Splitter:
     ) -> list[Sequence[Any]]:
         """Return the pieces of each leaf, one for each device."""
         native_types = types_of(leaves, self.is_native)
-        columns: list[Sequence[Any]] = []
+        if None not in counts and native_types.issuperset(map(type, leaves)):
+            return self._split_all(leaves, sizes)
+        indices = _indices(sizes, self.dim)
+        natives: list[Any] = []
+        columns: list[Sequence[Any] | None] = []
         for leaf, count in zip(leaves, counts, strict=True):
+            value = leaf.value if type(leaf) is Part else leaf
             if count is None:
                 columns.append(self._copies(leaf, len(sizes)))
-            elif type(leaf) in native_types:
-                columns.append(self._split_native(leaf, sizes))
-            elif type(leaf) is Part and self.is_native(leaf.value):
-                columns.append(self._split_native(leaf.value, sizes))
-            else:
-                value = leaf.value if type(leaf) is Part else leaf
-                columns.append(_pieces(value, sizes, self.dim))
-        return columns
+            elif type(value) in native_types or self.is_native(value):
+                natives.append(value)
+                columns.append(None)
+            elif isinstance(value, np.ndarray):
+                columns.append([value[index] for index in indices])
+            else:  # a list or tuple of samples
+                columns.append([value[index] for index in _indices(sizes, 0)])
+        pieces = iter(self._split_all(natives, sizes) if natives else ())
+        return [next(pieces) if column is None else column for column in columns]
 
     def _count(self, leaf: Any) -> int | None:
         """Return the number of samples in a leaf, or None.
@@ -215,8 +225,8 @@ class _Splitter:
             )
         return count
 
-    def _split_native(self, array: Any, sizes: tuple[int, ...]) -> Sequence[Any]:
-        return self._backend.split(array, sizes, self.dim, self.devices)
+    def _split_all(self, arrays: Sequence[Any], sizes: tuple[int, ...]) -> list[Sequence[Any]]:
+        return self._backend.split_all(arrays, sizes, self.dim, self.devices)
 
     def _copies(self, leaf: Any, count: int) -> Sequence[Any]:
         """Return a leaf that is not split, for each device."""
@@ -245,12 +255,6 @@ class _Splitter:
         """The backend, where a native array was found."""
         assert self.backend is not None
         return self.backend
-
-
-def _pieces(value: Any, sizes: tuple[int, ...], dim: int) -> list[Any]:
-    """Return contiguous pieces of a NumPy array, or of a list or tuple of samples."""
-    axis = dim if isinstance(value, np.ndarray) else 0
-    return [value[index] for index in _indices(sizes, axis)]
 
 
 @lru_cache

@@ -62,7 +62,8 @@ def readable(message: str, root: str) -> str:
 
 def types_of(leaves: Iterable[Any], condition: Callable[[Any], bool]) -> set[type]:
     """Return the types of those leaves that fulfil a condition, tested on one leaf of each type."""
-    examples = {type(leaf): leaf for leaf in leaves}
+    leaves = [*leaves]
+    examples = dict(zip(map(type, leaves), leaves, strict=True))
     return {cls for cls, leaf in examples.items() if condition(leaf)}
 
 
