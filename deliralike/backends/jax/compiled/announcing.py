@@ -1,7 +1,7 @@
 """The announcement of a compilation that takes long, and of its end.
 
-It goes to the logger ``"deliralike"`` as a warning, which Python prints on standard error unless told
-otherwise: ``logging.getLogger("deliralike").setLevel(logging.ERROR)`` keeps it quiet.
+It goes to the logger ``"deliralike"`` as a warning, which Python prints on standard error unless
+told otherwise: ``logging.getLogger("deliralike").setLevel(logging.ERROR)`` keeps it quiet.
 """
 
 from __future__ import annotations
