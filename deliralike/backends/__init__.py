@@ -12,12 +12,14 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from deliralike.network.base import AbstractNetwork
 
 ENTRY_POINTS = "deliralike.backends"
+PROGRAMS = "DELIRALIKE_PROGRAMS"  # the folder of `Backend.keep_programs`
 
 
 @dataclass(frozen=True)
@@ -378,7 +381,7 @@ def _load(name: str, entry: Entry) -> Backend:
     module, _, attribute = entry.target.partition(":")
     try:
         with _unchanged_random_state():
-            return getattr(importlib.import_module(module), attribute)
+            backend = getattr(importlib.import_module(module), attribute)
     # A broken installation may fail in any way, and must disable only its own backend.
     except Exception as error:
         others = ", ".join(other for other in available() if other != name)
@@ -387,6 +390,10 @@ def _load(name: str, entry: Entry) -> Backend:
             f"backend {name!r} is installed but failed to load ({type(error).__name__}: {error}); "
             f"to mend it: {repair}. Others: {others or 'none'}."
         ) from error
+    folder = os.environ.get(PROGRAMS)
+    if folder and "kept programs" in backend.capabilities:
+        backend.keep_programs(Path(folder, name))
+    return backend
 
 
 @contextmanager

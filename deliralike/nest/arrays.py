@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -286,6 +287,17 @@ class Arrays(ABC):
         A backend that compiles spends little on them.
         """
         return nullcontext()
+
+    def keep_programs(self, folder: str | Path) -> None:
+        """Keep compiled programs in a folder, where later processes find them.
+
+        It is for the whole process, and is called before the first computation. The environment
+        variable ``DELIRALIKE_PROGRAMS`` names a folder in which each backend has one of its own.
+
+        Raises:
+            CapabilityError: The backend does not declare ``"kept programs"``.
+        """
+        self.require("kept programs")
 
     def op_by_op(self) -> AbstractContextManager[Any]:
         """Return a context for many small networks that run once.

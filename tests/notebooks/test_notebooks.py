@@ -25,10 +25,10 @@ def fractions(text):
 
 
 def printed(notebook):
-    """What each cell of code prints, without pictures."""
+    """What each cell of code prints, without pictures and announcements of long compilations."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return [
-        "".join(output.text for output in cell.outputs if output.output_type == "stream")
+        "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
         for cell in cells
     ]
 

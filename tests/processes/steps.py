@@ -271,7 +271,7 @@ def pending(processes, mixed):
     return found
 
 
-def compilations(processes):
+def compilations(processes, buffers):
     """How many programs XLA compiled in each of six steps on JAX."""
     import jax  # here, as the other functions need none
 
@@ -283,7 +283,7 @@ def compilations(processes):
 
     jax.monitoring.register_event_duration_secs_listener(note)
     network = backends.DistributedDataParallel(
-        Random.on("jax", seed=4)(), processes, buffers="root"
+        Random.on("jax", seed=4)(), processes, buffers=buffers
     )
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     samples, counts = 3 + processes.rank, []

@@ -45,9 +45,16 @@ def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others(backend)
         np.testing.assert_allclose(came[0][name], wanted, rtol=1e-13)
 
 
-@pytest.mark.parametrize("engine", ["torch", pytest.param("mpi", marks=pytest.mark.long)])
-def test_on_jax_only_the_first_step_compiles(engine):
-    for counts in call(engine, 2, "tests.processes.steps:compilations"):
+@pytest.mark.parametrize(
+    ("engine", "buffers"),
+    [
+        ("torch", "root"),
+        ("jax", "sync"),
+        pytest.param("mpi", "root", marks=pytest.mark.long),
+    ],
+)
+def test_on_jax_only_the_first_step_compiles(engine, buffers):
+    for counts in call(engine, 2, "tests.processes.steps:compilations", buffers):
         assert counts[0] > 0
         assert counts[1:] == [0] * 5
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,7 +69,7 @@ class ChainerBackend(Backend):
 
     name = "chainer"
     dtypes = ("float32", "float64", "float16")
-    capabilities = frozenset({"double_backward", "threads", "mixed float16"})
+    capabilities = frozenset({"double_backward", "threads", "mixed float16", "kept programs"})
 
     def version(self) -> str:
         return f"chainer {chainer.__version__}, numpy {np.__version__}"
@@ -208,6 +210,10 @@ class ChainerBackend(Backend):
 
     def all_finite(self, values: Sequence[Any]) -> bool:
         return all(map(_is_finite, values))
+
+    def keep_programs(self, folder: str | Path) -> None:
+        """See `Backend`; these are CuPy's kernels, as NumPy compiles nothing."""
+        os.environ["CUPY_CACHE_DIR"] = str(folder)
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:

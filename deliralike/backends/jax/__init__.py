@@ -85,7 +85,9 @@ class JaxBackend(Backend):
 
     name = "jax"
     dtypes = ("float32", "float64", "bfloat16", "float16")
-    capabilities = frozenset({"double_backward", "compile", "mixed bfloat16", "mixed float16"})
+    capabilities = frozenset(
+        {"double_backward", "compile", "mixed bfloat16", "mixed float16", "kept programs"}
+    )
     optimizers_hold_state = False
 
     def version(self) -> str:
@@ -184,6 +186,9 @@ class JaxBackend(Backend):
 
     def compiling_quickly(self) -> AbstractContextManager[Any]:
         return arrays.compiling_quickly()
+
+    def keep_programs(self, folder: str | Path) -> None:
+        arrays.keep_programs(folder)
 
     def op_by_op(self) -> AbstractContextManager[Any]:
         return arrays.op_by_op()

@@ -9,11 +9,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from deliralike.errors import CapabilityError, DeviceError, DtypeError, IndexRangeError, suggestion
@@ -384,6 +386,14 @@ def prepare_process(devices: int, quickly: bool) -> None:
         jax.config.update("jax_disable_most_optimizations", True)
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_use_fusion_emitters=false".strip()
+
+
+def keep_programs(folder: str | Path) -> None:
+    """Keep compiled programs in a folder by JAX's own cache, small ones too."""
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    compilation_cache.reset_cache()  # it has looked for a folder at the first compilation
 
 
 @contextmanager

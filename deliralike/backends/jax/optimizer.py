@@ -12,6 +12,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
+from deliralike.backends.jax.compiled.announcing import name_program
 from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
     Arguments,
@@ -195,6 +196,7 @@ class JaxOptimizer(AbstractOptimizer):
             )
             return result, changed, parameters, state
 
+        name_program(step, "step", type(self.network))
         return with_host_checks(step, 2, partial(self._jit, donate_argnums=0))
 
     def _jit(self, function: Callable, **options: Any) -> Callable:
@@ -257,6 +259,7 @@ def run_gradients(
             with position.enter(numbers):
                 return aux_and_gradient(loss, (parameters, differentiable))
 
+        name_program(run, "gradients", type(variables.network))
         return with_host_checks(run, 1, jit)
 
     key = (

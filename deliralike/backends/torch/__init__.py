@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -120,6 +121,7 @@ class TorchBackend(Backend):
             "sparse_gradients",
             "mixed bfloat16",
             "mixed float16",
+            "kept programs",
         }
     )
     native_layers_mix = True
@@ -352,6 +354,10 @@ class TorchBackend(Backend):
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
         return mixed_precision.computing_in(precision)
+
+    def keep_programs(self, folder: str | Path) -> None:
+        """See `Backend`; these are the programs of ``torch.compile``."""
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:

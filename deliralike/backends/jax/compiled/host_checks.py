@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.jax import arrays
+from deliralike.backends.jax.compiled.announcing import announced
 
 Check = Callable[[np.ndarray], None]
 
@@ -71,7 +72,7 @@ def with_host_checks(
             call.traced[:] = args[place]
         return function(*args)
 
-    program = compiler(traced)
+    program = announced(traced, place, compiler)
 
     def run(*args: Any) -> Any:
         batch = args[place]

@@ -25,6 +25,7 @@ from deliralike import nest, random
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.arrays import numpy as to_host
+from deliralike.backends.jax.compiled.announcing import name_program
 from deliralike.backends.jax.compiled.channels_last import channels_last
 from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.network import JaxSlot, holds, walk
@@ -449,6 +450,7 @@ def _evaluation(function: Callable[..., Any], graph: Any, key: tuple, quickly: b
         results = _in_fast_orders(traced)(*jax.tree.leaves(state))
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
+    name_program(compute, "outputs", graph.nodes[0].type)
     return _Evaluation(with_host_checks(compute, 1, arrays.jit))
 
 

@@ -1,0 +1,92 @@
+"""The announcement of a compilation that takes long, and of its end.
+
+It goes to the logger ``"deliralike"`` as a warning, which Python prints on standard error unless
+told otherwise: ``logging.getLogger("deliralike").setLevel(logging.ERROR)`` keeps it quiet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import wraps
+from threading import Timer
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+_LOGGER = logging.getLogger("deliralike")
+PATIENCE = 5.0  # seconds
+
+
+class _Call:
+    """A call of a program, which may compile it first."""
+
+    def __init__(self) -> None:
+        self.timer: Timer | None = None
+        self.is_announced = False
+
+    def begin(self, name: str, batch: Sequence[Any]) -> None:
+        """Announce the compilation in a while, unless it ends before."""
+        self.begun, self.name = perf_counter(), name
+        shapes = ", ".join(f"{np.shape(value)}" for value in batch)
+        text = f"compiling {name} for arrays of {shapes or 'no shape'}; it is compiled once"
+        self.timer = Timer(PATIENCE, self._announce, [text])
+        self.timer.daemon = True
+        self.timer.start()
+
+    def end(self) -> None:
+        """Say how long it took, if it was announced."""
+        if self.timer is None:
+            return
+        self.timer.cancel()
+        if self.is_announced:
+            _LOGGER.warning("compiled %s in %.1f s", self.name, perf_counter() - self.begun)
+
+    def _announce(self, text: str) -> None:
+        self.is_announced = True
+        _LOGGER.warning("%s", text)
+
+
+_call: ContextVar[_Call | None] = ContextVar("deliralike_jax_compiling", default=None)
+
+
+def announced(
+    function: Callable[..., Any], place: int, compiler: Callable[[Callable[..., Any]], Any]
+) -> Callable[..., Any]:
+    """Return a function as a compiled program that announces when its compilation takes long.
+
+    Args:
+        place: The number of the argument that is the list of a batch's arrays.
+        compiler: What compiles the function.
+    """
+
+    @wraps(function)
+    def traced(*args: Any) -> Any:
+        call = _call.get()
+        if call is not None and call.timer is None:
+            call.begin(function.__name__, args[place])
+        return function(*args)
+
+    program = compiler(traced)
+
+    def run(*args: Any) -> Any:
+        call = _Call()
+        token = _call.set(call)
+        try:
+            return program(*args)
+        finally:
+            _call.reset(token)
+            call.end()
+
+    return run
+
+
+def name_program(function: Callable[..., Any], what: str, kind: type) -> None:
+    """Name the function of a program, as it is called in announcements and in JAX's logs.
+
+    Args:
+        kind: The class of the network.
+    """
+    function.__name__ = f"{what}_of_{kind.__name__}"

@@ -1,0 +1,86 @@
+"""Programs that are kept for later processes, and the announcement of a long compilation."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from deliralike import zoo
+from deliralike.backends.jax.compiled import announcing
+from deliralike.errors import CapabilityError
+from deliralike.optim.rules import rule
+
+RUN = """
+import jax
+import numpy as np
+from deliralike import zoo
+
+counts = {f"/jax/compilation_cache/cache_{kind}": 0 for kind in ("hits", "misses")}
+
+def note(event, **details):
+    if event in counts:
+        counts[event] += 1
+
+jax.monitoring.register_event_listener(note)
+network = zoo.build("mlp", backend="jax", in_features=3, hidden=(5,), out_features=2)
+batch = np.ones((7, 3), np.float32)
+square = lambda net, x: net.nn.mean(net(x) ** 2)
+print(float(network.backend.gradients(square, network, batch).loss))
+print(*counts.values())
+"""
+
+
+def test_a_second_process_compiles_nothing_anew(tmp_path):
+    def call():
+        environment = os.environ | {"DELIRALIKE_PROGRAMS": str(tmp_path)}
+        command = [sys.executable, "-c", RUN]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        loss, counts = done.stdout.splitlines()
+        return float(loss), [int(count) for count in counts.split()]
+
+    first, (hits, misses) = call()
+    assert hits == 0
+    assert misses > 0
+    assert list((tmp_path / "jax").iterdir())
+    assert call() == (first, [misses, 0])
+
+
+def test_every_backend_keeps_its_programs_or_says_that_it_does_not(backend, tmp_path, monkeypatch):
+    monkeypatch.setitem(os.environ, "TORCHINDUCTOR_CACHE_DIR", "")
+    monkeypatch.setitem(os.environ, "CUPY_CACHE_DIR", "")
+    assert "kept programs" in backend.capabilities
+    monkeypatch.setattr(type(backend), "capabilities", frozenset())
+    with pytest.raises(CapabilityError, match="kept programs"):
+        super(type(backend), backend).keep_programs(tmp_path)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Compilations of more than a tenth of a second are announced."""
+    monkeypatch.setattr(announcing, "PATIENCE", 0.1)
+
+
+def slow(network, x):
+    """A loss that takes long to trace."""
+    time.sleep(0.4)
+    return network.nn.mean(network(x) ** 2)
+
+
+def test_a_long_compilation_is_announced_once(impatient, caplog):
+    network = zoo.build("mlp", backend="jax", in_features=3, hidden=(5,), out_features=2)
+    optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
+    for _ in range(2):
+        optimizer.update(slow, np.ones((7, 3), np.float32))
+    began, ended = (record.getMessage() for record in caplog.records)
+    assert began == "compiling step_of_MLP for arrays of (7, 3); it is compiled once"
+    assert ended.startswith("compiled step_of_MLP in ")
+    assert 0.4 < float(ended.split()[-2]) < 60
+
+
+def test_a_short_compilation_is_not_announced(caplog):
+    network = zoo.build("mlp", backend="jax", in_features=3, hidden=(5,), out_features=2)
+    network.backend.gradients(slow, network, np.ones((7, 3), np.float32))
+    assert caplog.records == []
