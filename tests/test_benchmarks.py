@@ -47,8 +47,8 @@ def test_a_comparison_asks_for_all_parameters_as_often_for_many_layers_as_for_fe
     monkeypatch.setattr(kind, "neutral_slots", counted)
     batch = growth.np.ones((3, growth.WIDTH), "f4"), growth.np.arange(3)
     for depth in (3, 6):
-        networks = make(depth), make(depth)
         asked.append(0)
+        networks = make(depth), make(depth)
         assert compare(*networks, batch, levels=("L0", "L1", "L4")).proved
     assert 0 < asked[0] == asked[1]
 

@@ -544,9 +544,10 @@ def test_each_level_is_announced_when_it_is_begun():
     batch = (np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 1, 1, 0, 1]))
     levels = ("L0", "L1", "L3", "L4")
     compare(*nets, batch, levels=levels, progress=lambda *step: begun.append(step))
-    assert [words.split()[0] for words, _ in begun] == ["L0", "L1", "L4"]
-    assert begun[1][0] == "L1 semantics in float64"
-    assert begun[2][0].endswith("a few seconds to go")
+    assert [words.split()[0] for words, _ in begun] == ["Plan:", "L0", "L1", "L1", "L4"]
+    assert begun[0][0].startswith("Plan: L0, L1, L4 of MLP on torch and MLP on torch: about ")
+    assert begun[2][0].startswith("L1 semantics in float64 (")
+    assert begun[4][0].endswith("a few seconds to go")
     done = [share for _, share in begun]
     assert done[0] == 0.0
     assert done == sorted(done) and done[-1] < 1.0
