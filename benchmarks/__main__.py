@@ -33,6 +33,7 @@ NAMES = (
     "zoo",
     "zoo_compiled",
     "convolutions",
+    "families",
     "proof",
     "growth",
 )
