@@ -107,7 +107,7 @@ def split_batch(
         counts = splitter.counts(leaves)
     except (IndexError, _Refused):
         raise _batch_error(splitter, batch, root) from None
-    totals = {*counts} - {None}
+    totals = {count for count in {*counts} if count is not None}
     if len(totals) > 1:
         raise _batch_error(splitter, batch, root)
     sizes = partition(totals.pop() if totals else 0, len(devices))
