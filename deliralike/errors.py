@@ -37,6 +37,10 @@ class SettingError(DeliralikeError, ValueError):
     """An argument has a value that makes no sense here."""
 
 
+class AnotherBackend(SettingError):
+    """A network that was written for one backend was asked for on another one."""
+
+
 class UnboundNetwork(DeliralikeError, TypeError):
     """A network written once was created without a backend."""
 

@@ -13,8 +13,19 @@ import typer
 def command(
     name: Annotated[
         str,
-        typer.Argument(metavar="NETWORK", help="A network of the zoo. (deliralike zoo lists all)"),
+        typer.Argument(
+            metavar="NETWORK",
+            help="A network of the zoo (deliralike zoo lists all), or yours: file.py:Net.",
+        ),
     ],
+    candidate: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CANDIDATE]",
+            help="What should be the same, such as a port of it: port.py:Net. It gets the weights "
+            "of NETWORK. (default: NETWORK on the other backends)",
+        ),
+    ] = None,
     backends: Annotated[
         str | None,
         typer.Option(
@@ -75,15 +86,28 @@ def command(
     from deliralike.cli.zoo import shape_of
     from deliralike.conformance.comparing import LEVELS, QUICK, compare
     from deliralike.conformance.proof import Proofs, check_ending
+    from deliralike.errors import ArgumentError, suggestion
 
     files = [check_ending(path) for path in report or ()]  # before all the work
     usual = QUICK if quick else LEVELS
     wanted = tuple(levels.split(",")) if levels else usual
     processes = join()
     settings = key_values(set_ or (), "--set")
-    networks = []
-    for backend in _backends(backends, max(counts, default=1)):
-        networks.append(zoo.build(name, backend=backend, seed=seed, **settings))
+    names = _backends(backends, max(counts, default=1))
+    if candidate is None:
+        networks = [zoo.build(name, backend=each, seed=seed, **settings) for each in names]
+    else:
+        known = {*zoo.find(name).words, *zoo.find(candidate).words, "num_classes"}
+        for key in settings:
+            if key not in known:
+                both = f"{name} and {candidate}"
+                raise ArgumentError(
+                    f"{both}: there is no setting {key!r}. {suggestion(key, known)}"
+                )
+        networks = [
+            _on_first(names, name, seed, settings),
+            _on_first(names[::-1], candidate, seed, settings),
+        ]
     reference = networks[0]
     inputs, loss = _probe(zoo.find(name), reference, batch, shape_of(input_), seed, settings)
     others = networks[1:] or networks  # one alone is compared with itself, over replicas too
@@ -103,6 +127,7 @@ def command(
                 inputs,
                 levels=network_levels,
                 loss=loss,
+                weights="judge" if candidate is None else "load",
                 replicas=counts,
                 processes=processes,
                 steps=steps,
@@ -142,6 +167,22 @@ def _backends(text: str | None, devices: int) -> list[str]:
     for name in names:
         backends.get(name).prepare_process(devices)  # an unknown name is an error here
     return names
+
+
+def _on_first(backends: Sequence[str], name: str, seed: int, settings: dict[str, Any]) -> Any:
+    """Build a network on the first backend that it can be on, with those settings that it has."""
+    from deliralike import zoo
+    from deliralike.errors import AnotherBackend
+
+    architecture = zoo.find(name)
+    settings = architecture.in_own_words(settings)
+    own = {key: value for key, value in settings.items() if key in architecture.words}
+    for backend in backends[:-1]:
+        try:
+            return zoo.build(name, backend=backend, seed=seed, **own)
+        except AnotherBackend:
+            continue
+    return zoo.build(name, backend=backends[-1], seed=seed, **own)
 
 
 def _probe(

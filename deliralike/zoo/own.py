@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from deliralike import own_code
-from deliralike.errors import DeviceError, SettingError
+from deliralike.errors import AnotherBackend, DeviceError, SettingError
 from deliralike.network.base import AbstractNetwork
 from deliralike.zoo.registry import Architecture, parameters_of
 
@@ -80,7 +80,7 @@ class OwnArchitecture(Architecture):
         backends = importlib.import_module("deliralike.backends")
         own = backends.of(made)
         if own is not backend:
-            raise SettingError(
+            raise AnotherBackend(
                 f"{self.name} is a network of {own.name}, and was asked for on {backend.name}: "
                 f"choose backend {own.name!r}, or write it once for all of them, as a "
                 "deliralike.Network"

@@ -1,6 +1,7 @@
 """``deliralike compare``: proofs by name, exit codes, reports, and what is refused."""
 
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -166,6 +167,62 @@ def test_what_could_not_be_decided_has_an_exit_code_of_its_own(monkeypatch):
     printed = run(*MLP, *TWO, "--levels", "L0,L1", code=2)
     assert "NOT PROVED: MLP on torch and MLP on chainer." in printed
     assert "fc gives float32" in printed
+
+
+REFERENCE = """
+import torch
+
+class Net(torch.nn.Module):
+    input_shape = (2, 9, 7)
+
+    def __init__(self, width=5, num_classes=4):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(2, width, 3, 2, 1)
+        self.norm = torch.nn.LayerNorm(width)
+        self.head = torch.nn.Linear(width, num_classes)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.norm(self.conv(x).mean((2, 3)))))
+"""
+PORT = """
+import jax.numpy as jnp
+from flax import nnx
+
+class Port(nnx.Module):
+    def __init__(self, width, classes, eps):
+        rngs = nnx.Rngs(0)
+        self.c = nnx.Conv(2, width, (3, 3), 2, padding=1, rngs=rngs)
+        self.n = nnx.LayerNorm(width, epsilon=eps, use_fast_variance=False, rngs=rngs)
+        self.h = nnx.Linear(width, classes, rngs=rngs)
+
+    def __call__(self, x):
+        return self.h(nnx.relu(self.n(self.c(jnp.moveaxis(x, 1, -1)).mean((1, 2)))))
+
+def port(width=5, classes=4, eps=1e-5):
+    return Port(width, classes, eps)
+"""
+
+
+@pytest.fixture
+def port(tmp_path, monkeypatch):
+    """A network in a file, and its port to another framework in another one."""
+    (tmp_path / "reference_net.py").write_text(REFERENCE)
+    (tmp_path / "port_net.py").write_text(PORT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield "reference_net.py:Net", "port_net.py:port"
+    for name in ("reference_net", "port_net"):
+        sys.modules.pop(name, None)
+
+
+def test_a_port_is_compared_with_its_original(port):
+    printed = run(*port, "--levels", "L0,L1", "--set", "num_classes=3", "--set", "width=6")
+    assert "PROVED IN PART: Net on torch and Port on jax agree as far as they were" in printed
+    wrong = run(*port, "--levels", "L0,L1,L3", "--set", "eps=1e-3", code=1)
+    assert "DIVERGES at norm (LayerNorm), forward" in wrong
+    assert "Explained by eps=0.001 instead of 1e-5" in wrong
+    refused = run(*port, "--set", "depth=3", code=2)
+    assert "reference_net.py:Net and port_net.py:port: there is no setting 'depth'" in refused
 
 
 #: What is wrong with a command, and what is said of it.
