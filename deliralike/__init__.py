@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from deliralike.conformance import Proof, Subject, compare
     from deliralike.network.base import AbstractNetwork, Network, build
     from deliralike.network.detection import detect_anomalous_params
+    from deliralike.network.recomputed import checkpoint_blocks
     from deliralike.nn import start
     from deliralike.optim import rules
     from deliralike.parallel import in_replicas
@@ -55,6 +56,7 @@ else:
             "deliralike.conformance": "Proof Subject compare",
             "deliralike.network.base": "AbstractNetwork Network build",
             "deliralike.network.detection": "detect_anomalous_params",
+            "deliralike.network.recomputed": "checkpoint_blocks",
             "deliralike.nn": "start",
             "deliralike.optim": "rules",
             "deliralike.parallel": "in_replicas",
@@ -74,6 +76,7 @@ __all__ = [
     "Subject",
     "backends",
     "build",
+    "checkpoint_blocks",
     "compare",
     "detect_anomalous_params",
     "errors",

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike.errors import BackendUnavailable, DeviceError, SettingError, UnknownName, suggestion
+from deliralike.network.recomputed import refuse_synchronised_norms
 from deliralike.parallel.averaging.local_sgd import LocalSGD
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.network import ReplicaSettings
@@ -243,6 +244,7 @@ def DataParallel(
             first.
         SettingError: A setting makes no sense, or the network, or a block of it, is replicated
             already.
+        CapabilityError: A checkpointed block has batch norms that are to be synchronised.
 
     Example:
         >>> from deliralike import zoo
@@ -268,6 +270,7 @@ def DataParallel(
             "the network there, or name its device first"
         )
     if len(chosen.places) > 1:
+        refuse_synchronised_norms(wrapped, chosen.buffers)
         return of(wrapped).replicate(wrapped, chosen)
     return wrapped
 
@@ -333,6 +336,7 @@ def DistributedDataParallel(
     )
     if len(chosen.places) > 1:
         raise SettingError("in several processes each has one replica: leave virtual_shards out")
+    refuse_synchronised_norms(wrapped, chosen.buffers)
     distributed = of(wrapped).distribute(wrapped, chosen, processes, takes_whole)
     parallelism: Any = distributed.parallelism
     if in_backward is not None:

@@ -111,6 +111,19 @@ class Networks(Arrays, Generic[N]):
         """
         return partial(function, network)
 
+    def recomputed(
+        self, block: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return ``call(block, *args, **kwargs)``, of which no activation is kept for gradients.
+
+        They are computed again backwards; buffers of the block do not change a second time. In
+        evaluation mode it may be a plain call.
+
+        Raises:
+            CapabilityError: The backend does not declare ``"checkpointed blocks"``.
+        """
+        self.require("checkpointed blocks")
+
     def in_dtype(self, network: N, dtype: str) -> N:
         """Return a copy of a network that computes in another floating type.
 

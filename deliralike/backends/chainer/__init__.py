@@ -35,6 +35,7 @@ from deliralike.backends.chainer.network import (
     set_dtype,
 )
 from deliralike.backends.chainer.optimizer import ChainerOptimizer
+from deliralike.backends.chainer.recomputed import recomputed
 from deliralike.backends.chainer.replicas.network import (
     DataParallelChainerNetwork,
     replicated_networks,
@@ -69,7 +70,15 @@ class ChainerBackend(Backend):
 
     name = "chainer"
     dtypes = ("float32", "float64", "float16")
-    capabilities = frozenset({"double_backward", "threads", "mixed float16", "kept programs"})
+    capabilities = frozenset(
+        {
+            "double_backward",
+            "threads",
+            "mixed float16",
+            "kept programs",
+            "checkpointed blocks",
+        }
+    )
 
     def version(self) -> str:
         return f"chainer {chainer.__version__}, numpy {np.__version__}"
@@ -210,6 +219,11 @@ class ChainerBackend(Backend):
 
     def all_finite(self, values: Sequence[Any]) -> bool:
         return all(map(_is_finite, values))
+
+    def recomputed(
+        self, block: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        return recomputed(block, call, args, kwargs)
 
     def keep_programs(self, folder: str | Path) -> None:
         """See `Backend`; these are CuPy's kernels, as NumPy compiles nothing."""

@@ -45,6 +45,7 @@ from deliralike.backends.jax.functional import JaxFunctions
 from deliralike.backends.jax.layers import NATIVE
 from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwork, walk
 from deliralike.backends.jax.optimizer import JaxOptimizer, network_gradients
+from deliralike.backends.jax.recomputed import recomputed
 from deliralike.backends.jax.replicas import batch_norm
 from deliralike.backends.jax.replicas.mesh_program import summed_gradients
 from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork
@@ -86,7 +87,14 @@ class JaxBackend(Backend):
     name = "jax"
     dtypes = ("float32", "float64", "bfloat16", "float16")
     capabilities = frozenset(
-        {"double_backward", "compile", "mixed bfloat16", "mixed float16", "kept programs"}
+        {
+            "double_backward",
+            "compile",
+            "mixed bfloat16",
+            "mixed float16",
+            "kept programs",
+            "checkpointed blocks",
+        }
     )
     optimizers_hold_state = False
 
@@ -186,6 +194,11 @@ class JaxBackend(Backend):
 
     def compiling_quickly(self) -> AbstractContextManager[Any]:
         return arrays.compiling_quickly()
+
+    def recomputed(
+        self, block: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        return recomputed(block, call, args, kwargs)
 
     def keep_programs(self, folder: str | Path) -> None:
         arrays.keep_programs(folder)

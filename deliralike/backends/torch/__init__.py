@@ -55,6 +55,7 @@ from deliralike.backends.torch.holder import TorchHolder
 from deliralike.backends.torch.layers import NATIVE
 from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
 from deliralike.backends.torch.optimizer import TorchOptimizer
+from deliralike.backends.torch.recomputed import recomputed
 from deliralike.backends.torch.replicas.batch_norm import (
     SynchronizedBatchNorm1d,
     SynchronizedBatchNorm2d,
@@ -122,6 +123,7 @@ class TorchBackend(Backend):
             "mixed bfloat16",
             "mixed float16",
             "kept programs",
+            "checkpointed blocks",
         }
     )
     native_layers_mix = True
@@ -354,6 +356,11 @@ class TorchBackend(Backend):
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
         return mixed_precision.computing_in(precision)
+
+    def recomputed(
+        self, block: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        return recomputed(block, call, args, kwargs)
 
     def keep_programs(self, folder: str | Path) -> None:
         """See `Backend`; these are the programs of ``torch.compile``."""

@@ -13,6 +13,7 @@ import numpy as np
 from deliralike import backends, data, weights, zoo
 from deliralike.errors import DataUnavailable, SettingError
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.recomputed import checkpoint_blocks
 from deliralike.training.callbacks import Callback
 from deliralike.training.evaluation import predict
 from deliralike.training.experiment.checks import located
@@ -148,6 +149,7 @@ def untried_network(settings: Settings) -> AbstractNetwork:
         device=settings.devices[0] if settings.devices else None,
         **settings.network_settings,
     )
+    checkpoint_blocks(network, *settings.checkpoint_blocks)
     if len(settings.devices) > 1:
         return backends.DataParallel(network, settings.devices)
     return network

@@ -35,6 +35,7 @@ MAY_CHANGE = (
     "workers",
     "worker_kind",
     "epochs",
+    "checkpoint_blocks",
     "checkpoints",
     "pictures",
     "tensorboard",

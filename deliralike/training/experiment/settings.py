@@ -132,6 +132,12 @@ class Settings:
         checks.optional(checks.one_of(*PRECISIONS)),
         'A shorter type for the forward pass: "bfloat16" or "float16".',
     )
+    checkpoint_blocks: Sequence[str] = _is(
+        checks.texts,
+        'Patterns of blocks that compute their activations again for gradients: ["layer*.*"]. It '
+        "saves memory, and changes no result.",
+        (),
+    )
     rng: str = _is(
         checks.one_of(*RANDOM),
         'Random layers: "portable", equal on every backend, or "native", the framework\'s own, '

@@ -1,0 +1,325 @@
+"""Activation checkpointing: the same numbers as without it, and less that is kept."""
+
+import copy
+import gc
+import pickle
+import tracemalloc
+
+import jax
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+
+from deliralike import DataParallel, Network, backends, checkpoint_blocks, random, wrap, zoo
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.errors import CapabilityError, UnknownName
+from deliralike.optim.rules import rule
+
+GENERATOR = np.random.default_rng(3)
+PICTURES = GENERATOR.normal(size=(5, 2, 9, 7))
+FACTORS = GENERATOR.normal(size=5)
+LABELS = GENERATOR.integers(0, 3, 5)
+BATCH = PICTURES, FACTORS, LABELS
+
+
+class Block(Network):
+    """Running statistics, dropout, arguments by name, and a nest as output."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        nn = self.nn
+        self.conv = nn.Conv2d(inputs, outputs, 3, 2, 1)
+        self.norm = nn.BatchNorm2d(outputs)
+        self.drop = nn.Dropout(0.4)
+
+    def forward(self, x, *, scale=1.0, extra=None):
+        y = self.drop(self.nn.relu(self.norm(self.conv(x)))) * scale
+        if extra is not None:
+            y = y + self.nn.reshape(extra, (-1, 1, 1, 1))
+        return {"y": y, "none": None, "number": 3}
+
+
+class Net(Network):
+    """Two such blocks, the second with an array by name; a layer is called twice."""
+
+    def __init__(self):
+        super().__init__()
+        nn = self.nn
+        self.first, self.second = Block(2, 5), Block(5, 4)
+        self.mix = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x, factors):
+        found = self.second(self.first(x)["y"], scale=2.0, extra=factors)
+        assert (found["none"], found["number"]) == (None, 3)
+        return self.head(self.mix(self.mix(self.nn.mean(found["y"], dim=(2, 3)))))
+
+
+def loss(network, x, factors, labels):
+    """Cross-entropy."""
+    return network.nn.cross_entropy(network(x, factors), labels)
+
+
+def made(backend, change=lambda network: network):
+    """A network in float64, after a change."""
+    return change(Net.on(backend, seed=1, dtype="float64")().train())
+
+
+def trained(network):
+    """Losses, weights and buffers of three steps, then the gradients of the next one."""
+    optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
+    losses = []
+    for step in range(3):
+        with random.portable(7, step):
+            losses.append(float(network.backend.number(optimizer.update(loss, *BATCH))))
+    with random.portable(7, 3):
+        gradients = network.backend.gradients(loss, network, *BATCH)
+    arrays = dict(enumerate(losses)) | network.neutral_state() | dict(gradients.parameters)
+    return arrays | {"input": gradients.inputs[0], "factors": gradients.inputs[1]}
+
+
+def checkpointed(network):
+    assert checkpoint_blocks(network, "first", "first.*", "second", "mix") == [
+        "first",
+        "second",
+        "mix",
+    ]
+    return network
+
+
+def frozen(network):
+    network.set_trainable("first.conv.*", False)
+    return network
+
+
+def unpickled(network):
+    return pickle.loads(pickle.dumps(network))
+
+
+CHANGES = {
+    "as built": lambda network: network,
+    "copied": copy.deepcopy,
+    "pickled": unpickled,
+    "frozen": frozen,
+    "replicated": lambda network: DataParallel(network, [network.device_name] * 2, buffers="root"),
+}
+
+
+def agree(came, wanted, name=""):
+    assert came.keys() == wanted.keys()
+    for key, value in wanted.items():
+        if value is None:
+            assert came[key] is None, key
+        else:
+            np.testing.assert_allclose(came[key], value, rtol=1e-12, atol=1e-13, err_msg=str(key))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_checkpointed_network_trains_as_it_does_without(backend, change):
+    plain = made(backend, CHANGES[change])
+    agree(trained(made(backend, lambda net: CHANGES[change](checkpointed(net)))), trained(plain))
+
+
+# On JAX streams of native masks are a network's own, and two networks have different ones.
+@pytest.mark.parametrize("name", ["torch", "chainer"])
+def test_native_masks_of_dropout_are_drawn_once(name):
+    backend, found = backends.get(name), []
+    for change in (lambda network: network, checkpointed):
+        network = made(backend, change)
+        with backend.undisturbed():
+            backend.seed(11)
+            found.append(backend.gradients(loss, network, *BATCH).parameters)
+    agree(found[1], found[0])
+
+
+def test_nothing_is_different_in_evaluation(backend):
+    plain, network = made(backend).eval(), made(backend, checkpointed).eval()
+    outputs = [backend.numpy(each(*backend.prepare(BATCH[:2], each))) for each in (plain, network)]
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-13)
+    gradients = [backend.gradients(loss, each, *BATCH).parameters for each in (plain, network)]
+    agree(gradients[1], gradients[0])
+
+
+def test_patterns_of_no_block_are_refused(backend):
+    with pytest.raises(UnknownName, match=r"no block of Net matches 'frist'. Did you mean 'first'"):
+        checkpoint_blocks(made(backend), "frist")
+
+
+def test_batch_norms_that_are_synchronised_are_refused(backend):
+    network = made(backend, checkpointed)
+    with pytest.raises(CapabilityError, match="block 'first' is checkpointed and has batch norms"):
+        DataParallel(network, [network.device_name] * 2, buffers="sync")
+    replicated = DataParallel(made(backend), [network.device_name] * 2)
+    with pytest.raises(CapabilityError, match="before the network is replicated"):
+        checkpoint_blocks(replicated, "first")
+
+
+def test_a_backend_that_cannot_says_so(backend, monkeypatch):
+    network = made(backend)
+    monkeypatch.setattr(type(backend), "capabilities", frozenset())
+    with pytest.raises(CapabilityError, match="cannot compute activations again"):
+        checkpoint_blocks(network, "first")
+
+
+def test_second_derivatives_through_a_block_on_chainer_are_refused():
+    network = made(backends.get("chainer"), checkpointed)
+    x, factors = network.backend.prepare(BATCH[:2], network)
+    y = chainer.functions.sum(network(chainer.Variable(x), factors) ** 2)
+    with pytest.raises(CapabilityError, match="no second derivatives through a checkpointed"):
+        y.backward(enable_double_backprop=True)
+
+
+# Networks of others
+# -----------------------------------------------------------------------------
+
+
+class Stranger(torch.nn.Module):
+    """A network of PyTorch's own layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(
+            torch.nn.Conv2d(2, 5, 3, 2), torch.nn.BatchNorm2d(5), torch.nn.ReLU()
+        )
+        self.head = torch.nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x).mean((2, 3)))
+
+
+class FlaxStranger(nnx.Module):
+    """The same of flax's layers."""
+
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        conv = nnx.Conv(2, 5, (3, 3), 2, padding="VALID", rngs=rngs)
+        self.body = nnx.Sequential(conv, nnx.BatchNorm(5, rngs=rngs), nnx.relu)
+        self.head = nnx.Linear(5, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(self.body(x.transpose(0, 2, 3, 1)).mean((1, 2)))
+
+
+class ChainerStranger(chainer.Chain):
+    """The same of Chainer's links."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.body = chainer.Sequential(
+                chainer.links.Convolution2D(2, 5, 3, 2),
+                chainer.links.BatchNormalization(5),
+                chainer.functions.relu,
+            )
+            self.head = chainer.links.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(chainer.functions.mean(self.body(x), axis=(2, 3)))
+
+
+STRANGERS = {"torch": Stranger, "chainer": ChainerStranger, "jax": FlaxStranger}
+
+
+def test_native_networks_are_checkpointed_too(backend):
+    def mean_square(network, x):
+        return network.nn.mean(network(x) ** 2)
+
+    plain = wrap(STRANGERS[backend.name]()).train()
+    network = copy.deepcopy(plain)
+    assert checkpoint_blocks(network, "body") == ["body"]
+    x = PICTURES.astype(np.float32)
+    gradients = [backend.gradients(mean_square, each, x).parameters for each in (plain, network)]
+    for name, value in gradients[0].items():
+        np.testing.assert_allclose(gradients[1][name], value, rtol=2e-4, atol=1e-7)
+    before, after = plain.neutral_state(), network.neutral_state()
+    for name in before:
+        np.testing.assert_allclose(after[name], before[name], rtol=1e-6)
+    running = next(name for name in before if name.endswith("running_mean"))
+    assert np.abs(after[running]).max() > 0.0
+
+
+# What is kept
+# -----------------------------------------------------------------------------
+
+DEPTH, WIDTH, ROWS = 6, 32, 4000
+
+
+class Chain(Network):
+    """Blocks that keep four arrays each."""
+
+    def __init__(self):
+        super().__init__()
+        nn = self.nn
+        blocks = []
+        for _ in range(DEPTH):
+            blocks.append(
+                nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Sigmoid(), nn.Tanh())
+            )
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, x):
+        return self.blocks(x)
+
+
+def kept_on_torch(network, x, square):
+    seen = {}
+
+    def pack(tensor):
+        seen[tensor.data_ptr()] = tensor.nelement() * tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        square(network, *network.backend.prepare((x,), network))
+    return sum(seen.values())
+
+
+def kept_on_chainer(network, x, square):
+    (x,) = network.backend.prepare((x,), network)
+    gc.collect()
+    tracemalloc.start()
+    result = square(network, x)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    del result
+    return kept
+
+
+def kept_on_jax(network, x, square):
+    graph, state = nnx.split(network)
+
+    def compute(state, x):
+        return jax.grad(lambda s: square(nnx.merge(graph, s), x))(state)
+
+    program = jax.jit(compute).lower(state, jax.numpy.asarray(x)).compile()
+    return program.memory_analysis().temp_size_in_bytes
+
+
+KEPT = {"torch": kept_on_torch, "chainer": kept_on_chainer, "jax": kept_on_jax}
+
+
+def test_a_block_keeps_its_inputs_alone(backend, optimised):
+    """Without: what three functions of each block give. With: the input of each block."""
+
+    def square(network, x):
+        return network.nn.mean(network(x) ** 2)
+
+    x = GENERATOR.normal(size=(ROWS, WIDTH)).astype(np.float32)
+    kept = []
+    for patterns in ((), ("blocks.*",)):
+        network = Chain.on(backend)().train()
+        checkpoint_blocks(network, *patterns)
+        kept.append(KEPT[backend.name](network, x, square))
+    array = x.nbytes
+    assert kept[0] > (3 * DEPTH - 2) * array  # XLA keeps no argument, nor what comes last
+    assert kept[1] <= (DEPTH + 6) * array  # and what one block needs while it is computed again
+
+
+def test_the_zoo_names_the_blocks():
+    network = zoo.build("resnet18", backend="torch", num_classes=3)
+    assert checkpoint_blocks(network, "layer[12].*") == [
+        "layer1.0",
+        "layer1.1",
+        "layer2.0",
+        "layer2.1",
+    ]
