@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from deliralike.errors import ConstructionError, UnboundNetwork
+from deliralike.errors import ConstructionError, SettingError, UnboundNetwork
 from deliralike.network import steps
 from deliralike.network.anomalies import Anomalies
 from deliralike.network.arguments import (
@@ -359,6 +359,11 @@ def _start_values(blocks: Mapping[str, Any]) -> dict[str, Distribution]:
     start_values = {}
     for path, block in blocks.items():
         for pattern, distribution in getattr(block, "start_values", {}).items():
+            if not hasattr(distribution, "draw"):
+                raise SettingError(
+                    f"start_values of {type(block).__name__}: {pattern!r} is {distribution!r}, "
+                    "wanted a distribution such as start.ZEROS or start.Normal(0.02)"
+                )
             start_values[f"{path}.{pattern}".lstrip(".")] = distribution
     return start_values
 

@@ -12,6 +12,7 @@ from deliralike.errors import (
     ConstructionError,
     DeviceError,
     DtypeError,
+    SettingError,
     ShapeError,
     UnboundNetwork,
     UnknownName,
@@ -134,6 +135,14 @@ def test_start_values_are_drawn_from_the_documented_key(backend):
         start.Uniform(1 / np.sqrt(5 * 9)), (7, 5, 3, 3), 7, "stages.1.conv.weight"
     )
     np.testing.assert_array_equal(weight, expected)
+
+
+def test_start_values_that_are_no_distribution_are_refused(backend):
+    class Named(Classifier):
+        start_values = {"fc.weight": "zeros"}
+
+    with pytest.raises(SettingError, match="start_values of Named: 'fc.weight' is 'zeros', wanted"):
+        Named.on(backend)()
 
 
 def test_patterns_of_start_values_override_those_of_layers(backend):
