@@ -133,6 +133,22 @@ def test_native_masks_of_dropout_are_drawn_once(name):
     agree(found[1], found[0])
 
 
+@pytest.mark.parametrize(
+    ("name", "precision"), [("torch", "bfloat16"), ("chainer", "float16"), ("jax", "bfloat16")]
+)
+def test_mixed_precision_is_that_of_the_first_time(name, precision):
+    found = []
+    for change in (lambda network: network, checkpointed):
+        network = change(Net.on(name, seed=1)().train())
+        optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
+        optimizer.compute_in(precision, None)
+        with random.portable(7):
+            optimizer.update(loss, *BATCH)
+        found.append(network.neutral_state())
+    for weight, value in found[0].items():
+        np.testing.assert_allclose(found[1][weight], value, rtol=1e-6, atol=1e-8)
+
+
 def test_nothing_is_different_in_evaluation(backend):
     plain, network = made(backend).eval(), made(backend, checkpointed).eval()
     outputs = [backend.numpy(each(*backend.prepare(BATCH[:2], each))) for each in (plain, network)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
 from typing import Any
 
 from deliralike import nest, random
@@ -47,6 +48,7 @@ class _Recomputed(chainer.FunctionNode):
     ) -> None:
         self.block, self.run, self.count, self.parameters = block, run, count, parameters
         self.stream, self.train = random.current(), chainer.config.train
+        self.context = copy_context()  # of mixed precision
 
     def forward(self, inputs: Any) -> Any:
         """Compute the outputs without a graph."""
@@ -69,7 +71,7 @@ class _Recomputed(chainer.FunctionNode):
         retained = self.get_retained_inputs()
         inputs = [Variable(each.array, requires_grad=each.dtype.kind == "f") for each in retained]
         with self._again():
-            made = nest.leaves(self.run(inputs))
+            made = nest.leaves(self.context.copy().run(self.run, inputs))
         outputs = [leaf for leaf in made if isinstance(leaf, Variable)]
         wanted = [*inputs, *self.parameters]
         pairs = [
