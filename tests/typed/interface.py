@@ -26,6 +26,7 @@ class Vocabulary(Functions, metaclass=ABCMeta):
     """The layers and functions of `nn`."""
 
 {layers}'''
+_CONTAINER = ("__len__", "__iter__", "__contains__", "__getitem__", "__setitem__", "__delitem__")
 _IMPORTS = {
     "ABCMeta": "abc",
     "Any": "typing",
@@ -58,7 +59,7 @@ def _methods(layer):
     methods = {"__init__": layer.__init__, "__call__": layer.forward}
     if hasattr(layer, "__len__"):
         for name in sorted(dir(layer)):
-            is_public = name in ("__len__", "__iter__", "__getitem__") or not name.startswith("_")
+            is_public = name in _CONTAINER or not name.startswith("_")
             if is_public and not hasattr(Network, name):
                 methods[name] = inspect.getattr_static(layer, name)
     return {name: value for name, value in methods.items() if value is not Network.forward}
