@@ -1,5 +1,5 @@
-"""The directive ``gallery``: the families of the zoo for one task, with a drawing, a table, names
-and an example each.
+"""The directives ``gallery``: the families of the zoo for one task, with a drawing, a table, names
+and an example each, and ``gallery-overview``: their drawings alone, as links.
 
 Everything is made from the code when the pages are built: the architectures from their
 registrations, the text from the docstrings of the families' modules.
@@ -8,9 +8,11 @@ registrations, the text from the docstrings of the families' modules.
 import importlib
 import inspect
 import math
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
+from docutils.nodes import make_id
 from sphinx.util.docutils import SphinxDirective
 
 from deliralike import zoo
@@ -25,12 +27,64 @@ class Gallery(SphinxDirective):
 
     def run(self):
         self.env.note_reread()  # the code may have changed, which is not among the pages
-        folder = Path(self.env.srcdir) / "_generated" / "gallery"
-        folder.mkdir(parents=True, exist_ok=True)
         lines = []
         for module, names in families(self.arguments[0]).items():
-            lines += _section(module, names, folder)
+            lines += _section(module, names, _folder(self.env))
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
+class Overview(SphinxDirective):
+    """The drawing of each family of a task, which leads to its section; the argument is TASK."""
+
+    required_arguments = 1
+
+    def run(self):
+        self.env.note_reread()
+        [task] = self.arguments
+        lines = ["```{eval-rst}", ".. container:: cards", ""]
+        for names in families(task).values():
+            lines += _card(task, names, _folder(self.env))
+        return self.parse_text_to_nodes("\n".join([*lines, "```"]))
+
+
+def _folder(env):
+    folder = Path(env.srcdir) / "_generated" / "gallery"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@cache
+def _drawing(name, folder):
+    """Draw an architecture once in a build, and return the path that pages know it by."""
+    draw(name, folder / f"{name}.svg")
+    return f"/_generated/gallery/{name}.svg"
+
+
+def _card(task, names, folder):
+    title = _title(names)
+    return [
+        f"   .. figure:: {_drawing(names[0], folder)}",
+        f"      :target: {task}.html#{make_id(title)}",
+        f"      :alt: The architecture of {names[0]}",
+        "",
+        f"      {title}: {_variants(names)}",
+        "",
+    ]
+
+
+def _variants(names):
+    """How many variants there are, or how many parameters the only one has."""
+    if len(names) > 1:
+        return f"{len(names)} variants"
+    return f"{zoo.outline(names[0]).parameters / 1e6:.3g} M parameters"
+
+
+def _title(names):
+    return ", ".join(each.__name__ for each in _classes(names))
+
+
+def _classes(names):
+    return list(dict.fromkeys(_class_of(name) for name in names))
 
 
 def families(task):
@@ -74,16 +128,13 @@ def smallest(names):
 
 
 def _section(module, names, folder):
-    classes = list(dict.fromkeys(_class_of(name) for name in names))
-    title = ", ".join(each.__name__ for each in classes)
     first = names[0]
-    draw(first, folder / f"{first}.svg")
     return [
-        f"## {title}",
+        f"## {_title(names)}",
         "",
         *inspect.getdoc(importlib.import_module(module)).splitlines(),
         "",
-        f"![The architecture of {first}](/_generated/gallery/{first}.svg)",
+        f"![The architecture of {first}]({_drawing(first, folder)})",
         "",
         *_table(names),
         "",
@@ -98,7 +149,7 @@ def _section(module, names, folder):
         "```",
         "",
         "```{eval-rst}",
-        *(f".. autoclass:: {each.__module__}.{each.__name__}" for each in classes),
+        *(f".. autoclass:: {each.__module__}.{each.__name__}" for each in _classes(names)),
         "```",
         "",
     ]
@@ -161,4 +212,5 @@ def _names(name, shown=5):
 
 def setup(app):
     app.add_directive("gallery", Gallery)
+    app.add_directive("gallery-overview", Overview)
     return {"parallel_read_safe": True}
