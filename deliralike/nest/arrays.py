@@ -95,6 +95,14 @@ class Arrays(ABC):
         """Return a native scalar, or a plain number, as a number."""
         return float(self.numpy(value) if self.is_array(value) else value)
 
+    def numbers(self, values: Sequence[Any]) -> list[float]:
+        """Return native scalars, or plain numbers, as numbers; in one transfer if it can."""
+        return [self.number(value) for value in values]
+
+    def detached(self, value: Any) -> Any:
+        """Return a native scalar without the graph that it came from, if it has one."""
+        return value
+
     def to_numpy(self, outputs: Any) -> Any:
         """Return a nest with every native array as a NumPy array."""
 

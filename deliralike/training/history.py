@@ -1,7 +1,8 @@
 """The records of a run: one for each step, one for each epoch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
@@ -10,11 +11,14 @@ import numpy as np
 class Step:
     """One finished update.
 
+    The device may still be computing it: whoever looks at its losses or at its time waits.
+
     Attributes:
         step: Counts updates of the whole run, from 0.
         epoch: Counts epochs, from 0.
         loss: The loss of the step's batch, before the update.
-        seconds: The time of the step, waiting for the device included.
+        seconds: The time of the step, waiting for the device included, which steps that are read
+            together share.
         samples: The number of samples of the batch, of all its micro-batches together.
         losses: Every loss that the step gave, by name.
         lr: The learning rate that the update was made with; by the optimizer's name when there are
@@ -30,6 +34,18 @@ class Step:
     losses: Mapping[str, float] = field(default_factory=dict)
     lr: float | Mapping[str, float] | None = None
     data_seconds: float = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        """Read what the device computes, which a record of `Unread` does not have before."""
+        read = vars(self).get("_read")
+        if read is None or name not in ("loss", "losses", "seconds"):
+            raise AttributeError(f"a Step has no attribute {name!r}")
+        read()
+        return vars(self)[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields, for copies."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from deliralike.network.steps import the_optimizer
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.training.history import History
+from deliralike.training.unread import Unread
 
 
 class Trainer(Protocol):
@@ -62,6 +63,7 @@ class Run:
         validation: The data that are evaluated after every epoch; None for nothing.
         fingerprints: The values that the run's future depends on, as they were when the run began;
             see `deliralike.training.fingerprints`.
+        unread: The steps whose losses are still on the device.
         fingerprinted_at: The step at which the fingerprints were taken; None once they have been
             compared with later ones.
     """
@@ -82,6 +84,11 @@ class Run:
     validation: Any = None
     fingerprints: dict[str, str] = field(default_factory=dict, repr=False)
     fingerprinted_at: int | None = None
+    unread: Unread = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Begin without a step."""
+        self.unread = Unread(self.network.backend.numbers)
 
     @property
     def network(self) -> AbstractNetwork:

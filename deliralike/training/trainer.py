@@ -303,6 +303,7 @@ class Trainer:
                 if run.stopped:
                     break
                 interrupt.check()
+        run.unread.read()
         self.network.parallelism.synchronize()
         if run.stopped:
             return
@@ -369,7 +370,7 @@ class Trainer:
         results = []
         with self._random_layers(run):
             for number, batch in enumerate(window, run.batch):
-                results.append(self._train_step(run, number, batch))
+                results.append(self._losses_of(self._train_step(run, number, batch)))
             for optimizer in self.optimizers.values():
                 optimizer.flush()
         if self.average is not None and self._updates() > updates:
@@ -377,21 +378,22 @@ class Trainer:
         sizes = []
         for number, batch in enumerate(window, run.batch):
             sizes.append(self._samples(run, number, batch))
-        losses = self._means(results, sizes)  # waits for the device
         run.step += 1
         run.batch += len(window)
         run.latest_batches = window
         run.in_step = False
-        return Step(
+        step = run.unread.add(
+            results,
+            sizes,
             step=run.step - 1,
             epoch=run.epoch,
-            loss=losses.get(steps.TOTAL, sum(losses.values())),
-            seconds=time.perf_counter() - begin,
-            samples=sum(sizes),
-            losses=losses,
+            dispatch_seconds=time.perf_counter() - begin,
             lr=lr if len(lr) > 1 else next(iter(lr.values())),
             data_seconds=waited,
         )
+        if self.processes.count > 1:
+            run.unread.read()  # an array of several processes is read by all of them at once
+        return step
 
     def _train_step(self, run: Run, number: int, batch: Any) -> Any:
         """Make a step on a batch, or on this process's share of it."""
@@ -431,26 +433,15 @@ class Trainer:
             return random.portable(self.seed, run.step)
         return nullcontext()
 
-    def _means(
-        self, results: Sequence[Mapping[str, Any]], sizes: Sequence[int]
-    ) -> dict[str, float]:
-        """Return each loss of a window as a number: its mean over the samples."""
-        if not isinstance(results[0], Mapping):
+    def _losses_of(self, result: Any) -> dict[str, Any]:
+        """Return the losses of a step by name, without graphs."""
+        if not isinstance(result, Mapping):
             raise ArgumentError(
-                f"train_step of {type(self.network).__name__} gave a {type(results[0]).__name__}: "
+                f"train_step of {type(self.network).__name__} gave a {type(result).__name__}: "
                 f"it returns its losses by name, {{'loss': value}}"
             )
-        number = self.network.backend.number
-        on_host = []
-        for result in results:
-            on_host.append({name: number(value) for name, value in result.items()})
-        if len(on_host) == 1:
-            return on_host[0]
-        means = {}
-        for name in on_host[0]:
-            values = [losses[name] for losses in on_host]
-            means[name] = float(np.average(values, weights=sizes))
-        return means
+        detached = self.network.backend.detached
+        return {name: detached(value) for name, value in result.items()}
 
 
 def _spread(

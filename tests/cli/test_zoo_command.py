@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from deliralike import zoo
 from deliralike.cli import app
+from deliralike.zoo import registry, summary
 
 
 def printed(*arguments):
@@ -21,8 +22,8 @@ def printed(*arguments):
 
 
 def test_the_list_runs_builds_and_imports_no_network(monkeypatch):
-    for module, name in (("registry", "find"), ("summary", "outline"), ("summary", "described")):
-        monkeypatch.setattr(sys.modules[f"deliralike.zoo.{module}"], name, None)
+    for name in (registry.find, summary.outline, summary.described):
+        monkeypatch.setattr(sys.modules[name.__module__], name.__name__, None)
     assert set(zoo.list()) < {row[0] for row in printed()}
 
 

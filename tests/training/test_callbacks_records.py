@@ -183,14 +183,16 @@ def test_names_with_commas_quotes_and_line_ends_survive(tmp_path):
 
 
 def test_nan_and_infinity_stand_in_a_table(tmp_path):
-    Csv(tmp_path).on_step(
-        a_run(), Step(0, 0, math.nan, 1.0, 1, {"loss": math.nan, "b": math.inf}, None)
-    )
+    table = Csv(tmp_path)
+    table.on_step(a_run(), Step(0, 0, math.nan, 1.0, 1, {"loss": math.nan, "b": math.inf}, None))
+    table.on_end(a_run())
     assert (tmp_path / "steps.csv").read_text().splitlines()[1] == "0,0,nan,1.0,0.0,1,,inf"
 
 
 def test_several_learning_rates_have_a_column_each(tmp_path):
-    Csv(tmp_path).on_step(a_run(), Step(0, 0, 1.0, 1.0, 1, {}, {"generator": 0.1, "critic": 0.2}))
+    table = Csv(tmp_path)
+    table.on_step(a_run(), Step(0, 0, 1.0, 1.0, 1, {}, {"generator": 0.1, "critic": 0.2}))
+    table.on_end(a_run())
     found = columns(tmp_path / "steps.csv")
     assert (found["lr/generator"], found["lr/critic"]) == (["0.1"], ["0.2"])
 

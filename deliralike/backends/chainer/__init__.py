@@ -101,6 +101,9 @@ class ChainerBackend(Backend):
     def numpy(self, array: Any) -> np.ndarray:
         return arrays.numpy(array)
 
+    def detached(self, value: Any) -> Any:
+        return value.array if isinstance(value, chainer.Variable) else value
+
     def is_array(self, value: Any) -> bool:
         return arrays.is_array(value)
 

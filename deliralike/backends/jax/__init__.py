@@ -113,6 +113,9 @@ class JaxBackend(Backend):
     def numpy(self, array: Any) -> np.ndarray:
         return arrays.numpy(array)
 
+    def numbers(self, values: Sequence[Any]) -> list[float]:
+        return arrays.numbers(values)
+
     def is_array(self, value: Any) -> bool:
         return isinstance(value, jax.Array)
 

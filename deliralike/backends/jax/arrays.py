@@ -166,6 +166,14 @@ def numpy(value: Any) -> np.ndarray:
     return array
 
 
+def numbers(values: Sequence[Any]) -> list[float]:
+    """Return scalars as numbers, whose transfers are begun together."""
+    for each in values:
+        if isinstance(each, jax.Array) and each.is_fully_addressable:
+            each.copy_to_host_async()
+    return [float(numpy(each)) if isinstance(each, jax.Array) else float(each) for each in values]
+
+
 def host_values(value: Any) -> np.ndarray | None:
     """Return the values as a NumPy array if they are on the host, else None.
 

@@ -158,6 +158,12 @@ class TorchBackend(Backend):
     def numpy(self, array: torch.Tensor) -> np.ndarray:
         return arrays.numpy(array)
 
+    def numbers(self, values: Sequence[Any]) -> list[float]:
+        return arrays.numbers(values)
+
+    def detached(self, value: Any) -> Any:
+        return value.detach() if isinstance(value, torch.Tensor) else value
+
     def is_array(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)
 

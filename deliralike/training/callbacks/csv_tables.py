@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deliralike.network.steps import TOTAL
+from deliralike.training.callbacks.later import Later
 from deliralike.training.callbacks.table import Table
 from deliralike.training.callbacks.writer import Writer, begin
 from deliralike.training.history import Epoch, Step
@@ -14,7 +15,10 @@ from deliralike.training.run import Run
 
 
 class Csv(Writer):
-    """Append every record to ``steps.csv`` or ``epochs.csv`` in a folder, each row at once.
+    """Append every record to ``steps.csv`` or ``epochs.csv`` in a folder.
+
+    The rows of steps follow after half a second at most, so that a run does not wait for the device
+    at each of them.
 
     A metric that appears later becomes a further column, empty in the rows before. When a run is
     resumed, the tables are cut back to their contents at the time of the checkpoint.
@@ -32,6 +36,7 @@ class Csv(Writer):
         """Take the folder; the files are made with their first rows."""
         self.folder = Path(folder)
         self._tables = {kind: Table(self.folder / f"{kind}.csv") for kind in ("steps", "epochs")}
+        self._steps = Later(lambda step: self._tables["steps"].add(step_row(step)))
         self._resumed_at: Mapping[str, Any] = {}
 
     def on_start(self, run: Run) -> None:
@@ -41,15 +46,21 @@ class Csv(Writer):
         self._resumed_at = {}
 
     def on_step(self, run: Run, step: Step) -> None:
-        """Add the row of a step."""
-        self._tables["steps"].add(step_row(step))
+        """Take a step."""
+        self._steps.add(step)
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Add the row of an epoch."""
+        """Add the rows of its steps and of an epoch."""
+        self._steps.flush()
         self._tables["epochs"].add(epoch_row(epoch))
 
+    def on_end(self, run: Run) -> None:
+        """Add the rows of the last steps."""
+        self._steps.flush()
+
     def state(self) -> dict[str, Any]:
-        """Return the sizes of the tables."""
+        """Return the sizes of the tables, with all steps so far."""
+        self._steps.flush()
         return {kind: table.state() for kind, table in self._tables.items()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

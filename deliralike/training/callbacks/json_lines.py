@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from deliralike.training.callbacks.later import Later
 from deliralike.training.callbacks.lines import LineFile
 from deliralike.training.callbacks.writer import Writer, begin
 from deliralike.training.fields import COUNT, refuse_wrong_fields
@@ -17,7 +18,9 @@ from deliralike.training.run import Run
 
 
 class JsonLines(Writer):
-    """Append every record to a file at once, so that a killed run leaves its records.
+    """Append every record to a file, steps after half a second at most.
+
+    So a killed run leaves its records, and a run does not wait for the device at each step.
 
     A number that JSON cannot write (NaN or infinite) is written as null. When a run is resumed, the
     file is cut back to its contents at the time of the checkpoint; so a file that is to be resumed
@@ -35,6 +38,7 @@ class JsonLines(Writer):
         """Take the path; the file is made with the first record."""
         self.labels = labels
         self._file = LineFile(path)
+        self._steps = Later(self._write_step)
         self._resumed_at: int | None = None
 
     @property
@@ -48,21 +52,30 @@ class JsonLines(Writer):
         self._resumed_at = None
 
     def on_step(self, run: Run, step: Step) -> None:
-        """Write one step."""
-        self._write("step", asdict(step))
+        """Take one step."""
+        self._steps.add(step)
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Write one epoch."""
+        """Write its steps and one epoch."""
+        self._steps.flush()
         self._write("epoch", asdict(epoch))
 
+    def on_end(self, run: Run) -> None:
+        """Write the last steps."""
+        self._steps.flush()
+
     def state(self) -> dict[str, Any]:
-        """Return the size of the file."""
+        """Return the size of the file, with all steps so far."""
+        self._steps.flush()
         return {"bytes": self._file.size}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the size to which the file is cut back."""
         refuse_wrong_fields("state of JsonLines", state, {"bytes": COUNT})
         self._resumed_at = state["bytes"]
+
+    def _write_step(self, step: Step) -> None:
+        self._write("step", asdict(step))
 
     def _write(self, kind: str, record: dict[str, Any]) -> None:
         labelled = _finite({**self.labels, "kind": kind, **record})

@@ -25,6 +25,7 @@ from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
 METRICS_SHOWN = 2
+SECONDS = 0.1  # between two losses that are shown
 WIDE = 120  # columns of a terminal
 NOTEBOOK_WIDTH = 120
 NOTEBOOK_SECONDS = 0.5  # between two drawings
@@ -55,6 +56,8 @@ class ProgressBar(Writer):
         self.progress = progress
         self._alone = progress is None
         self._task: Any = None
+        self._advanced = 0  # steps that the bar does not show yet
+        self._shown = 0.0
 
     def on_start(self, run: Run) -> None:
         """Show the bar at the run's position."""
@@ -75,12 +78,22 @@ class ProgressBar(Writer):
 
     def on_step(self, run: Run, step: Step) -> None:
         """Advance the bar by a step."""
+        self._advanced += 1
+        if time.monotonic() - self._shown >= SECONDS:
+            self._show(step)
+
+    def _show(self, step: Step) -> None:
+        """Draw all steps so far, with the loss of the last one, which waits for the device."""
         samples = max(step.samples, self._bar().fields["samples"])
         text = f"loss {step.loss:.4g}"
-        self._bars.update(self._task, advance=1, samples=samples, text=text)
+        self._bars.update(self._task, advance=self._advanced, samples=samples, text=text)
+        self._advanced = 0
+        self._shown = time.monotonic()
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Show the first metrics."""
+        """Show the last steps and the first metrics."""
+        if self._advanced:
+            self._show(run.history.steps[-1])
         shown = []
         for name, value in list(epoch.held_out.items())[:METRICS_SHOWN]:
             shown.append(f"{name} {value:.4g}")
@@ -91,6 +104,8 @@ class ProgressBar(Writer):
         """Stop the bar, with the reason if the run ended early."""
         if self._task is None:
             return
+        if self._advanced:
+            self._show(run.history.steps[-1])
         if run.is_complete:
             self._bars.update(self._task, total=self._bar().completed)
         if run.stopped:

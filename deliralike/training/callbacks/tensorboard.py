@@ -8,6 +8,7 @@ from typing import Any
 from deliralike.data.packages import needed
 from deliralike.network.steps import TOTAL
 from deliralike.training.callbacks.csv_tables import rates
+from deliralike.training.callbacks.later import Later
 from deliralike.training.callbacks.writer import Writer
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
@@ -33,18 +34,19 @@ class TensorBoard(Writer):
             "tensorboardX", package="tensorboardX", extra="tensorboard", purpose="TensorBoard"
         )
         self._writer: Any = None
+        self._steps = Later(self._add)
 
     def on_start(self, run: Run) -> None:
         """Open a new file of events."""
         self._writer = self._package.SummaryWriter(str(self.folder), purge_step=run.step or None)
 
     def on_step(self, run: Run, step: Step) -> None:
-        """Add the values of a step."""
-        for tag, value in _scalars(step).items():
-            self._writer.add_scalar(f"train/{tag}", value, step.step)
+        """Take a step."""
+        self._steps.add(step)
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Add the metrics, at the last step of the epoch."""
+        """Add its steps, and the metrics at the last step of the epoch."""
+        self._steps.flush()
         for name, value in epoch.held_out.items():
             self._writer.add_scalar(f"validation/{name}", value, epoch.steps - 1)
         self._writer.flush()
@@ -52,8 +54,13 @@ class TensorBoard(Writer):
     def on_end(self, run: Run) -> None:
         """Close the file."""
         if self._writer is not None:
+            self._steps.flush()
             self._writer.close()
             self._writer = None
+
+    def _add(self, step: Step) -> None:
+        for tag, value in _scalars(step).items():
+            self._writer.add_scalar(f"train/{tag}", value, step.step)
 
 
 def _scalars(step: Step) -> dict[str, float]:

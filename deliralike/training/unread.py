@@ -1,0 +1,99 @@
+"""Losses that wait on the device until somebody looks at them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike.network.steps import TOTAL
+from deliralike.training.history import Step
+
+AT_MOST = 32  # steps: so far the host may be ahead of the device
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A step, with the losses and the numbers of samples of its batches."""
+
+    step: Step
+    results: Sequence[Mapping[str, Any]]
+    sizes: Sequence[int]
+
+
+class Unread:
+    """The steps whose losses have not been read, from the first to the last.
+
+    Whoever looks at the losses or the time of one waits for the device, and all of them are read.
+
+    Args:
+        numbers: Gives the values of native scalars on the host.
+    """
+
+    def __init__(self, numbers: Callable[[Sequence[Any]], list[float]]) -> None:
+        """Begin without a step."""
+        self._numbers = numbers
+        self._waiting: list[_Waiting] = []
+
+    def add(self, results: Sequence[Mapping[str, Any]], sizes: Sequence[int], **known: Any) -> Step:
+        """Return the record of a step whose losses are still computed.
+
+        Args:
+            results: The losses of each batch by name, as native scalars.
+            sizes: The number of samples of each batch.
+            known: The other fields of the record, and ``dispatch_seconds``: the time of the step
+                without waiting for the device.
+        """
+        if len(self._waiting) >= AT_MOST:
+            self.read(AT_MOST // 2)
+        step = object.__new__(Step)
+        vars(step).update(known, samples=sum(sizes), _read=self.read)
+        self._waiting.append(_Waiting(step, results, sizes))
+        return step
+
+    def read(self, count: int | None = None) -> None:
+        """Wait for the first steps, all when `count` is None, and complete their records.
+
+        They share the time of the waiting.
+        """
+        waiting = self._waiting[:count]
+        if not waiting:
+            return
+        begin = time.perf_counter()
+        scalars = [value for each in waiting for value in _values(each.results)]
+        numbers = iter(self._numbers(scalars))
+        waited = (time.perf_counter() - begin) / len(waiting)
+        for each in waiting:
+            _complete(each, numbers, waited)
+        del self._waiting[: len(waiting)]
+
+
+def _values(results: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+    for losses in results:
+        yield from losses.values()
+
+
+def _complete(waiting: _Waiting, numbers: Iterator[float], waited: float) -> None:
+    on_host = []
+    for losses in waiting.results:
+        on_host.append({name: next(numbers) for name in losses})
+    losses = _means(on_host, waiting.sizes)
+    record = vars(waiting.step)
+    record["losses"] = losses
+    record["loss"] = losses.get(TOTAL, sum(losses.values()))
+    record["seconds"] = record.pop("dispatch_seconds") + waited
+    del record["_read"]
+
+
+def _means(on_host: Sequence[dict[str, float]], sizes: Sequence[int]) -> dict[str, float]:
+    """Return the mean of each loss over the samples of all batches."""
+    if len(on_host) == 1:
+        return on_host[0]
+    means = {}
+    for name in on_host[0]:
+        values = [losses[name] for losses in on_host]
+        means[name] = float(np.average(values, weights=sizes))
+    return means
