@@ -9,7 +9,7 @@ equal between frameworks.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -68,6 +68,13 @@ def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[St
         with _counting:
             _open -= 1
         _stream.reset(token)
+
+
+def following(stream: Stream | None) -> AbstractContextManager[Any]:
+    """Return a context with a stream; one that changes nothing without."""
+    if stream is None:
+        return nullcontext()
+    return portable(stream.seed, stream.step, stream.first_sample)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ Every network takes this step unless it has steps of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from deliralike.errors import ArgumentError, BatchError, BatchTypeError, Setting
 from deliralike.network.closure import INPUT, LABEL, MAIN, entry, refuse_loss_named, sum_of_losses
 from deliralike.network.core import NetworkCore
 from deliralike.optim.loss import LossResult
-from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.optimizer import AbstractOptimizer, Moment
 
 Losses = Mapping[str, Callable[..., Any]] | Callable[..., Any]
 Optimizers = Any  # one optimizer, or a mapping of them by name
@@ -123,6 +123,22 @@ def train_step(
     inputs, target = inputs_and_target(batch)
     result = optimizer.update(loss, *inputs, target)
     return named_losses(network, result)
+
+
+def train_steps(
+    network: NetworkCore,
+    batches: Sequence[Any],
+    optimizer: AbstractOptimizer,
+    losses: Losses | None,
+    moments: Sequence[Moment],
+) -> list[dict[str, Any]]:
+    """Make one update on each batch, together; see `AbstractOptimizer.update_several`."""
+    arguments = []
+    for batch in batches:
+        inputs, target = inputs_and_target(batch)
+        arguments.append((*inputs, target))
+    results = optimizer.update_several(step_loss(losses), arguments, moments)
+    return [named_losses(network, result) for result in results]
 
 
 def val_step(network: NetworkCore, batch: Any, losses: Losses | None = None) -> dict[str, Any]:

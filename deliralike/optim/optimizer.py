@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import fnmatch
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from deliralike import random
-from deliralike.errors import SettingError, StateError, UnknownName, suggestion
+from deliralike.errors import CapabilityError, SettingError, StateError, UnknownName, suggestion
 from deliralike.optim.accumulation import AccumulationWindow, weight_of
 from deliralike.optim.groups import Groups
 from deliralike.optim.loss import Loss, LossFunction, as_loss
@@ -26,6 +27,19 @@ if TYPE_CHECKING:
 
 PreUpdateHook = Callable[["AbstractOptimizer", dict[str, Any]], dict[str, Any]]
 PostUpdateHook = Callable[["AbstractOptimizer"], None]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The learning rate of an update, and its place in the portable random stream.
+
+    Attributes:
+        lr: None leaves it as it is.
+        stream: None for the framework's own random numbers.
+    """
+
+    lr: float | None = None
+    stream: random.Stream | None = None
 
 
 class AbstractOptimizer(ABC):
@@ -134,6 +148,29 @@ class AbstractOptimizer(ABC):
             if self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None:
                 return self._add_micro_batch(loss, batch)
             return self.update_at_once(loss, batch)
+
+    def update_several(
+        self,
+        loss_function: LossFunction,
+        batches: Sequence[tuple],
+        moments: Sequence[Moment],
+    ) -> list[Any]:
+        """Take one step on each batch; see `update`.
+
+        A backend with ``"several steps"`` makes them as one program, if all batches have the same
+        shapes and nobody looks at the parameters or gradients in between. The scalars that come
+        back are then numbers that are read from the device by ``float``.
+
+        Args:
+            moments: With which learning rate, and where in the random stream, each is made.
+        """
+        results = []
+        for batch, moment in zip(batches, moments, strict=True):
+            if moment.lr is not None:
+                self.lr = moment.lr
+            with random.following(moment.stream):
+                results.append(self.update(loss_function, *batch))
+        return results
 
     def prepared(self, batch: tuple) -> tuple:
         """Return a batch as `gradients` takes it; see `Backend.prepare`."""
@@ -299,6 +336,14 @@ class AbstractOptimizer(ABC):
     @abstractmethod
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Load a state that `neutral_state` returned, on any backend."""
+
+
+def known_lr(optimizer: AbstractOptimizer) -> float | None:
+    """Return the learning rate; None where a native optimizer hides it, as some of optax do."""
+    try:
+        return optimizer.lr
+    except CapabilityError:
+        return None
 
 
 def _matches(pattern: str | None, name: str) -> bool:

@@ -13,7 +13,7 @@ from deliralike import data
 from deliralike.data import batching
 from deliralike.errors import DeliralikeError, ProcessError
 from deliralike.optim.clipping import ClipNorm, ClipValue
-from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.training.run import Run
 
 _ORDER = "the order of the samples, as a checksum"
@@ -91,7 +91,7 @@ def _of_optimizer(optimizer: AbstractOptimizer) -> dict[str, Any]:
     clipping = [hook for hook in hooks if isinstance(hook, ClipNorm | ClipValue)]
     return {
         "update rule": rules,
-        "lr": optimizer.lr,
+        "lr": known_lr(optimizer),
         "accumulate": optimizer.accumulate,
         "clipping": clipping,
     }

@@ -167,7 +167,7 @@ def _of_validation(validation: Any) -> Texts:
     return described("validation", {"data": validation})
 
 
-def _of_optimizer(name: str, optimizer: AbstractOptimizer, lr: float) -> Texts:
+def _of_optimizer(name: str, optimizer: AbstractOptimizer, lr: float | None) -> Texts:
     texts: Texts = {}
     hooks: list[Any] = [*optimizer.pre_update_hooks, *optimizer.post_update_hooks]
     norms = [hook.max_norm for hook in hooks if isinstance(hook, ClipNorm)]
@@ -188,7 +188,7 @@ def _of_optimizer(name: str, optimizer: AbstractOptimizer, lr: float) -> Texts:
     where = f"optimizer.{name}"
     groups = optimizer.groups
     texts[f"{where}.parameters"] = repr(optimizer.pattern)
-    texts[f"{where}.lr"] = repr(float(lr))
+    texts[f"{where}.lr"] = repr(lr if lr is None else float(lr))
     if groups is None:
         texts[where] = f"{_NATIVE}optimizer"
         return texts | described(f"{where}.settings", optimizer.settings())

@@ -24,7 +24,7 @@ class Trainer(Protocol):
     callbacks: list[Any]
     processes: ProcessGroup
     average: Any
-    base_lr: dict[str, float]
+    base_lr: dict[str, float | None]
     losses: Any
     metrics: Any
     precision: str | None

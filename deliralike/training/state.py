@@ -12,7 +12,7 @@ import numpy as np
 
 from deliralike.errors import CheckpointError
 from deliralike.nn import start
-from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.describing import parents
 from deliralike.training.fields import (
@@ -45,7 +45,12 @@ _NO_AVERAGE = {"updates": 0, "averaged": 0, "weights": {}}
 # The fields of what is set by name.
 _POSITION = {"epoch": COUNT, "batch": COUNT, "step": COUNT}
 _RUN = {"position": NEST, "identity": NEST, "backend": TEXT, "frozen": TEXTS, "epochs": NESTS}
-_OF_OPTIMIZER = {"state": NEST, "lr": NUMBER, "base_lr": NUMBER, "loss_scale": NEST.or_none()}
+_OF_OPTIMIZER = {
+    "state": NEST,
+    "lr": NUMBER.or_none(),
+    "base_lr": NUMBER.or_none(),
+    "loss_scale": NEST.or_none(),
+}
 _EPOCH = {"epoch": COUNT, "steps": COUNT, "held_out": NEST, "evaluation_seconds": NUMBER}
 
 
@@ -262,7 +267,7 @@ def _optimizer_state(run: Run, name: str) -> State:
     scale = optimizer.loss_scale
     return {
         "state": optimizer.neutral_state(),
-        "lr": optimizer.lr,
+        "lr": known_lr(optimizer),
         "base_lr": run.trainer.base_lr[name],
         "loss_scale": None if scale is None else scale.state(),
     }
@@ -283,10 +288,12 @@ def _load_optimizer(
     optimizer.load_neutral_state(own_state)
     if where not in changed and f"{where}.lr" not in changed:
         run.trainer.base_lr[name] = state["base_lr"]
-        if optimizer.lr != state["lr"]:
+        if known_lr(optimizer) != state["lr"]:
             optimizer.lr = state["lr"]
     if f"schedule.{name}" in changed and name not in run.trainer.schedules:
-        optimizer.lr = run.trainer.base_lr[name]
+        base = run.trainer.base_lr[name]
+        if base is not None:
+            optimizer.lr = base
     if optimizer.loss_scale is not None and state["loss_scale"] is not None:
         optimizer.loss_scale.load_state(state["loss_scale"])
 

@@ -21,7 +21,7 @@ from deliralike.network.closure import MAIN
 from deliralike.optim import rules
 from deliralike.optim.accumulation import count_samples
 from deliralike.optim.clipping import ClipNorm, ClipValue
-from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.optimizer import AbstractOptimizer, Moment, known_lr
 from deliralike.parallel import ProcessGroup
 from deliralike.training import alike, checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
@@ -32,6 +32,7 @@ from deliralike.training.fingerprints import fingerprints
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
+from deliralike.training.several_steps import groups, refuse_several_steps
 from deliralike.training.state import restore
 from deliralike.training.validation_losses import ValidationLosses
 
@@ -73,6 +74,10 @@ class Trainer:
         seed: The seed of the order of the samples and of the random layers.
         rng: ``"portable"`` draws the masks of random layers equal on every backend; ``"native"``
             leaves them to the framework, which is faster.
+        steps_per_call: The number of steps that one compiled program makes, on backends with
+            ``"several steps"`` (JAX): the same steps with less time between them, which matters for
+            small networks. Callbacks are called for each step after all of them; batches of other
+            shapes, as the last of an epoch, make steps of their own.
         inferer: A function of inputs and network that computes the outputs in evaluation and
             prediction, such as an `inference.SlidingWindowInferer`.
 
@@ -105,6 +110,7 @@ class Trainer:
         seed: int = 0,
         rng: str = "portable",
         inferer: evaluation.Inferer | None = None,
+        steps_per_call: int = 1,
     ) -> None:
         """Combine the parts; nothing is trained."""
         if rng not in RANDOM:
@@ -131,9 +137,13 @@ class Trainer:
         precisions = [each.precision for each in self.optimizers.values()]
         self.precision = next((name for name in precisions if name is not None), None)
         self.schedules = _schedules(schedule, self.optimizers)
-        self.base_lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
+        self.base_lr = {name: known_lr(each) for name, each in self.optimizers.items()}
+        for name in self.schedules:
+            _ = self.optimizers[name].lr  # an error where it is hidden
         self._step_options = {} if losses is None else {"losses": losses}
         self._accumulate = max(each.accumulate for each in self.optimizers.values())
+        self.steps_per_call = steps_per_call
+        refuse_several_steps(self, steps_per_call)
         if self._accumulate > 1:
             _warn_of_batch_norm(self.network, self._accumulate)
 
@@ -296,10 +306,12 @@ class Trainer:
     def _epoch(self, run: Run, loader: data.Loader, validation: Any, interrupt: Interrupt) -> None:
         batches: Any = loader.batches(run.epoch, run.batch)
         with self.network.training_mode(True), closing(batches):
-            for window, waited in _timed(_windows(batches, self._accumulate)):
-                step = self._step(run, window, waited)
-                run.history.steps.append(step)
-                run.tell("on_step", step)
+            windows = groups(_windows(batches, self._accumulate), self.steps_per_call)
+            for together, waited in _timed(windows):
+                several = self._several_steps if len(together) > 1 else self._single_step
+                for step in several(run, together, waited):
+                    run.history.steps.append(step)
+                    run.tell("on_step", step)
                 if run.stopped:
                     break
                 interrupt.check()
@@ -361,11 +373,50 @@ class Trainer:
                 monitors.append(monitor)
         return monitors
 
+    def _single_step(self, run: Run, together: list[list[Any]], waited: float) -> list[Step]:
+        return [self._step(run, together[0], waited)]
+
+    def _several_steps(self, run: Run, together: list[list[Any]], waited: float) -> list[Step]:
+        """Make as many steps as there are windows, of one batch each, in one program."""
+        begin = time.perf_counter()
+        run.in_step = True
+        [(name, optimizer)] = self.optimizers.items()
+        batches = [batch for [batch] in together]
+        moments = []
+        for ahead in range(len(batches)):
+            lr = self._scheduled(name, ahead)
+            stream = None
+            if self.rng == "portable":
+                stream = random.Stream(self.seed, run.step + ahead)
+            moments.append(Moment(known_lr(optimizer) if lr is None else lr, stream))
+        results = steps.train_steps(self.network, batches, optimizer, self.losses, moments)
+        run.step += len(batches)
+        run.batch += len(batches)
+        run.latest_batches = together[-1]
+        run.in_step = False
+        seconds = (time.perf_counter() - begin) / len(batches)
+        records = []
+        for number, (batch, moment, result) in enumerate(
+            zip(batches, moments, results, strict=True)
+        ):
+            records.append(
+                run.unread.add(
+                    [self._losses_of(result)],
+                    [count_samples(batch)],
+                    step=run.step - len(batches) + number,
+                    epoch=run.epoch,
+                    dispatch_seconds=seconds,
+                    lr=moment.lr,
+                    data_seconds=waited / len(batches),
+                )
+            )
+        return records
+
     def _step(self, run: Run, window: list[Any], waited: float) -> Step:
         begin = time.perf_counter()
         run.in_step = True
         self._follow_schedules()
-        lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
+        lr = {name: known_lr(each) for name, each in self.optimizers.items()}
         updates = 0 if self.average is None else self._updates()
         results = []
         with self._random_layers(run):
@@ -421,11 +472,18 @@ class Trainer:
                 schedule.observe(Monitor(schedule.metric).value(epoch))
 
     def _follow_schedules(self) -> None:
-        for name, schedule in self.schedules.items():
+        for name in self.schedules:
             optimizer = self.optimizers[name]
-            lr = self.base_lr[name] * schedule.factor(optimizer.steps)
-            if lr != optimizer.lr:
+            lr = self._scheduled(name)
+            if lr is not None and lr != optimizer.lr:
                 optimizer.lr = lr
+
+    def _scheduled(self, name: str, ahead: int = 0) -> float | None:
+        """Return the learning rate that a schedule wants so many updates later, if there is one."""
+        base = self.base_lr[name]
+        if name not in self.schedules or base is None:
+            return None
+        return base * self.schedules[name].factor(self.optimizers[name].steps + ahead)
 
     def _random_layers(self, run: Run) -> AbstractContextManager[Any]:
         """Return a context in which random layers draw by the seed and the step."""

@@ -30,10 +30,12 @@ from deliralike.backends.jax.compiled.program import (
     stream_position,
     unpack,
 )
+from deliralike.backends.jax.compiled.scanned import scanned, split_steps
 from deliralike.backends.jax.update_rules import UpdateRule
 from deliralike.errors import DtypeError
 from deliralike.nest import host_arrays
 from deliralike.network.base import AbstractNetwork
+from deliralike.optim.loss import as_loss
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
@@ -119,6 +121,42 @@ class JaxOptimizer(AbstractOptimizer):
         self.finish_update(_present(parameters))
         return unpack(result)
 
+    def update_several(self, loss_function, batches, moments):
+        """Make all updates as one program, unless somebody looks at each of them."""
+        lrs = {moment.lr for moment in moments}
+        if self.keep_gradients or self.post_update_hooks or not self.rule.can_run_ahead(lrs):
+            return super().update_several(loss_function, batches, moments)
+        adapted = self.network.parallelism.adapt_loss(as_loss(loss_function))
+        loss = adapted.with_precision(self.precision)
+        arguments = [flatten_arguments(self.prepared(batch)) for batch in batches]
+        first, variables = arguments[0], self._programs.variables()
+        state = self.rule.state_for(variables)
+        numbers = []
+        for ahead, moment in enumerate(moments):
+            if moment.lr is not None:
+                self.lr = moment.lr
+            constants, of_step = self.rule.numbers(variables, ahead)
+            numbers.append(of_step)
+        positions = [StreamPosition.of(moment.stream) for moment in moments]
+        seed = positions[0].seed
+        key = ("several", loss, id(variables), tuple(self.pre_update_hooks), first.key, seed)
+        program, updated = self._programs.get_or_compile(
+            (*key, constants),
+            lambda: self._several_steps(loss, variables, first, positions[0], constants),
+        )
+        results, others, parameters, state = program(
+            state,
+            variables.values(),
+            [np.stack(leaves) for leaves in zip(*(each.arrays for each in arguments), strict=True)],
+            [position.numbers for position in positions],
+            numbers,
+        )
+        variables.store(parameters, others)
+        for _ in moments:
+            self.rule.keep(state, updated)
+            self.finish_update(updated)
+        return split_steps(unpack(results), len(moments), self.network.backend.is_array)
+
     def gradients(self, loss_function, *batch):
         """Run forward and backward as one program; buffers change."""
         arguments, variables = flatten_arguments(batch), self._programs.variables()
@@ -149,6 +187,7 @@ class JaxOptimizer(AbstractOptimizer):
     @property
     def lr(self) -> float:
         """The learning rate of the next update; setting it compiles nothing."""
+        self.rule.state_for(self._programs.variables())
         return self.rule.lr
 
     @lr.setter
@@ -170,14 +209,26 @@ class JaxOptimizer(AbstractOptimizer):
         self.rule.load_neutral_state(state, variables, int(state["steps"]))
         self.steps = int(state["steps"])
 
-    def _whole_step(
+    def _whole_step(self, *what: Any) -> Any:
+        step = self._step(*what)
+        name_program(step, "step", type(self.network))
+        return with_host_checks(step, 2, partial(self._jit, donate_argnums=0))
+
+    def _several_steps(self, *what: Any) -> tuple[Any, list[str]]:
+        """The program of several steps, and the names of the parameters that it updates."""
+        updated: list[str] = []
+        steps = scanned(self._step(*what), updated)
+        name_program(steps, "steps", type(self.network))
+        return with_host_checks(steps, 2, partial(self._jit, donate_argnums=0)), updated
+
+    def _step(
         self,
         loss_function: Callable,
         variables: ModuleVariables,
         arguments: Arguments,
         position: StreamPosition,
         constants: Any,
-    ) -> Any:
+    ) -> Callable:
         def step(
             state: Any, values: Values, batch: list[Any], position_numbers: tuple, numbers: Any
         ) -> tuple:
@@ -196,8 +247,7 @@ class JaxOptimizer(AbstractOptimizer):
             )
             return result, changed, parameters, state
 
-        name_program(step, "step", type(self.network))
-        return with_host_checks(step, 2, partial(self._jit, donate_argnums=0))
+        return step
 
     def _jit(self, function: Callable, **options: Any) -> Callable:
         """A function of the network's and the optimizer's arrays as a program."""

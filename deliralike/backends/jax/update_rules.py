@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import jax
@@ -36,8 +36,16 @@ class UpdateRule(ABC):
         """Store the state after an update of the parameters named."""
 
     @abstractmethod
-    def numbers(self, variables: ModuleVariables) -> tuple[Any, Any]:
-        """Numbers that one update is compiled for, and numbers that are passed to it."""
+    def numbers(self, variables: ModuleVariables, ahead: int = 0) -> tuple[Any, Any]:
+        """Numbers that one update is compiled for, and numbers that are passed to it.
+
+        Args:
+            ahead: The number of updates that come before it.
+        """
+
+    @abstractmethod
+    def can_run_ahead(self, lrs: set[float | None]) -> bool:
+        """Return whether `numbers` knows later updates with these learning rates."""
 
     @abstractmethod
     def update(
@@ -107,7 +115,10 @@ class NeutralRule(UpdateRule):
         for name in updated:
             self.counts[name] = self.counts.get(name, 0) + 1
 
-    def numbers(self, variables):
+    def can_run_ahead(self, lrs):
+        return True
+
+    def numbers(self, variables, ahead=0):
         """Return the numbers that are compiled in, and those that are passed.
 
         Rules without learning rates, and which parameter follows which rule, are compiled in; the
@@ -117,7 +128,7 @@ class NeutralRule(UpdateRule):
             self.places[name] = self.groups.index(name)
         steps = {}
         for name in variables.parameters:
-            step = self.counts.get(name, 0) + 1
+            step = self.counts.get(name, 0) + 1 + ahead
             steps[name] = (self.places[name], step)
         distinct = sorted(set(steps.values()))
         assignment = []
@@ -211,7 +222,10 @@ class NativeRule(UpdateRule):
     def keep(self, state, updated):
         self.state = state
 
-    def numbers(self, variables):
+    def can_run_ahead(self, lrs):
+        return len(lrs) == 1  # the learning rate is a part of the state
+
+    def numbers(self, variables, ahead=0):
         return None, ()
 
     def update(self, constants, parameters, frozen, gradients, state, numbers):
@@ -235,12 +249,13 @@ class NativeRule(UpdateRule):
         for path, value in paths:
             array = arrays.numpy(value)
             slot = variables.slots.get(parameter_of(path))
-            state[_state_name(path)] = array if slot is None else slot.layout.to_neutral(array)
+            neutral = array if slot is None else slot.layout.to_neutral(array)
+            state[_state_name(path, variables.slots)] = neutral
         return state
 
     def load_neutral_state(self, state, variables, steps):
         paths, tree = jax.tree_util.tree_flatten_with_path(self.state_for(variables))
-        names = [_state_name(path) for path, _ in paths]
+        names = [_state_name(path, variables.slots) for path, _ in paths]
         missing = [name for name in names if name not in state]
         if missing:
             raise StateError(f"the state of this optax optimizer lacks {', '.join(missing)}")
@@ -262,12 +277,13 @@ def parameter_of(path: tuple) -> str | None:
     return None
 
 
-def _state_name(path: tuple) -> str:
+def _state_name(path: tuple, parameters: Container[str]) -> str:
     """``"parameter/place"``, or ``"optax/place"`` for what belongs to no parameter."""
     name = parameter_of(path)
+    if name not in parameters:  # such as a learning rate among hyperparameters
+        return f"optax/{jax.tree_util.keystr(path, simple=True, separator='.')}"
     keys = [key for key in path if not isinstance(key, jax.tree_util.DictKey)]
-    place = jax.tree_util.keystr(keys, simple=True, separator=".")
-    return f"{name or 'optax'}/{place}"
+    return f"{name}/{jax.tree_util.keystr(keys, simple=True, separator='.')}"
 
 
 def _restore(old: Any, new: Any, untouched: set[str]) -> Any:

@@ -98,6 +98,7 @@ class Checkpoint(Writer):
         self.best: float | None = None
         self._best_name: str | None = None
         self._written: tuple[int, ...] = ()
+        self._is_due = False
         self._holding = ExitStack()
 
     def on_start(self, run: Run) -> None:
@@ -115,10 +116,16 @@ class Checkpoint(Writer):
             )
 
     def on_step(self, run: Run, step: Step) -> None:
-        """Write a checkpoint if it is due, or if the run ends here."""
-        is_due = self.every_steps is not None and run.step % self.every_steps == 0
-        if run.stopped or is_due:
+        """Write a checkpoint if it is due, or if the run ends here.
+
+        Where several steps were made together, it is written after the last of them.
+        """
+        if self.every_steps is not None and (step.step + 1) % self.every_steps == 0:
+            self._is_due = True
+        is_last = step.step + 1 == run.step
+        if is_last and (run.stopped or self._is_due):
             self._write(run)
+            self._is_due = False
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
         """Write a checkpoint if it is due, if the run ends here, or if the epoch is the best."""

@@ -54,6 +54,13 @@ def record_check(traced: Any, check: Check) -> None:
             _make(check, call.arrays[place])
 
 
+def stand_for(traced: Sequence[Any]) -> None:
+    """Let other traced values stand for the arrays of the batch, as each step's part of them."""
+    call = _call.get()
+    if call is not None:
+        call.traced[:] = traced
+
+
 def with_host_checks(
     function: Callable[..., Any], place: int, compiler: Callable[[Callable[..., Any]], Any]
 ) -> Any:
@@ -67,9 +74,7 @@ def with_host_checks(
 
     @wraps(function)
     def traced(*args: Any) -> Any:
-        call = _call.get()
-        if call is not None:
-            call.traced[:] = args[place]
+        stand_for(args[place])
         return function(*args)
 
     program = announced(traced, place, compiler)

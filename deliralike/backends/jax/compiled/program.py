@@ -372,6 +372,13 @@ class StreamPosition:
     seed: int | None
     numbers: tuple[Any, ...]
 
+    @classmethod
+    def of(cls, stream: random.Stream | None) -> StreamPosition:
+        """Return the position of a stream; that of none without one."""
+        if stream is None:
+            return cls(None, ())
+        return cls(stream.seed, (stream.step, stream.first_sample))
+
     def enter(self, numbers: tuple[Any, ...]) -> AbstractContextManager[Any]:
         """Return a context with the stream at traced numbers."""
         if self.seed is None:
@@ -381,10 +388,7 @@ class StreamPosition:
 
 def stream_position() -> StreamPosition:
     """The position of the portable random stream in force."""
-    stream = random.current()
-    if stream is None:
-        return StreamPosition(None, ())
-    return StreamPosition(stream.seed, (stream.step, stream.first_sample))
+    return StreamPosition.of(random.current())
 
 
 def network_program(function: Callable[..., Any], network: Any) -> Callable[..., Any]:

@@ -1,0 +1,63 @@
+"""Several steps in one call of the device: which runs allow it, and which batches go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from deliralike import nest
+from deliralike.errors import SettingError
+from deliralike.network.enclosing import has_own
+from deliralike.training.run import Trainer
+
+
+def refuse_several_steps(trainer: Trainer, count: Any) -> None:
+    """Refuse ``steps_per_call`` where something happens between two steps.
+
+    Raises:
+        SettingError: The count is no whole number above zero, or each step has to be made alone.
+        CapabilityError: The backend makes no several steps at once.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise SettingError(f"steps_per_call={count!r} must be a whole number of at least 1")
+    if count == 1:
+        return
+    trainer.network.backend.require("several steps")
+    optimizers = list(trainer.optimizers.values())
+    reasons = {
+        "the network's own train_step": has_own(trainer.network, "train_step"),
+        "several optimizers": len(optimizers) > 1,
+        "replicas": trainer.network.parallelism.is_replicated,
+        "several processes": trainer.processes.count > 1,
+        "averaged weights": trainer.average is not None,
+        "accumulated gradients": any(each.accumulate > 1 for each in optimizers),
+        "a loss scale": any(each.loss_scale is not None for each in optimizers),
+    }
+    present = [reason for reason, holds in reasons.items() if holds]
+    if present:
+        raise SettingError(
+            f"steps_per_call={count} makes {count} steps in one program, and with "
+            f"{', '.join(present)} each step is made alone: leave it out"
+        )
+
+
+def groups(windows: Iterable[list[Any]], count: int) -> Iterator[list[list[Any]]]:
+    """Yield `count` windows at a time if their batches have the same shapes; others one by one."""
+    waiting: list[list[Any]] = []
+    for window in windows:
+        if waiting and _shapes(window) != _shapes(waiting[0]):
+            yield from ([each] for each in waiting)
+            waiting = []
+        waiting.append(window)
+        if len(waiting) == count:
+            yield waiting
+            waiting = []
+    yield from ([each] for each in waiting)
+
+
+def _shapes(window: Sequence[Any]) -> list[Any]:
+    shapes = []
+    for path, leaf in nest.leaves_with_paths(window, "batch"):
+        shape = getattr(leaf, "shape", None)
+        shapes.append((path, leaf if shape is None else (tuple(shape), leaf.dtype)))
+    return shapes
