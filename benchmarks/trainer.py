@@ -24,21 +24,23 @@ def run() -> list[Ratio]:
     by_hand = [
         _by_hand(name, network) for network in NETWORKS for name in ("torch", "chainer", "jax")
     ]
+    by_hand.append(_by_hand("jax", "mlp", steps_per_call=11))
     return by_hand + [_peer(name) for name in PEERS]
 
 
-def _by_hand(name: str, network: str) -> Ratio:
+def _by_hand(name: str, network: str, steps_per_call: int = 1) -> Ratio:
     samples = images(network)
     backends.get(name)  # Chainer can be imported when its backend is loaded
     loop = importlib.import_module(f"benchmarks.by_hand.{name}_loop")
 
     def make():
-        return ours(name, samples, network), loop.training_epoch(
+        return ours(name, samples, network, steps_per_call=steps_per_call), loop.training_epoch(
             network, *samples, BATCH, HIDDEN, LR, MOMENTUM
         )
 
+    several = f", {steps_per_call} steps a call" if steps_per_call > 1 else ""
     return compare_fresh(
-        f"epoch of {network}, {name} by hand", make, rounds=3, pairs=10, limit=LIMIT
+        f"epoch of {network}, {name} by hand{several}", make, rounds=3, pairs=10, limit=LIMIT
     )
 
 
@@ -63,7 +65,13 @@ def images(network: str) -> data.Samples:
     )
 
 
-def ours(backend: str, samples: data.Samples, network: str = "mlp", epochs: int = 1):
+def ours(
+    backend: str,
+    samples: data.Samples,
+    network: str = "mlp",
+    epochs: int = 1,
+    steps_per_call: int = 1,
+):
     """A function that trains for some more epochs."""
     settings = {
         "mlp": {"in_features": 64, "hidden": (HIDDEN,), "out_features": 10},
@@ -72,6 +80,7 @@ def ours(backend: str, samples: data.Samples, network: str = "mlp", epochs: int 
     trainer = Trainer(
         zoo.build(network, backend=backend, **settings[network]),
         rules.rule("sgd", lr=LR, momentum=MOMENTUM),
+        steps_per_call=steps_per_call,
     )
     loader = data.Loader(samples, BATCH, drop_last=True)
     return lambda: trainer.fit(loader, epochs=epochs)
