@@ -12,6 +12,7 @@ from typing import Any
 from deliralike.errors import ArgumentError, BatchError, BatchTypeError, SettingError
 from deliralike.network.closure import INPUT, LABEL, MAIN, entry, refuse_loss_named, sum_of_losses
 from deliralike.network.core import NetworkCore
+from deliralike.network.targets import check_classes, default_loss
 from deliralike.optim.loss import LossResult
 from deliralike.optim.optimizer import AbstractOptimizer
 
@@ -54,13 +55,6 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
     return tuple(batch[:-1]), batch[-1]
 
 
-def default_loss(prediction: Any, target: Any, *, network: NetworkCore) -> Any:
-    """Return mean cross-entropy for targets of whole numbers, mean squared error for floats."""
-    if "float" in str(target.dtype):
-        return network.nn.mse_loss(prediction, target)
-    return network.nn.cross_entropy(prediction, target)
-
-
 @dataclass(frozen=True)
 class StepLoss:
     """A step loss computes ``(total, each loss by name)`` of a network on inputs and a target.
@@ -83,6 +77,7 @@ class StepLoss:
         """Return the same as a call, from the network's prediction."""
         if not self.functions:
             return default_loss(prediction, target, network=network)
+        check_classes(self.names[0], prediction, target, network)
         total, each = sum_of_losses(self.names, self.functions, prediction, target)
         if len(each) == 1:
             return total
