@@ -157,7 +157,8 @@ class Trainer:
 
         Args:
             train: A `data.Loader`, or data for one: arrays of equal length, an indexable dataset,
-                an iterator of Chainer's.
+                an iterator of Chainer's; or what makes its own batches, such as a ``DataLoader`` of
+                PyTorch or any iterable of batches. See `data.loader_of`.
             validation: Data to evaluate after every epoch; as `train`, but never shuffled.
             batch_size, drop_last: The options of the loader for data that are no loader yet.
             resume: A checkpoint from which to resume; see `Checkpoint`. The run goes on as that of
@@ -187,7 +188,10 @@ class Trainer:
         if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
             raise SettingError(f"epochs={epochs!r} must be a whole number of at least 1")
         train = backends.of(self.network).loader_of(train, self.seed, self.processes)
-        loader = data.Loader.of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
+        loader = data.loader_of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
+        loader.check_epochs(int(epochs))
+        if isinstance(validation, Iterator):
+            data.Batches(validation).check_epochs(int(epochs))
         loader = (
             loader.shared(self.processes.rank, self.processes.count)
             if self.processes.count > 1
