@@ -113,7 +113,7 @@ def evaluate(
         processes = SingleProcess()
     network.parallelism.synchronize()
     turns = Turns(
-        _batches(data, batch_size), processes, network.parallelism.evaluation_is_collective
+        batches_of(data, batch_size), processes, network.parallelism.evaluation_is_collective
     )
     pairs = map(_pair, turns)
     if losses is not None:
@@ -239,7 +239,7 @@ def _evaluated(
 # Data ---------------------------------------------------------------------------------------------
 
 
-def _batches(source: Any, batch_size: int) -> Iterator[Any]:
+def batches_of(source: Any, batch_size: int) -> Iterator[Any]:
     """Return the batches of whatever holds labelled samples, in its own order where it has one."""
     if isinstance(source, tuple | Mapping):
         return data.batches(_pair(source), batch_size, shuffle=False)

@@ -43,10 +43,11 @@ class Trainer:
     """Training, evaluation and prediction of a network, in the same way on every backend.
 
     Args:
-        network: A network, written once or native, replicated or not.
-        optimizer: An update rule, or an optimizer of the network's; or a mapping of several by
-            name, where a rule under ``"default"`` updates all parameters, and one under another
-            name those of the block of that name.
+        network: A network, written once or native (a ``torch.nn.Module``, ``chainer.Chain`` or
+            ``flax.nnx.Module``, which is wrapped and trained itself), replicated or not.
+        optimizer: An update rule, or an optimizer of the network's, which may be one of its
+            framework; or a mapping of several by name, where a rule under ``"default"`` updates all
+            parameters, and one under another name those of the block of that name.
         losses: See `AbstractNetwork.train_step`; leave it out for a network whose own `train_step`
             knows its losses.
         metrics: The metrics of validation and `evaluate` beside the losses; see
@@ -87,8 +88,8 @@ class Trainer:
 
     def __init__(
         self,
-        network: AbstractNetwork,
-        optimizer: rules.Rule | AbstractOptimizer | Mapping[str, rules.Rule | AbstractOptimizer],
+        network: Any,
+        optimizer: Any,
         losses: steps.Losses | None = None,
         metrics: evaluation.Metrics | None = None,
         callbacks: Iterable[Callback] = (),
@@ -109,7 +110,7 @@ class Trainer:
         """Combine the parts; nothing is trained."""
         if rng not in RANDOM:
             raise SettingError(f"rng={rng!r} is unknown. {suggestion(rng, RANDOM)}")
-        self.network = _spread(network, devices, processes)
+        self.network: AbstractNetwork = _spread(network, devices, processes)
         self.processes: ProcessGroup = self.network.parallelism.processes
         self.optimizers = _optimizers(self.network, optimizer)
         self.average = WeightAverage.of(self.network, average)
@@ -337,20 +338,42 @@ class Trainer:
     def _refuse_unknown_monitors(self, validation: Any) -> None:
         """Raise an error before training if a schedule or callback watches an unknown metric.
 
-        Nothing is refused where the names of the figures are not known beforehand.
+        Nothing is refused where a callback may add figures of its own.
         """
-        losses = ValidationLosses(self.losses).names(self.network)
         if any(map(_may_add_figures, self.callbacks)):
-            return
-        if losses is None and validation is not None:
             return
         names: list[str] = []
         if validation is not None:
-            names = [*evaluation.figure_names(self.metrics or {}), *(losses or ())]
-        for monitor in self._monitors():
-            if validation is None:
-                monitor.value(Epoch(0, 0))
-            monitor.refuse_unknown(list(dict.fromkeys(names)))
+            names = evaluation.figure_names(self.metrics or {})
+        monitors = [each for each in self._monitors() if not each.is_known(names)]
+        if monitors and validation is None:
+            monitors[0].value(Epoch(0, 0))
+        losses = self._loss_names(validation) if monitors else None
+        if losses is not None:
+            names = list(dict.fromkeys([*names, *losses]))
+            for monitor in monitors:
+                monitor.refuse_unknown(names)
+
+    def _loss_names(self, validation: Any) -> list[str] | None:
+        """Return the names of the losses of validation data.
+
+        Where only the computed losses tell their names, those of the first batch do; None where
+        reading it would cost the batch, or has to be agreed on with other processes.
+        """
+        losses = ValidationLosses(self.losses)
+        names = losses.names(self.network)
+        is_own = type(self).evaluate is not Trainer.evaluate
+        is_apart = isinstance(validation, Iterator) or self.processes.count > 1 or is_own
+        if names is not None or is_apart:
+            return names
+        batches = evaluation.batches_of(validation, 512)
+        first = list(islice(batches, 1))
+        with self._as_evaluated():
+            return list(
+                evaluation.evaluate(
+                    self.network, first, metrics={}, losses=losses, inferer=self.inferer
+                )
+            )
 
     def _monitors(self) -> list[Monitor]:
         """Return the monitors of schedules and callbacks."""
@@ -458,7 +481,7 @@ class Trainer:
 
 
 def _spread(
-    network: AbstractNetwork, devices: Sequence[str] | None, processes: ProcessGroup | None
+    network: Any, devices: Sequence[str] | None, processes: ProcessGroup | None
 ) -> AbstractNetwork:
     """Return the network over devices or processes, if any; a native one is wrapped anyway."""
     network = backends.wrap(network)
@@ -506,17 +529,26 @@ def _optimizer(network: AbstractNetwork, name: str, optimizer: Any) -> AbstractO
         pattern = None if name == MAIN else f"{name}.*"
         return network.backend.optimizer(optimizer, network, parameters=pattern)
     if not isinstance(optimizer, AbstractOptimizer):
-        raise ArgumentError(
-            f"optimizer {name!r} is a {type(optimizer).__name__}, wanted a rule such as "
-            "rules.rule('adam', lr=1e-3), or an optimizer from backend.optimizer or "
-            "backend.wrap_optimizer"
-        )
+        return _wrapped(network, name, optimizer)
     if optimizer.network is not network:
         raise ArgumentError(
             f"optimizer {name!r} updates another network than the one that is trained; with "
             "devices= there is a replicated one: give an update rule instead"
         )
     return optimizer
+
+
+def _wrapped(network: AbstractNetwork, name: str, native: Any) -> AbstractOptimizer:
+    """Return a framework's own optimizer as one of the network's."""
+    try:
+        return network.backend.wrap_optimizer(native, network)
+    except (TypeError, AttributeError) as error:
+        raise ArgumentError(
+            f"optimizer {name!r} is a {type(native).__name__}, wanted a rule such as "
+            "rules.rule('adam', lr=1e-3), an optimizer of the network's own framework (on torch "
+            "torch.optim.Adam(module.parameters())), or one from backend.optimizer or "
+            "backend.wrap_optimizer"
+        ) from error
 
 
 def _schedules(schedule: Any, optimizers: Mapping[str, AbstractOptimizer]) -> dict[str, Any]:
