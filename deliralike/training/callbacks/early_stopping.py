@@ -39,7 +39,7 @@ class EarlyStopping(Callback):
 
     Raises:
         SettingError: An option makes no sense.
-        UnknownName: Before the first step: there will be no such metric; the nearest is named. Where
+        UnknownName: Before the first step: there will be no such metric; the nearest is named. If
             another callback may add figures, it is after the first epoch.
 
     Example:
