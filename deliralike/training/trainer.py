@@ -32,6 +32,7 @@ from deliralike.training.fingerprints import fingerprints
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
+from deliralike.training.schedules import schedule_of
 from deliralike.training.state import restore
 from deliralike.training.validation_losses import ValidationLosses
 
@@ -69,8 +70,11 @@ class Trainer:
         clip_norm: The largest joint norm of an update's gradients; or, with another norm,
             ``{"max_norm": 1.0, "norm_type": 1}``. See `ClipNorm`.
         clip_value: The largest magnitude of an element of a gradient; see `ClipValue`.
-        schedule: A factor on the learning rate for each update; see
-            `deliralike.training.schedules`. A mapping by optimizer, where there are several.
+        schedule: A factor on the learning rate for each update: a schedule of
+            `deliralike.training.schedules`, or its name, ``"cosine"``, or a mapping with its name
+            and settings, ``{"name": "warmup", "steps": 100, "then": "cosine"}``, whose length is
+            that of the run where it is left out; see `schedule_of`. A mapping by optimizer, where
+            there are several.
         seed: The seed of the order of the samples and of the random layers.
         rng: ``"portable"`` draws the masks of random layers equal on every backend; ``"native"``
             leaves them to the framework, which is faster.
@@ -131,7 +135,8 @@ class Trainer:
                 each.pre_update_hooks.append(ClipValue(clip_value))
         precisions = [each.precision for each in self.optimizers.values()]
         self.precision = next((name for name in precisions if name is not None), None)
-        self.schedules = _schedules(schedule, self.optimizers)
+        self._schedules = _schedules(schedule, self.optimizers)
+        self.schedules = _for_run(self._schedules, 1)
         self.base_lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
         self._step_options = {} if losses is None else {"losses": losses}
         self._accumulate = max(each.accumulate for each in self.optimizers.values())
@@ -198,12 +203,14 @@ class Trainer:
             if self.processes.count > 1
             else loader
         )
+        steps, done = self._steps_in(loader), max(o.steps for o in self.optimizers.values())
+        self.schedules = _for_run(self._schedules, None if steps is None else done + epochs * steps)
         self._refuse_unknown_monitors(validation)
         run = Run(
             self,
             epochs,
-            self._steps_in(loader),
-            step=max(o.steps for o in self.optimizers.values()),
+            steps,
+            step=done,
             loader=loader,
             validation=validation,
         )
@@ -554,13 +561,20 @@ def _wrapped(network: AbstractNetwork, name: str, native: Any) -> AbstractOptimi
 def _schedules(schedule: Any, optimizers: Mapping[str, AbstractOptimizer]) -> dict[str, Any]:
     if schedule is None:
         return {}
-    named = schedule if isinstance(schedule, Mapping) else dict.fromkeys(optimizers, schedule)
+    is_by_optimizer = isinstance(schedule, Mapping) and "name" not in schedule
+    named = schedule if is_by_optimizer else dict.fromkeys(optimizers, schedule)
     for name in named:
         if name not in optimizers:
             raise SettingError(
                 f"there is no optimizer {name!r} for a schedule. {suggestion(name, optimizers)}"
             )
     return dict(named)
+
+
+def _for_run(given: Mapping[str, Any], updates: int | None) -> dict[str, Any]:
+    """Return the schedules by optimizer for a run of so many updates; shared ones stay shared."""
+    made = {id(each): schedule_of(each, updates) for each in given.values()}
+    return {name: made[id(each)] for name, each in given.items()}
 
 
 def _timed(items: Iterable[Any]) -> Iterator[tuple[Any, float]]:
