@@ -13,6 +13,7 @@ from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.distances import SignedDistances, signed_distances
 from deliralike.data.folders import ImageFolder, PairedFolders, image_folder, paired_folders
 from deliralike.data.folds import Fold, folds, train_validation
+from deliralike.data.foreign import Batches, loader_of
 from deliralike.data.label_crops import CropByPosNegLabel
 from deliralike.data.loader import Loader, LoaderIterator
 from deliralike.data.named import known, load
@@ -28,6 +29,7 @@ from deliralike.data.sampling import (
 from deliralike.data.source import Stream, Subset, subset
 
 __all__ = [
+    "Batches",
     "Cached",
     "CropByPosNegLabel",
     "Dataset",
@@ -58,6 +60,7 @@ __all__ = [
     "image_folder",
     "known",
     "load",
+    "loader_of",
     "nifti",
     "nifti_files",
     "order",

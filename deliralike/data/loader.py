@@ -140,6 +140,9 @@ class Loader:
         loader._world_size = count  # noqa: SLF001
         return loader
 
+    def check_epochs(self, epochs: int) -> None:
+        """Raise an error if the source cannot be read so often; this one can."""
+
     def share_sizes(self, epoch: int, number: int) -> tuple[int, ...]:
         """Return the number of samples of a batch in the share of each process; it may be 0.
 

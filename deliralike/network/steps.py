@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from deliralike.errors import ArgumentError, BatchError, BatchTypeError, SettingError
-from deliralike.network.closure import INPUT, LABEL, MAIN, entry, refuse_loss_named, sum_of_losses
+from deliralike.network.batch_names import inputs_and_label
+from deliralike.network.closure import INPUT, LABEL, MAIN, refuse_loss_named, sum_of_losses
 from deliralike.network.core import NetworkCore
+from deliralike.network.targets import check_classes, default_loss
 from deliralike.optim.loss import LossResult
 from deliralike.optim.optimizer import AbstractOptimizer, Moment
 
@@ -24,7 +26,8 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
     """Return the inputs of a network and the target of its losses, from a batch.
 
     A tuple or list has the target last and the inputs before it; a dict has them as ``"data"`` and
-    ``"label"``, the data being one input or a tuple of several.
+    ``"label"`` (or by other usual names, see `batch_names`), the data being one input or a tuple of
+    several.
 
     Raises:
         BatchTypeError: The batch is no dict, tuple or list.
@@ -37,7 +40,7 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
         (('image', 'age'), 'mask')
     """
     if isinstance(batch, Mapping):
-        data, label = entry(batch, INPUT), entry(batch, LABEL)
+        data, label = inputs_and_label(batch)
         if type(data) is not tuple:
             data = (data,)
         return data, label
@@ -52,13 +55,6 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
             "network have a train_step and a val_step of its own"
         )
     return tuple(batch[:-1]), batch[-1]
-
-
-def default_loss(prediction: Any, target: Any, *, network: NetworkCore) -> Any:
-    """Return mean cross-entropy for targets of whole numbers, mean squared error for floats."""
-    if "float" in str(target.dtype):
-        return network.nn.mse_loss(prediction, target)
-    return network.nn.cross_entropy(prediction, target)
 
 
 @dataclass(frozen=True)
@@ -83,6 +79,7 @@ class StepLoss:
         """Return the same as a call, from the network's prediction."""
         if not self.functions:
             return default_loss(prediction, target, network=network)
+        check_classes(self.names[0], prediction, target, network)
         total, each = sum_of_losses(self.names, self.functions, prediction, target)
         if len(each) == 1:
             return total

@@ -47,9 +47,13 @@ def floating(layer: Any, x: Any) -> None:
     """
     if "float" not in str(x.dtype):
         raise DtypeError(
-            f"{where(layer)}: got an input of {str(x.dtype).rpartition('.')[2]}, wanted floating "
+            f"{where(layer)}: got an input of {_type_name(x)}, wanted floating "
             "numbers: convert it, such as by images.astype('float32') / 255"
         )
+
+
+def _type_name(x: Any) -> str:
+    return str(x.dtype).rpartition(".")[2]
 
 
 def spatial_axes(layer: Any, x: Any, n: int) -> None:
@@ -153,8 +157,8 @@ def whole_numbers(x: Any, what: str) -> None:
     """Check that an array has an integer type."""
     if "int" not in str(x.dtype):
         raise SettingError(
-            f"{what}: got an array of {x.dtype}, wanted whole numbers (int64): convert it before "
-            "the call"
+            f"{what}: got an array of {_type_name(x)}, wanted whole numbers (int64): convert it "
+            "before the call, such as by labels.astype('int64')"
         )
 
 

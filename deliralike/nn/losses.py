@@ -336,7 +336,7 @@ class Losses(Selecting):
         if tuple(target.shape) != wanted:
             raise ShapeError(
                 f"{name}: target has shape {tuple(target.shape)}; logits of shape "
-                f"{tuple(logits.shape)} want {wanted}"
+                f"{tuple(logits.shape)} want {wanted}{_remedy(target, logits, wanted)}"
             )
         checks.whole_numbers(target, f"{name}: target")
 
@@ -354,3 +354,12 @@ class Losses(Selecting):
             raise ShapeError(
                 f"{name}: shapes {tuple(x.shape)} and {tuple(y.shape)} differ; nothing is broadcast"
             )
+
+
+def _remedy(target: Array, logits: Array, wanted: tuple[int, ...]) -> str:
+    """Return how labels of a usual other shape become class numbers."""
+    if tuple(target.shape) == tuple(logits.shape):
+        return ": one-hot rows become class numbers by labels.argmax(1)"
+    if tuple(target.shape) == (wanted[0], 1, *wanted[1:]):
+        return ": leave out the axis of size 1, labels[:, 0]"
+    return ""

@@ -6,7 +6,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial
 from itertools import chain, zip_longest
 from typing import Any
@@ -16,7 +16,8 @@ import numpy as np
 from deliralike import backends, data
 from deliralike.errors import BatchError, SettingError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.closure import INPUT, LABEL, entry
+from deliralike.network.batch_names import inputs_and_label, only_inputs
+from deliralike.network.closure import INPUT, LABEL
 from deliralike.parallel import ProcessGroup, SingleProcess
 from deliralike.training.metrics import (
     Accuracy,
@@ -71,8 +72,8 @@ def evaluate(
     Args:
         data: ``(inputs, targets)`` as a tuple of arrays (such as `data.Samples`) or a dict with
             ``"data"`` and ``"label"``; an indexable dataset of such samples; a `data.Loader`, whose
-            first epoch is taken; or any iterable of such batches. Inputs may be a tuple for a
-            network with several of them.
+            first epoch is taken; or any iterable of such batches, such as a ``DataLoader`` of
+            PyTorch. Inputs may be a tuple for a network with several of them.
         metrics: A mapping by name, or a list under the metrics' own names: metrics, names for
             `metrics.metric`, or functions of (outputs, targets). Accuracy and cross-entropy
             (``"loss"``) when not given.
@@ -112,7 +113,7 @@ def evaluate(
         processes = SingleProcess()
     network.parallelism.synchronize()
     turns = Turns(
-        _batches(data, batch_size), processes, network.parallelism.evaluation_is_collective
+        batches_of(data, batch_size), processes, network.parallelism.evaluation_is_collective
     )
     pairs = map(_pair, turns)
     if losses is not None:
@@ -189,14 +190,15 @@ def predict(
     after it, so the network may be used between two batches, and the iterator may be left early.
 
     Args:
-        inputs: An array of samples, or a tuple of them for a network with several inputs.
+        inputs: An array of samples, or a tuple of them for a network with several inputs; or a
+            loader or dataset as for `evaluate`, whose targets are left out.
         inferer: A function of inputs and network that computes the outputs; see `evaluate`.
 
     Raises:
         BatchError: The arrays differ in length, or there is no sample.
     """
     network = backends.wrap(network)
-    for batch in data.batches(inputs, batch_size, shuffle=False):
+    for batch in _input_batches(inputs, batch_size):
         yield network.backend.to_numpy(_outputs(network, batch, inferer))
 
 
@@ -237,25 +239,44 @@ def _evaluated(
 # Data ---------------------------------------------------------------------------------------------
 
 
-def _batches(source: Any, batch_size: int) -> Iterator[Any]:
+def batches_of(source: Any, batch_size: int) -> Iterator[Any]:
     """Return the batches of whatever holds labelled samples, in its own order where it has one."""
     if isinstance(source, tuple | Mapping):
         return data.batches(_pair(source), batch_size, shuffle=False)
     if hasattr(source, "batches"):
         return iter(source.batches(0))
-    if hasattr(source, "__getitem__") and not isinstance(source, Sequence | np.ndarray):
-        return data.Loader(source, batch_size, shuffle=False).batches(0)
-    if not isinstance(source, Iterable) or isinstance(source, str | np.ndarray):
+    is_readable = isinstance(source, Iterable) or hasattr(source, "__getitem__")
+    if not is_readable or isinstance(source, str | np.ndarray):
         raise BatchError(
             f"samples to judge by are {WANTED}, or batches of these, not a {type(source).__name__}"
         )
-    return iter(source)
+    if isinstance(source, list):
+        return iter(source)
+    return data.loader_of(source, batch_size=batch_size, shuffle=False).batches(0)
+
+
+def _input_batches(inputs: Any, batch_size: int) -> Iterator[Any]:
+    """Return the inputs of each batch, of arrays or of whatever holds samples."""
+    is_nest = isinstance(inputs, tuple | list | Mapping) or is_dataclass(inputs)
+    if is_nest or hasattr(inputs, "__array__"):
+        return data.batches(inputs, batch_size, shuffle=False)
+    loader = data.loader_of(inputs, batch_size=batch_size, shuffle=False)
+    return map(_inputs, loader.batches(0))
+
+
+def _inputs(batch: Any) -> Any:
+    """Return the inputs of a batch with targets, or of one without."""
+    if isinstance(batch, Mapping):
+        return only_inputs(batch)
+    if not isinstance(batch, tuple | list):
+        return batch
+    return batch[0] if len(batch) == 1 else _pair(batch)[0]
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:
     """Return the inputs and the targets of a batch."""
     if isinstance(batch, Mapping):
-        return entry(batch, INPUT), entry(batch, LABEL)
+        return inputs_and_label(batch)
     if isinstance(batch, tuple | list) and len(batch) >= 2:
         *inputs, targets = batch
         if len(inputs) == 1:

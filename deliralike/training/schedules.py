@@ -145,6 +145,29 @@ class Cosine(Schedule):
 
 
 @dataclass(frozen=True)
+class Linear(Schedule):
+    """A straight line from 1 down to `final` in `steps` steps, then `final`.
+
+    Example:
+        >>> [Linear(4).factor(steps) for steps in range(6)]
+        [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+    """
+
+    steps: int
+    final: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        _whole("Linear: steps", self.steps, 1)
+        number(self.final, "Linear: final")
+
+    def factor(self, steps: int) -> float:
+        """Return the height of the line."""
+        part = min(steps, self.steps) / self.steps
+        return 1.0 + (self.final - 1.0) * part
+
+
+@dataclass(frozen=True)
 class OneCycle(Schedule):
     """Half cosines up to `peak` and down to nearly nothing.
 
@@ -345,10 +368,14 @@ SCHEDULES: dict[str, type[Schedule]] = {
     "constant": Constant,
     "step": StepDecay,
     "cosine": Cosine,
+    "linear": Linear,
     "one_cycle": OneCycle,
     "warmup": Warmup,
     "plateau": Plateau,
 }
+
+
+OF_WHOLE_RUNS = ("cosine", "linear", "one_cycle")
 
 
 def schedule(name: str, **settings: Any) -> Schedule:
@@ -375,6 +402,48 @@ def schedule(name: str, **settings: Any) -> Schedule:
             raise ArgumentError(f"schedule {name!r} needs a setting {setting!r}")
     arguments = {key: _nested(value) for key, value in settings.items()}
     return kind(**arguments)
+
+
+def schedule_of(given: Any, updates: int | None = None) -> Any:
+    """Return a schedule by its name, or by a mapping of its ``"name"`` and settings.
+
+    ``steps`` is the number of updates of the run where it is left out; after a warm-up, of what is
+    left of it. ``"plateau"`` watches the validation loss. Anything else is returned as it is.
+
+    Args:
+        given: ``"cosine"``, or ``{"name": "warmup", "steps": 100, "then": "cosine"}``.
+        updates: The number of updates of the run; None if it is unknown.
+
+    Raises:
+        UnknownName: There is no such schedule; the nearest is named.
+        ArgumentError: It has no such setting, or lacks one that it needs.
+        SettingError: A setting makes no sense, or the number of updates is needed and unknown.
+
+    Example:
+        >>> schedule_of("cosine", 90)
+        Cosine(steps=90, final=0.0)
+        >>> schedule_of({"name": "warmup", "steps": 10, "then": "linear"}, 90)
+        Warmup(steps=10, then=Linear(steps=80, final=0.0), start=0.0)
+    """
+    if isinstance(given, str):
+        given = {"name": given}
+    if not isinstance(given, Mapping):
+        return given
+    settings = dict(given)
+    name = settings.pop("name", None)
+    if name == "plateau":
+        settings.setdefault("metric", "loss")
+    if name == "warmup" and isinstance(settings.get("steps"), int):
+        rest = None if updates is None else max(updates - settings["steps"], 1)
+        settings["then"] = schedule_of(settings.get("then", Constant()), rest)
+    if name in OF_WHOLE_RUNS and "steps" not in settings:
+        if updates is None:
+            raise SettingError(
+                f"schedule {name!r} goes over a run, and the data have no length: "
+                f"schedule={{'name': {name!r}, 'steps': 1000}}"
+            )
+        settings["steps"] = updates
+    return schedule(name, **settings)
 
 
 def _nested(value: Any) -> Any:

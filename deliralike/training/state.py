@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.data.foreign import Batches, checksum
 from deliralike.errors import CheckpointError
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer, known_lr
@@ -45,6 +46,7 @@ _NO_AVERAGE = {"updates": 0, "averaged": 0, "weights": {}}
 # The fields of what is set by name.
 _POSITION = {"epoch": COUNT, "batch": COUNT, "step": COUNT}
 _RUN = {"position": NEST, "identity": NEST, "backend": TEXT, "frozen": TEXTS, "epochs": NESTS}
+_OPTIONAL = {"fingerprints": TEXTS_BY_NAME, "latest_batch": COUNT}
 _OF_OPTIMIZER = {
     "state": NEST,
     "lr": NUMBER.or_none(),
@@ -88,6 +90,8 @@ def gather(run: Run) -> State:
         "frozen": _frozen(run),
         "epochs": list(map(asdict, run.history.epochs)),
     }
+    if isinstance(run.loader, Batches) and run.batch and run.latest_batches:
+        state["run"]["latest_batch"] = checksum(run.latest_batch)
     return state
 
 
@@ -142,7 +146,7 @@ def _refuse_other_run(run: Run, state: Mapping[str, Any], accept: Sequence[str])
     if missing:
         raise CheckpointError(f"the checkpoint is not one of a run: it lacks {', '.join(missing)}")
     of_run = state["run"]
-    refuse_wrong_fields("state['run']", of_run, _RUN, {"fingerprints": TEXTS_BY_NAME})
+    refuse_wrong_fields("state['run']", of_run, _RUN, _OPTIONAL)
     refuse_wrong_fields("state['run']['position']", of_run["position"], _POSITION)
     wanted = {*_PARTS, *(_OPTIMIZER + name for name in run.optimizers)}
     if state.keys() != wanted and "optimizer" not in accept:
@@ -234,6 +238,8 @@ def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> 
     run.epoch = position["epoch"]
     run.batch = position["batch"]
     run.step = position["step"]
+    if isinstance(run.loader, Batches) and "latest_batch" in state["run"]:
+        run.loader.expect(run.epoch, run.batch, state["run"]["latest_batch"])
     run.history.epochs[:] = map(_epoch, state["run"]["epochs"])
     _load_random_state(run, state["random"])  # last: what came before may have drawn
 

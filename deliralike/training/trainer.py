@@ -32,6 +32,7 @@ from deliralike.training.fingerprints import fingerprints
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
+from deliralike.training.schedules import schedule_of
 from deliralike.training.several_steps import groups, refuse_several_steps
 from deliralike.training.state import restore
 from deliralike.training.validation_losses import ValidationLosses
@@ -44,10 +45,11 @@ class Trainer:
     """Training, evaluation and prediction of a network, in the same way on every backend.
 
     Args:
-        network: A network, written once or native, replicated or not.
-        optimizer: An update rule, or an optimizer of the network's; or a mapping of several by
-            name, where a rule under ``"default"`` updates all parameters, and one under another
-            name those of the block of that name.
+        network: A network, written once or native (a ``torch.nn.Module``, ``chainer.Chain`` or
+            ``flax.nnx.Module``, which is wrapped and trained itself), replicated or not.
+        optimizer: An update rule, or an optimizer of the network's, which may be one of its
+            framework; or a mapping of several by name, where a rule under ``"default"`` updates all
+            parameters, and one under another name those of the block of that name.
         losses: See `AbstractNetwork.train_step`; leave it out for a network whose own `train_step`
             knows its losses.
         metrics: The metrics of validation and `evaluate` beside the losses; see
@@ -69,8 +71,11 @@ class Trainer:
         clip_norm: The largest joint norm of an update's gradients; or, with another norm,
             ``{"max_norm": 1.0, "norm_type": 1}``. See `ClipNorm`.
         clip_value: The largest magnitude of an element of a gradient; see `ClipValue`.
-        schedule: A factor on the learning rate for each update; see
-            `deliralike.training.schedules`. A mapping by optimizer, where there are several.
+        schedule: A factor on the learning rate for each update: a schedule of
+            `deliralike.training.schedules`, or its name, ``"cosine"``, or a mapping with its name
+            and settings, ``{"name": "warmup", "steps": 100, "then": "cosine"}``, whose length is
+            that of the run where it is left out; see `schedule_of`. A mapping by optimizer, where
+            there are several.
         seed: The seed of the order of the samples and of the random layers.
         rng: ``"portable"`` draws the masks of random layers equal on every backend; ``"native"``
             leaves them to the framework, which is faster.
@@ -92,8 +97,8 @@ class Trainer:
 
     def __init__(
         self,
-        network: AbstractNetwork,
-        optimizer: rules.Rule | AbstractOptimizer | Mapping[str, rules.Rule | AbstractOptimizer],
+        network: Any,
+        optimizer: Any,
         losses: steps.Losses | None = None,
         metrics: evaluation.Metrics | None = None,
         callbacks: Iterable[Callback] = (),
@@ -115,7 +120,7 @@ class Trainer:
         """Combine the parts; nothing is trained."""
         if rng not in RANDOM:
             raise SettingError(f"rng={rng!r} is unknown. {suggestion(rng, RANDOM)}")
-        self.network = _spread(network, devices, processes)
+        self.network: AbstractNetwork = _spread(network, devices, processes)
         self.processes: ProcessGroup = self.network.parallelism.processes
         self.optimizers = _optimizers(self.network, optimizer)
         self.average = WeightAverage.of(self.network, average)
@@ -136,7 +141,8 @@ class Trainer:
                 each.pre_update_hooks.append(ClipValue(clip_value))
         precisions = [each.precision for each in self.optimizers.values()]
         self.precision = next((name for name in precisions if name is not None), None)
-        self.schedules = _schedules(schedule, self.optimizers)
+        self._schedules = _schedules(schedule, self.optimizers)
+        self.schedules = _for_run(self._schedules, 1)
         self.base_lr = {name: known_lr(each) for name, each in self.optimizers.items()}
         for name in self.schedules:
             _ = self.optimizers[name].lr  # an error where it is hidden
@@ -167,7 +173,8 @@ class Trainer:
 
         Args:
             train: A `data.Loader`, or data for one: arrays of equal length, an indexable dataset,
-                an iterator of Chainer's.
+                an iterator of Chainer's; or what makes its own batches, such as a ``DataLoader`` of
+                PyTorch or any iterable of batches. See `data.loader_of`.
             validation: Data to evaluate after every epoch; as `train`, but never shuffled.
             batch_size, drop_last: The options of the loader for data that are no loader yet.
             resume: A checkpoint from which to resume; see `Checkpoint`. The run goes on as that of
@@ -197,18 +204,23 @@ class Trainer:
         if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
             raise SettingError(f"epochs={epochs!r} must be a whole number of at least 1")
         train = backends.of(self.network).loader_of(train, self.seed, self.processes)
-        loader = data.Loader.of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
+        loader = data.loader_of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
+        loader.check_epochs(int(epochs))
+        if isinstance(validation, Iterator):
+            data.Batches(validation).check_epochs(int(epochs))
         loader = (
             loader.shared(self.processes.rank, self.processes.count)
             if self.processes.count > 1
             else loader
         )
+        steps, done = self._steps_in(loader), max(o.steps for o in self.optimizers.values())
+        self.schedules = _for_run(self._schedules, None if steps is None else done + epochs * steps)
         self._refuse_unknown_monitors(validation)
         run = Run(
             self,
             epochs,
-            self._steps_in(loader),
-            step=max(o.steps for o in self.optimizers.values()),
+            steps,
+            step=done,
             loader=loader,
             validation=validation,
         )
@@ -346,20 +358,42 @@ class Trainer:
     def _refuse_unknown_monitors(self, validation: Any) -> None:
         """Raise an error before training if a schedule or callback watches an unknown metric.
 
-        Nothing is refused where the names of the figures are not known beforehand.
+        Nothing is refused where a callback may add figures of its own.
         """
-        losses = ValidationLosses(self.losses).names(self.network)
         if any(map(_may_add_figures, self.callbacks)):
-            return
-        if losses is None and validation is not None:
             return
         names: list[str] = []
         if validation is not None:
-            names = [*evaluation.figure_names(self.metrics or {}), *(losses or ())]
-        for monitor in self._monitors():
-            if validation is None:
-                monitor.value(Epoch(0, 0))
-            monitor.refuse_unknown(list(dict.fromkeys(names)))
+            names = evaluation.figure_names(self.metrics or {})
+        monitors = [each for each in self._monitors() if not each.is_known(names)]
+        if monitors and validation is None:
+            monitors[0].value(Epoch(0, 0))
+        losses = self._loss_names(validation) if monitors else None
+        if losses is not None:
+            names = list(dict.fromkeys([*names, *losses]))
+            for monitor in monitors:
+                monitor.refuse_unknown(names)
+
+    def _loss_names(self, validation: Any) -> list[str] | None:
+        """Return the names of the losses of validation data.
+
+        Where only the computed losses tell their names, those of the first batch do; None where
+        reading it would cost the batch, or has to be agreed on with other processes.
+        """
+        losses = ValidationLosses(self.losses)
+        names = losses.names(self.network)
+        is_own = type(self).evaluate is not Trainer.evaluate
+        is_apart = isinstance(validation, Iterator) or self.processes.count > 1 or is_own
+        if names is not None or is_apart:
+            return names
+        batches = evaluation.batches_of(validation, 512)
+        first = list(islice(batches, 1))
+        with self._as_evaluated():
+            return list(
+                evaluation.evaluate(
+                    self.network, first, metrics={}, losses=losses, inferer=self.inferer
+                )
+            )
 
     def _monitors(self) -> list[Monitor]:
         """Return the monitors of schedules and callbacks."""
@@ -503,7 +537,7 @@ class Trainer:
 
 
 def _spread(
-    network: AbstractNetwork, devices: Sequence[str] | None, processes: ProcessGroup | None
+    network: Any, devices: Sequence[str] | None, processes: ProcessGroup | None
 ) -> AbstractNetwork:
     """Return the network over devices or processes, if any; a native one is wrapped anyway."""
     network = backends.wrap(network)
@@ -551,11 +585,7 @@ def _optimizer(network: AbstractNetwork, name: str, optimizer: Any) -> AbstractO
         pattern = None if name == MAIN else f"{name}.*"
         return network.backend.optimizer(optimizer, network, parameters=pattern)
     if not isinstance(optimizer, AbstractOptimizer):
-        raise ArgumentError(
-            f"optimizer {name!r} is a {type(optimizer).__name__}, wanted a rule such as "
-            "rules.rule('adam', lr=1e-3), or an optimizer from backend.optimizer or "
-            "backend.wrap_optimizer"
-        )
+        return _wrapped(network, name, optimizer)
     if optimizer.network is not network:
         raise ArgumentError(
             f"optimizer {name!r} updates another network than the one that is trained; with "
@@ -564,16 +594,36 @@ def _optimizer(network: AbstractNetwork, name: str, optimizer: Any) -> AbstractO
     return optimizer
 
 
+def _wrapped(network: AbstractNetwork, name: str, native: Any) -> AbstractOptimizer:
+    """Return a framework's own optimizer as one of the network's."""
+    try:
+        return network.backend.wrap_optimizer(native, network)
+    except (TypeError, AttributeError) as error:
+        raise ArgumentError(
+            f"optimizer {name!r} is a {type(native).__name__}, wanted a rule such as "
+            "rules.rule('adam', lr=1e-3), an optimizer of the network's own framework (on torch "
+            "torch.optim.Adam(module.parameters())), or one from backend.optimizer or "
+            "backend.wrap_optimizer"
+        ) from error
+
+
 def _schedules(schedule: Any, optimizers: Mapping[str, AbstractOptimizer]) -> dict[str, Any]:
     if schedule is None:
         return {}
-    named = schedule if isinstance(schedule, Mapping) else dict.fromkeys(optimizers, schedule)
+    is_by_optimizer = isinstance(schedule, Mapping) and "name" not in schedule
+    named = schedule if is_by_optimizer else dict.fromkeys(optimizers, schedule)
     for name in named:
         if name not in optimizers:
             raise SettingError(
                 f"there is no optimizer {name!r} for a schedule. {suggestion(name, optimizers)}"
             )
     return dict(named)
+
+
+def _for_run(given: Mapping[str, Any], updates: int | None) -> dict[str, Any]:
+    """Return the schedules by optimizer for a run of so many updates; shared ones stay shared."""
+    made = {id(each): schedule_of(each, updates) for each in given.values()}
+    return {name: made[id(each)] for name, each in given.items()}
 
 
 def _timed(items: Iterable[Any]) -> Iterator[tuple[Any, float]]:

@@ -68,8 +68,8 @@ def test_a_batch_comes_in_any_of_the_usual_forms(backend, kind, count):
         (iter([X, Y]), "not a list_iterator"),
         ((X,), "a batch of 1 elements has no target: give"),
         ([], "a batch of 0 elements has no target"),
-        ({"image": X, "label": Y}, "the batch has no 'data'. It|the batch has no 'data'"),
-        ({"data": X, "labels": Y}, "the batch has no 'label'. Did you mean 'labels'"),
+        ({"picture": X, "label": Y}, "the batch has no 'data'. It|the batch has no 'data'"),
+        ({"data": X, "lable": Y}, "the batch has no 'label'. Did you mean 'lable'"),
     ],
 )
 def test_any_other_batch_is_an_error_that_names_it(batch, message):

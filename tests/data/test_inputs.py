@@ -1,14 +1,16 @@
 """What arrays of any type become, or are refused with: one table for all backends, as in
 docs/howto/data.md."""
 
+import importlib
 from functools import cache
 
 import jax
 import numpy as np
+import optax
 import pytest
 import torch
 
-from deliralike import Network, data
+from deliralike import Network, backends, data
 from deliralike.errors import (
     ArgumentError,
     BatchError,
@@ -195,7 +197,22 @@ REFUSED_LABELS = {
         SettingError,
         "cross_entropy: target: got an array of .*bool, wanted whole numbers",
     ),
-    "float": (CLASSES.astype("f4"), ShapeError, r"mse_loss: shapes \(7, 3\) and \(7,\) differ"),
+    "float": (
+        CLASSES.astype("f4"),
+        ShapeError,
+        r"floating numbers of shape \(7,\), .* \(7, 3\).*labels.astype\('int64'\)",
+    ),
+    "one-hot": (
+        np.eye(3)[CLASSES],
+        BatchError,
+        r"floating numbers of shape \(7, 3\), are one-hot rows.*labels.argmax\(1\)",
+    ),
+    "one-hot int": (
+        np.eye(3, dtype=int)[CLASSES],
+        ShapeError,
+        r"want \(7,\): one-hot rows become class numbers by labels.argmax\(1\)",
+    ),
+    "column": (CLASSES[:, None], ShapeError, r"leave out the axis of size 1, labels\[:, 0\]"),
     "object": (CLASSES.astype(object), DtypeError, r"^batch\[1\] is an array of object"),
     "masked": (np.ma.masked_equal(CLASSES, 2), DtypeError, r"^batch\[1\] has 1 masked elements"),
     "list": (CLASSES.tolist(), ArgumentError, r"^Samples.labels is a list"),
@@ -207,6 +224,56 @@ def test_labels_that_are_refused_are_so_with_one_error(backend, subtests):
     for kind, (labels, error, message) in REFUSED_LABELS.items():
         with subtests.test(kind=kind), pytest.raises(error, match=message):
             fit(unchanging(backend)[0], WHOLE.astype("f4"), labels)
+
+
+@BACKENDS
+def test_measured_targets_that_are_nearly_one_hot_rows_are_taken(backend):
+    targets = np.eye(3)[CLASSES]
+    targets[5, 1] = 0.5
+    trainer, weights = unchanging(backend)
+    scores = WHOLE @ weights["to_scores.weight"].T + weights["to_scores.bias"]
+    losses, _ = fit(trainer, WHOLE.astype("f4"), targets)
+    assert losses[0] == pytest.approx(np.mean((scores - targets) ** 2), rel=1e-5)
+
+
+NATIVE_LOSSES = {
+    "torch": lambda scores, labels: torch.nn.functional.cross_entropy(scores, labels),
+    "chainer": lambda scores, labels: chainer_functions().softmax_cross_entropy(scores, labels),
+    "jax": lambda scores, labels: optax.softmax_cross_entropy_with_integer_labels(
+        scores, labels
+    ).mean(),
+}
+
+
+def chainer_functions():
+    backends.get("chainer")
+    return importlib.import_module("chainer.functions")
+
+
+@BACKENDS
+def test_labels_outside_the_classes_are_refused_for_a_loss_of_the_framework_too(backend):
+    """By itself optax goes on with NaN."""
+    trainer = made(backend, losses={"entropy": NATIVE_LOSSES[backend]})
+    losses, _ = fit(trainer, WHOLE.astype("f4"), CLASSES)
+    weights = trainer.network.neutral_state()
+    assert losses[0] == pytest.approx(entropy(weights, WHOLE, CLASSES), rel=1e-5)
+    with pytest.raises(
+        IndexRangeError, match="^loss 'entropy': target: 3 is out of range, .* 0 to 2"
+    ):
+        fit(trainer, WHOLE.astype("f4"), CLASSES + 1)
+
+
+@BACKENDS
+def test_labels_that_a_loss_ignores_by_convention_reach_it(backend):
+    def entropy_but_255(scores, labels):
+        nn = backends.get(backend).nn
+        return nn.cross_entropy(scores, labels, ignore_index=255)
+
+    trainer = made(backend, losses={"entropy": entropy_but_255})
+    losses, _ = fit(trainer, WHOLE.astype("f4"), np.where(CLASSES == 2, 255, CLASSES))
+    kept = CLASSES != 2
+    wanted = entropy(trainer.network.neutral_state(), WHOLE[kept], CLASSES[kept])
+    assert losses[0] == pytest.approx(wanted, rel=1e-5)
 
 
 @BACKENDS

@@ -1,10 +1,13 @@
 """Schedules that watch a metric: the same learning rates on every backend, replicated or not, and
 after a resume."""
 
+import math
+
 import pytest
 import torch
 
-from deliralike.errors import UnknownName
+from deliralike import data
+from deliralike.errors import SettingError, UnknownName
 from deliralike.optim import rules
 from deliralike.training import Checkpoint, Checkpoints, Trainer
 from deliralike.training.schedules import Plateau, Warmup
@@ -97,3 +100,21 @@ def test_a_metric_that_a_schedule_lacks_is_named_with_those_there_are():
         UnknownName, match="no metric 'acuracy' on validation data. Did you mean 'accuracy'"
     ):
         each.fit(samples(), samples(3))
+
+
+def test_a_schedule_by_name_goes_over_the_run():
+    """Three updates an epoch, two epochs: half a cosine of six."""
+    each = trainer("torch", schedule="cosine")
+    steps = each.fit(samples(10), epochs=2, batch_size=4).steps
+    wanted = [0.05 * (1 + math.cos(math.pi * number / 6)) for number in range(6)]
+    assert [step.lr for step in steps] == pytest.approx(wanted, abs=1e-15)
+
+
+def test_a_schedule_by_name_is_checked_before_the_first_step():
+    with pytest.raises(UnknownName, match="no schedule 'cosin'. Did you mean 'cosine'"):
+        trainer("torch", schedule="cosin")
+    with pytest.raises(UnknownName, match="no metric 'loss': nothing was validated"):
+        trainer("torch", schedule="plateau").fit(samples())
+    stream = data.Stream(lambda: iter(zip(*samples())))
+    with pytest.raises(SettingError, match="'linear' goes over a run, and the data have no length"):
+        trainer("torch", schedule={"name": "linear"}).fit(stream)

@@ -182,6 +182,25 @@ def test_metrics_that_there_will_be_may_be_watched(name):
     assert len(made.fit(SAMPLES, SAMPLES).steps) == 1
 
 
+def own_loss(network, inputs, labels):
+    entropy = network.nn.cross_entropy(network(inputs), labels)
+    return entropy, {"entropy": entropy}
+
+
+def test_names_of_a_loss_function_are_known_before_the_first_step():
+    """They are those of one batch of validation data."""
+    for name in ("entropy", "loss"):
+        made = trainer(training.callbacks.EarlyStopping(name), losses=own_loss)
+        assert len(made.fit(SAMPLES, SAMPLES).steps) == 1
+    steps = Steps()
+    made = trainer(steps, training.callbacks.EarlyStopping("val_loss"), losses=own_loss)
+    before = made.network.neutral_state()
+    with pytest.raises(UnknownName, match="Did you mean 'loss'. .* will give: loss, entropy"):
+        made.fit(SAMPLES, SAMPLES)
+    assert steps.count == 0
+    assert all((made.network.neutral_state()[name] == before[name]).all() for name in before)
+
+
 class Signalling:
     """Validation data during whose first batch a signal comes."""
 

@@ -233,7 +233,7 @@ def test_what_holds_no_labelled_samples_is_refused():
     network = built(backends.get("torch"))
     for wrong, message in [
         ((X,), "not a tuple of length 1"),
-        ({"data": X, "labels": LABELS}, "the batch has no 'label'. Did you mean 'labels'?"),
+        ({"data": X, "lable": LABELS}, "the batch has no 'label'. Did you mean 'lable'?"),
         (X, "or batches of these, not a ndarray"),
         (3, "or batches of these, not a int"),
         ([X, LABELS], "not a ndarray"),

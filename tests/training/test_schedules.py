@@ -15,12 +15,14 @@ from deliralike.training.schedules import (
     SCHEDULES,
     Constant,
     Cosine,
+    Linear,
     OneCycle,
     Plateau,
     Schedule,
     StepDecay,
     Warmup,
     schedule,
+    schedule_of,
 )
 
 BASE = 0.3
@@ -77,6 +79,11 @@ SAME = {
         Cosine(21, final=0.2),
         lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=21, eta_min=0.2 * BASE),
         22,
+    ),
+    "linear: end_factor is final": (
+        Linear(21, final=0.2),
+        lambda o: lr_scheduler.LinearLR(o, 1.0, 0.2, total_iters=21),
+        25,
     ),
     "one cycle: max_lr is peak * lr": (OneCycle(23), one_cycle_of_torch(23, max_lr=BASE), 23),
     "one cycle: div_factor is 1 / start, final_div_factor is start / final": (
@@ -279,6 +286,7 @@ BY_NAME = {
     "constant": {},
     "step": {"every": 3},
     "cosine": {"steps": 100},
+    "linear": {"steps": 100},
     "one_cycle": {"steps": 100},
     "warmup": {"steps": 3, "then": {"name": "step", "milestones": [2, 5]}},
     "plateau": {"metric": "loss"},
@@ -297,7 +305,29 @@ def test_a_nested_schedule_is_made_by_its_own_name():
     assert schedule("warmup", **BY_NAME["warmup"]) == Warmup(3, StepDecay(milestones=(2, 5)))
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("cosine", Cosine(40)),
+        ("one_cycle", OneCycle(40)),
+        ({"name": "linear", "final": 0.1}, Linear(40, final=0.1)),
+        ({"name": "cosine", "steps": 7}, Cosine(7)),
+        ("plateau", Plateau("loss")),
+        ({"name": "warmup", "steps": 10, "then": "cosine"}, Warmup(10, Cosine(30))),
+        ({"name": "warmup", "steps": 10}, Warmup(10, Constant())),
+        (Cosine(3), Cosine(3)),
+    ],
+)
+def test_a_schedule_by_name_is_as_long_as_the_run(given, wanted):
+    assert schedule_of(given, 40) == wanted
+
+
 BAD = {
+    "no length": (
+        lambda: schedule_of("cosine"),
+        SettingError,
+        "'cosine' goes over a run, and the data have no length: schedule={'name': 'cosine', 'st",
+    ),
     "unknown": (
         lambda: schedule("cosin"),
         UnknownName,

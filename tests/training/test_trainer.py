@@ -238,6 +238,29 @@ def native_linear(backend, weight):
     return layer
 
 
+def native_sgd(backend, layer, lr):
+    if backend.name == "torch":
+        import torch
+
+        return torch.optim.SGD(layer.parameters(), lr=lr)
+    if backend.name == "chainer":
+        from chainer import optimizers
+
+        return optimizers.SGD(lr)
+    import optax
+
+    return optax.inject_hyperparams(optax.sgd)(learning_rate=lr)
+
+
+def test_a_native_network_is_taken_with_an_optimizer_of_its_framework(backend):
+    x, y = (RNG.normal(size=(7, size)).astype(np.float32) for size in (5, 3))
+    weight = RNG.normal(size=(3, 5)).astype(np.float32)
+    layer = native_linear(backend, weight)
+    Trainer(layer, native_sgd(backend, layer, 0.5)).fit((x, y), epochs=1, batch_size=7)
+    after = weight - 0.5 * 2 / y.size * (x @ weight.T - y).T @ x
+    np.testing.assert_allclose(backends.wrap(layer).neutral_state()["weight"], after, atol=1e-5)
+
+
 def test_a_native_network_is_taken_as_it_is(backend):
     """By a trainer, and for evaluation and prediction; what is trained is that network."""
     x, y = (RNG.normal(size=(7, size)).astype(np.float32) for size in (5, 3))

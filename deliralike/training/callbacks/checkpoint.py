@@ -1,8 +1,9 @@
-"""Checkpoints of a run, written while it goes on: the newest ones and the best one are kept."""
+"""Checkpoints of a run, written while it goes on: the newest and the best ones are kept."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from deliralike.errors import CheckpointError, SettingError
 from deliralike.training import checkpoint
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fields import NUMBER, TEXT, refuse_wrong_fields
+from deliralike.training.fields import NEST, NUMBER, TEXT, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 from deliralike.training.state import gather
@@ -42,13 +43,10 @@ class Checkpoint(Writer):
         every_epochs: The number of epochs between two checkpoints; None for none.
         every_steps: The number of steps between two checkpoints; None for none.
         keep: The number of the newest checkpoints to keep; None for all of them.
-        monitor: A metric on validation data; an epoch that is better than all before is written
-            whether due or not.
+        monitor: A metric on validation data, by which checkpoints are the best.
         mode: ``"min"`` where less is better, ``"max"`` where more is. NaN is never better.
-        best: Whether the best one is kept besides the newest.
-
-    Attributes:
-        best: The best value so far; None when there is none.
+        best: How many of the best are kept besides the newest; True for one. An epoch among them is
+            written whether due or not, and `Checkpoints.ranked` lists them.
 
     Raises:
         SettingError: An option makes no sense.
@@ -82,24 +80,34 @@ class Checkpoint(Writer):
         keep: int | None = 3,
         monitor: str | None = None,
         mode: str = "min",
-        best: bool = True,
+        best: bool | int = True,
     ) -> None:
         """Check the settings; nothing is written."""
         _check_count("every_epochs", every_epochs)
         _check_count("every_steps", every_steps)
         _check_count("keep", keep)
+        if not isinstance(best, bool):
+            _check_count("best", best)
         self.folder = Path(folder)
         self.every_epochs = every_epochs
         self.every_steps = every_steps
         self.keep = keep
         checked = Monitor(monitor or "", mode)  # checks the mode in any case
         self.monitor = None if monitor is None else checked
-        self.keep_best = best
-        self.best: float | None = None
-        self._best_name: str | None = None
+        self.keep_best = int(best)
+        self._ranking: dict[str, float] = {}  # values of checkpoints, the best first
         self._written: tuple[int, ...] = ()
         self._is_due = False
         self._holding = ExitStack()
+
+    @property
+    def best(self) -> float | None:
+        """The best value so far; None when there is none."""
+        return next(iter(self._ranking.values()), None)
+
+    @property
+    def _best_name(self) -> str | None:
+        return next(iter(self._ranking), None)
 
     def on_start(self, run: Run) -> None:
         """Refuse a folder with checkpoints of another run, or to which another process writes."""
@@ -128,7 +136,7 @@ class Checkpoint(Writer):
             self._is_due = False
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Write a checkpoint if it is due, if the run ends here, or if the epoch is the best."""
+        """Write a checkpoint if it is due, if the run ends here, or if it is one of the best."""
         is_best = self._observe(run, epoch)
         is_due = self.every_epochs is not None and run.epoch % self.every_epochs == 0
         if is_due or is_best or run.is_complete:
@@ -149,25 +157,28 @@ class Checkpoint(Writer):
                 self._write(run)
 
     def state(self) -> dict[str, Any]:
-        """Return the best value so far, and the name of its checkpoint."""
-        return {"best": self.best, "best_name": self._best_name}
+        """Return the best value so far, the name of its checkpoint, and the values of the best."""
+        ranking = dict(self._ranking)
+        return {"best": self.best, "best_name": self._best_name, "ranking": ranking}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Load the best value so far."""
-        refuse_wrong_fields("state of Checkpoint", state, _FIELDS)
-        self.best = state["best"]
-        self._best_name = state["best_name"]
+        """Load the best values so far; one alone of an older checkpoint."""
+        refuse_wrong_fields("state of Checkpoint", state, _FIELDS, {"ranking": NEST})
+        best = {} if state["best_name"] is None else {state["best_name"]: state["best"]}
+        self._ranking = dict(state.get("ranking", best))
 
     def _observe(self, run: Run, epoch: Epoch) -> bool:
-        """Record the value of an epoch, and return whether it is the best so far."""
+        """Record the value of an epoch, and return whether it is among the best so far."""
         if self.monitor is None:
             return False
         value = self.monitor.value(epoch)
-        if not self.monitor.is_better(value, than=self.best):
+        if math.isnan(value):
             return False
-        self.best = value
-        self._best_name = _name(run)
-        return True
+        values = {**self._ranking, _name(run): value}
+        # Of equal ones the first stays before the later.
+        names = sorted(values, key=lambda name: values[name], reverse=self.monitor.mode == "max")
+        self._ranking = {name: values[name] for name in names[: max(self.keep_best, 1)]}
+        return _name(run) in self._ranking
 
     def _write(self, run: Run) -> None:
         state: dict[str, Any] = {}
@@ -185,14 +196,13 @@ class Checkpoint(Writer):
         checkpoint.write(self.folder / name, state)
         names = [path.name for path in Checkpoints.all(self.folder) if path.name != name]
         names.append(name)
-        remaining = names
-        if self.keep is not None:
-            remaining = names[-self.keep :]
-        if self.keep_best and self._best_name in names and self._best_name not in remaining:
-            remaining = [self._best_name, *remaining]  # older than the newest ones
+        newest = names if self.keep is None else names[-self.keep :]
+        best = list(self._ranking)[: self.keep_best]
+        remaining = [each for each in names if each in newest or each in best]
         for old in _names(self.folder) - set(remaining):
             checkpoint.remove(self.folder / old)
-        _write_index(self.folder, {"checkpoints": remaining, "best": self._best_name})
+        index = {"checkpoints": remaining, "best": self._best_name, "ranking": list(self._ranking)}
+        _write_index(self.folder, index)
 
 
 class Checkpoints:
@@ -218,6 +228,13 @@ class Checkpoints:
         if not paths:
             return None
         return paths[-1]
+
+    @staticmethod
+    def ranked(folder: AnyPath) -> list[Path]:
+        """Return the checkpoints of the best epochs that are kept, the best first."""
+        names = _index(Path(folder))["ranking"]
+        present = {path.name: path for path in Checkpoints.all(folder)}
+        return [present[name] for name in names if name in present]
 
     @staticmethod
     def best(folder: AnyPath) -> Path | None:
@@ -252,9 +269,14 @@ def _index(folder: Path) -> dict[str, Any]:
     path = folder / INDEX
     try:
         if not path.exists():
-            return {"checkpoints": [], "best": None}
+            return {"checkpoints": [], "best": None, "ranking": []}
         index = json.loads(path.read_text())
-        return {"checkpoints": [str(name) for name in index["checkpoints"]], "best": index["best"]}
+        checkpoints, ranking = index["checkpoints"], index.get("ranking", [])
+        return {
+            "checkpoints": list(map(str, checkpoints)),
+            "best": index["best"],
+            "ranking": list(map(str, ranking)),
+        }
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is damaged ({error!r}): remove it, and checkpoints are taken in the order of "

@@ -39,7 +39,8 @@ class EarlyStopping(Callback):
 
     Raises:
         SettingError: An option makes no sense.
-        UnknownName: After the first epoch: there is no such metric; those that there are are named.
+        UnknownName: Before the first step: there will be no such metric; the nearest is named. If
+            another callback may add figures, it is after the first epoch.
 
     Example:
         >>> stopping = EarlyStopping("loss", patience=2)

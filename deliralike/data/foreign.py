@@ -1,0 +1,342 @@
+"""Loaders and datasets of other libraries, and plain iterables, as loaders.
+
+They are told apart by what they have: nothing here imports a framework.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, is_dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.data.keyed_rng import has_required_argument, random_words
+from deliralike.data.loader import Loader
+from deliralike.data.source import Stream
+from deliralike.errors import ArgumentError, BatchError, SettingError
+
+
+def loader_of(source: Any, **options: Any) -> Loader:
+    """Return a loader of whatever holds samples or gives batches.
+
+    Datasets with a length and an item for each index, and streams of single samples (an
+    ``IterableDataset`` of PyTorch or Hugging Face), are read by a `Loader` with these options. What
+    has batches of its own becomes `Batches`: a ``DataLoader`` of PyTorch, a ``tf.data.Dataset``, a
+    loader or an ``IterDataset`` of grain, and any other iterable. A `Loader` is returned as it is.
+
+    Args:
+        options: The options of the `Loader`.
+
+    Raises:
+        ArgumentError: Nothing can be read from the source.
+
+    Example:
+        >>> batches = [(np.zeros((2, 3)), np.array([0, 1]))]
+        >>> next(loader_of(iter(batches)).batches())[1].tolist()
+        [0, 1]
+    """
+    if isinstance(source, Loader):
+        return source
+    if _is_read_by_loader(source):
+        return Loader(_with_arrays(source), **options)
+    if _gives_samples(source):
+        stream = Stream(partial(_pass, _with_arrays(source), options.get("seed", 0)))
+        return Loader(stream, **options)
+    if isinstance(source, Iterable) and not isinstance(source, str | bytes):
+        return Batches(source, seed=options.get("seed", 0))
+    return Loader(source, **options)  # which raises the error
+
+
+@dataclass(frozen=True)
+class SourceOrder:
+    """The order of a source of batches, which is its own.
+
+    Attributes:
+        sampler: The class of the source's sampler; empty if it has none.
+    """
+
+    sampler: str = ""
+
+    def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
+        """Raise an error: the indices are not known."""
+        raise ArgumentError("data with batches of their own have an order of their own")
+
+
+class Batches(Loader):
+    """The batches of a source that makes its own, as NumPy arrays.
+
+    Every epoch is one pass over the source, and a position in it is reached by reading on. The
+    order is the source's; that of PyTorch's samplers is drawn by `seed` (or by the seed of the
+    generator that the source was given) and the epoch, so it is the same in every run, and in a
+    resumed one. A source with ``set_epoch`` is told the epoch.
+
+    Lists become tuples, and objects with ``to_dict`` (such as graphs of PyTorch Geometric) dicts.
+
+    Args:
+        source: An iterable of batches; or a function that returns one, ``source()`` or
+            ``source(epoch)``.
+        seed: The seed of an order that can be keyed.
+
+    Raises:
+        ArgumentError: The source is none of these.
+        BatchError: While batches are made: an epoch has no batch.
+
+    Example:
+        >>> def pairs(epoch):
+        ...     yield np.full((2, 3), epoch), np.array([0, 1])
+        >>> [inputs[0].tolist() for inputs, labels in Batches(pairs).batches(epoch=4)]
+        [[4, 4, 4]]
+    """
+
+    def __init__(self, source: Any, seed: int = 0):
+        if not callable(source) and not isinstance(source, Iterable):
+            raise ArgumentError(
+                "Batches come from an iterable, or from a function that returns one, not from "
+                f"{nest.described(source)}"
+            )
+        _refuse_single_samples(source)
+        size = getattr(source, "batch_size", None)
+        super().__init__(
+            Stream(partial(_pass, source, seed)),
+            size if isinstance(size, int) and size > 0 else 1,
+            seed=seed,
+        )
+        self.drop_last = bool(getattr(source, "drop_last", False))
+        self.sampler = SourceOrder(_class_name(getattr(source, "sampler", None)))
+        self._batches = source
+        self._expected: tuple[int, int, int] | None = None
+
+    @property
+    def is_single_pass(self) -> bool:
+        """Whether the source is a generator or another iterator, which cannot begin anew."""
+        return isinstance(self._batches, Iterator)
+
+    def check_epochs(self, epochs: int) -> None:
+        """Raise an error if the source cannot begin anew as often as that.
+
+        Raises:
+            SettingError: The source is an iterator.
+        """
+        if epochs > 1 and self.is_single_pass:
+            raise SettingError(
+                f"epochs={epochs}: {_class_name(self._batches)} can be read once. Give an object "
+                "whose __iter__ begins anew, or data.Batches(function), whose function returns an "
+                "iterator for each epoch"
+            )
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch.
+
+        Raises:
+            ArgumentError: The source has no length.
+        """
+        try:
+            return len(self._batches)
+        except TypeError as error:
+            raise ArgumentError(
+                f"the number of batches is unknown: {_class_name(self._batches)} has no length"
+            ) from error
+
+    def contents(self) -> dict[str, Any]:
+        """Return the source's dataset, if it has one, or else the name of its class."""
+        dataset = getattr(self._batches, "dataset", _class_name(self._batches))
+        return {"data": dataset, "transform": None, "batch_transform": None}
+
+    def shared(self, rank: int, count: int) -> Loader:
+        """Return this loader, for a single process.
+
+        Raises:
+            SettingError: There are several processes.
+        """
+        if count > 1:
+            raise SettingError(
+                f"the batches of {_class_name(self._batches)} cannot be shared out over processes: "
+                "give the dataset, with a length and an item for each index, or a data.Loader of it"
+            )
+        return self
+
+    def batches(self, epoch: int = 0, first: int = 0) -> Iterator[Any]:
+        """Return the batches of an epoch from number `first` on; those before are read.
+
+        Raises:
+            SettingError: The epoch has ended before number `first`, or the source is an iterator
+                and this is no first epoch.
+            BatchError: The epoch has no batch.
+        """
+        self.check_epochs(epoch + 1)
+        name = _class_name(self._batches)
+        count = 0
+        for batch in _pass(self._batches, self.seed, epoch):
+            count += 1
+            if count <= first:
+                self._compare(epoch, count, batch)
+                continue
+            yield _on_host(batch)
+        if count < first:
+            raise SettingError(
+                f"first is {first}, and {name} ended after {count} batches in epoch {epoch}"
+            )
+        if not count:
+            raise BatchError(f"{name} had no batch in epoch {epoch}")
+
+    def expect(self, epoch: int, count: int, mark: int) -> None:
+        """Warn, when batch number ``count - 1`` of the epoch is passed over, if it is another one.
+
+        Args:
+            mark: The checksum of the batch when it was used; see `checksum`.
+        """
+        self._expected = (epoch, count, mark)
+
+    def _compare(self, epoch: int, count: int, batch: Any) -> None:
+        if self._expected is None or self._expected[:2] != (epoch, count):
+            return
+        if checksum(_on_host(batch)) != self._expected[2]:
+            warnings.warn(
+                f"batch {count - 1} of epoch {epoch} is not the one that the run saw before it was "
+                f"interrupted: {_class_name(self._batches)} does not repeat its order or its "
+                "transforms, so the run goes on with other batches than it would have had. Seed "
+                "it for each epoch, or give a data.Loader of its dataset",
+                stacklevel=3,
+            )
+        self._expected = None
+
+
+def checksum(batch: Any) -> int:
+    """Return a checksum of the arrays of a batch."""
+    value = 0
+    for leaf in nest.leaves(batch):
+        if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
+            value = zlib.crc32(np.ascontiguousarray(leaf).data.cast("B"), value)
+    return value
+
+
+# What a source is ---------------------------------------------------------------------------------
+
+
+def _is_read_by_loader(source: Any) -> bool:
+    """Return whether a `Loader` reads it: arrays, a stream, or a dataset with length and items."""
+    if isinstance(source, tuple | Mapping | np.ndarray | Stream):
+        return True
+    if _is_batched(source):
+        return False
+    is_indexable = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+    return is_indexable or (is_dataclass(source) and not hasattr(source, "__iter__"))
+
+
+def _is_batched(source: Any) -> bool:
+    """Return whether it is a ``MapDataset`` of grain whose items are batches."""
+    return hasattr(source, "to_iter_dataset") and "Batch" in type(source).__name__
+
+
+def _gives_samples(source: Any) -> bool:
+    """Return whether it is a stream of single samples: an iterable dataset, which is no loader.
+
+    PyTorch's has the methods of its datasets with items but no length, Hugging Face's makes batches
+    by ``iter(batch_size)``.
+    """
+    is_iterable = isinstance(source, Iterable) and not isinstance(source, Iterator)
+    has_items = hasattr(source, "__getitem__") and not hasattr(source, "__len__")
+    makes_batches = callable(getattr(source, "iter", None))
+    return is_iterable and (has_items or makes_batches) and not hasattr(source, "batch_size")
+
+
+def _with_arrays(source: Any) -> Any:
+    """Return a dataset of Hugging Face with arrays instead of lists and pictures of Pillow."""
+    if not hasattr(source, "with_format") or not hasattr(source, "features"):
+        return source
+    chosen = getattr(source, "format", None)
+    if isinstance(chosen, Mapping) and chosen.get("type") is not None:
+        return source
+    return source.with_format("numpy")
+
+
+def _refuse_single_samples(source: Any) -> None:
+    """Raise an error for a ``tf.data.Dataset`` whose elements have no axis of samples."""
+    spec = getattr(source, "element_spec", None)
+    shapes = [getattr(leaf, "shape", None) for leaf in nest.leaves(spec)]
+    if any(shape is not None and len(shape) == 0 for shape in map(_known, shapes)):
+        raise BatchError(
+            f"the elements of {_class_name(source)} are single samples, wanted batches: "
+            f"dataset.batch(32). It has {spec}"
+        )
+
+
+def _known(shape: Any) -> Any:
+    """Return a shape; None for one of unknown rank, whose length cannot be asked for."""
+    return None if getattr(shape, "rank", 0) is None else shape
+
+
+def _class_name(source: Any) -> str:
+    if source is None:
+        return ""
+    if hasattr(source, "__qualname__"):
+        return source.__qualname__
+    return f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
+
+
+# A pass over a source -----------------------------------------------------------------------------
+
+
+def _pass(source: Any, seed: int, epoch: int) -> Iterator[Any]:
+    """Yield what a source gives in an epoch, in an order that the epoch decides where it can."""
+    if callable(source) and not isinstance(source, Iterable):
+        made = source(epoch) if has_required_argument(source) else source()
+    elif callable(getattr(source, "as_numpy_iterator", None)):
+        made = source.as_numpy_iterator()
+    else:
+        made = source
+    for one in (source, getattr(source, "sampler", None), getattr(source, "batch_sampler", None)):
+        if callable(getattr(one, "set_epoch", None)):
+            one.set_epoch(epoch)  # type: ignore[union-attr]
+    with _keyed_generators(source, seed, epoch):
+        yield from made
+
+
+@contextmanager
+def _keyed_generators(source: Any, seed: int, epoch: int) -> Iterator[None]:
+    """Give a ``DataLoader`` of PyTorch and its sampler a generator of their own for an epoch."""
+    torch = sys.modules.get("torch")  # it is there, as its loader is
+    batch_sampler = getattr(source, "batch_sampler", None)
+    holders = {source, getattr(source, "sampler", None), getattr(batch_sampler, "sampler", None)}
+    owners = [one for one in holders if "generator" in getattr(one, "__dict__", ())]
+    if torch is None or not owners:
+        yield
+        return
+    before = [one.generator for one in owners]
+    seeds = [one.initial_seed() for one in before if one is not None]
+    key = random_words(seeds[0] % 2**63 if seeds else seed, "data/order", epoch, 1)[0]
+    try:
+        for one in owners:
+            one.generator = torch.Generator().manual_seed(int(key) % 2**63)
+        yield
+    finally:
+        for one, generator in zip(owners, before, strict=True):
+            one.generator = generator
+
+
+def _on_host(batch: Any) -> Any:
+    """Return a batch of tuples and dicts with NumPy arrays: lists become tuples, objects dicts.
+
+    An array that NumPy cannot read, such as one on a GPU, is left to the backend.
+    """
+    if isinstance(batch, np.ndarray):
+        return batch
+    if isinstance(batch, Mapping):
+        return {key: _on_host(value) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(_on_host, batch))
+    if isinstance(batch, tuple | list):
+        return tuple(map(_on_host, batch))
+    if hasattr(batch, "__array__"):
+        with suppress(TypeError, ValueError, RuntimeError):
+            return np.asarray(batch)
+    elif callable(getattr(batch, "to_dict", None)):
+        return _on_host(batch.to_dict())
+    return batch

@@ -1,0 +1,104 @@
+"""Checks of the targets of losses, the same on every backend.
+
+The values are looked at where they are at hand on the host; see `Primitives.checked`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import BatchError, IndexRangeError, ShapeError
+
+IGNORED = (-100, -1, 255)  # what the losses of PyTorch, Chainer and MMSegmentation leave out
+
+
+def default_loss(prediction: Any, target: Any, *, network: Any) -> Any:
+    """Return mean cross-entropy for targets of whole numbers, mean squared error for floats.
+
+    Raises:
+        ShapeError: Floating targets have another shape than the prediction.
+        BatchError: Floating targets are one-hot rows.
+        IndexRangeError: A whole number is no class.
+    """
+    if "float" not in str(target.dtype):
+        return network.nn.cross_entropy(prediction, target)
+    shape, wanted = tuple(target.shape), tuple(prediction.shape)
+    if shape != wanted:
+        raise ShapeError(
+            f"the targets are floating numbers of shape {shape}, and the prediction has shape "
+            f"{wanted}: the default loss (mse_loss) wants both of one shape; class numbers are "
+            "whole numbers, labels.astype('int64')"
+        )
+    if len(wanted) > 1 and wanted[1] > 1:
+        network.nn.checked(target, refuse_one_hot)
+    return network.nn.mse_loss(prediction, target)
+
+
+def refuse_one_hot(values: np.ndarray) -> None:
+    """Refuse one-hot rows, of which the default loss would take the mean squared error.
+
+    Raises:
+        BatchError: Along axis 1 all values are 0, but for a single 1.
+    """
+    if values.dtype.kind in "iu":  # a program's checks are those of all batches of its shapes
+        return
+    # Measured targets differ from one-hot rows in the first sample; the others are left alone.
+    if not _is_one_hot(values[:1]) or not _is_one_hot(values):
+        return
+    raise BatchError(
+        f"the targets, floating numbers of shape {values.shape}, are one-hot rows, and the default "
+        "loss of floating targets is mse_loss: give class numbers, labels.argmax(1), for "
+        "cross_entropy; or name the loss, losses={'loss': network.nn.cross_entropy} or "
+        "network.nn.mse_loss"
+    )
+
+
+def _is_one_hot(values: np.ndarray) -> bool:
+    is_one = values == 1
+    return bool(((values == 0) | is_one).all() and (is_one.sum(1) == 1).all())
+
+
+def check_classes(name: str, prediction: Any, target: Any, network: Any) -> None:
+    """Check the class numbers for a loss ``function(prediction, target)``.
+
+    Targets are class numbers if they are whole numbers in the shape of the prediction without its
+    axis 1, where it has one. Frameworks differ in what their losses do with a number that is no
+    class; some give NaN.
+
+    Raises:
+        IndexRangeError: A whole number is neither a class nor one of `IGNORED`.
+    """
+    shapes = [getattr(each, "shape", None) for each in (prediction, target)]
+    if None in shapes or "int" not in str(getattr(target, "dtype", "")):
+        return
+    predicted, given = (tuple(shape) for shape in shapes)  # type: ignore[arg-type]
+    has_classes = len(predicted) > 1 and predicted[1] > 1
+    if has_classes and given == (predicted[0], *predicted[2:]):
+        network.nn.checked(target, InClasses(name, predicted[1]))
+
+
+@dataclass(frozen=True)
+class InClasses:
+    """A check that whole numbers are classes, or are ignored by convention."""
+
+    loss: str
+    classes: int
+
+    def __call__(self, values: np.ndarray) -> None:
+        """Raise an error if the values do not pass."""
+        if values.dtype.kind not in "iu" or values.size == 0:
+            return
+        if values.min() >= 0 and values.max() < self.classes:
+            return
+        outside = (values < 0) | (values >= self.classes)
+        outside &= ~np.isin(values, IGNORED)
+        if outside.any():
+            raise IndexRangeError(
+                f"loss {self.loss!r}: target: {values[outside].flat[0]} is out of range, wanted "
+                f"whole numbers from 0 to {self.classes - 1}, as the prediction has "
+                f"{self.classes} classes (or one of {IGNORED}, if the loss ignores it). A loss "
+                "with other targets is a function of (network, *inputs, target)"
+            )
