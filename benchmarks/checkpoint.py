@@ -15,7 +15,7 @@ from deliralike import zoo
 from deliralike.optim import rules
 from deliralike.training import checkpoint
 
-LIMIT = 1.3
+WRITE_LIMIT, READ_LIMIT = 1.3, 1.5
 
 
 def run() -> list[Ratio]:
@@ -39,13 +39,14 @@ def run() -> list[Ratio]:
                 lambda: checkpoint.write(ours, state),
                 lambda: _write_plain(theirs, [weights, moments]),
                 pairs=9,
-                limit=LIMIT,
+                limit=WRITE_LIMIT,
             ),
             compare(
                 "read a checkpoint, plain files",
                 lambda: checkpoint.read(ours),
                 lambda: [np.fromfile(file, np.uint8) for file in sorted(theirs.iterdir())],
                 pairs=9,
+                limit=READ_LIMIT,
             ),
         ]
 

@@ -1,9 +1,9 @@
 """Safetensors files written straight from arrays, and checked when they are read.
 
 Size, checksum and every field of the header are checked. The files are those of
-`deliralike.weights`, byte for byte, except for the order of arrays. The checksum is CRC-32, made
-beside the writing: SHA-256 takes longer than the disk does (0.7 against 2.2 GiB a second, where the
-disk takes 1.0).
+`deliralike.weights`, byte for byte, except for the order of arrays. The checksum is XXH3-128, which
+takes a fifth of the time of reading from the file cache (16 GiB a second, where CRC-32 does 2.4 and
+SHA-256 1.6). Files of version 1 of the format have a CRC-32, which is checked as well.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import os
 import stat
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from xxhash import xxh3_128
 
 from deliralike.errors import CheckpointError
 
@@ -41,20 +41,31 @@ TYPES = {
     "uint8": "U8",
 }
 _NAMES = {kind: name for name, kind in TYPES.items()}
-_PIECE = 2**22  # bytes that are summed up at once, while they are in the cache
 
 
 @dataclass(frozen=True)
 class Content:
-    """The size and checksum of a whole file.
+    """The size and checksum of a whole file; one of the two checksums is there.
 
     Attributes:
         bytes: The size.
-        crc32: The CRC-32 of the bytes.
+        xxh3_128: The XXH3-128 of the bytes, in hexadecimal digits.
+        crc32: The CRC-32 of the bytes, in version 1 of the format.
     """
 
     bytes: int
-    crc32: int
+    xxh3_128: str | None = None
+    crc32: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.xxh3_128 is None) == (self.crc32 is None):
+            raise ValueError("a file has one checksum, xxh3_128 or crc32")
+
+    def is_of(self, whole: np.ndarray) -> bool:
+        """Return whether bytes have this checksum."""
+        if self.xxh3_128 is None:
+            return zlib.crc32(whole.data) == self.crc32
+        return xxh3_128(whole.data).hexdigest() == self.xxh3_128
 
 
 def write(path: Path, arrays: Mapping[str, np.ndarray]) -> Content:
@@ -70,13 +81,14 @@ def write(path: Path, arrays: Mapping[str, np.ndarray]) -> Content:
 
 def write_bytes(path: Path, pieces: Iterable[bytes | memoryview]) -> Content:
     """Write bytes to a new file, and flush it to the disk."""
-    pieces = list(pieces)
-    with ThreadPoolExecutor(1) as beside, path.open("xb") as file:
-        checksum = beside.submit(_checksum, pieces)
-        file.writelines(pieces)
+    checksum = xxh3_128()
+    with path.open("xb") as file:
+        for piece in pieces:
+            checksum.update(piece)
+            file.write(piece)
         file.flush()
         os.fsync(file.fileno())
-        return Content(file.tell(), checksum.result())
+        return Content(file.tell(), checksum.hexdigest())
 
 
 def read(path: Path, content: Content) -> dict[str, np.ndarray]:
@@ -112,7 +124,7 @@ def read_bytes(path: Path, content: Content | None = None) -> np.ndarray:
             f"{path} has {len(whole):,} bytes, and {content.bytes:,} were written: it was cut "
             "short or changed"
         )
-    if content is not None and _checksum([whole.data]) != content.crc32:
+    if content is not None and not content.is_of(whole):
         raise CheckpointError(
             f"{path} is damaged or was changed: its checksum is not the one that was written"
         )
@@ -157,11 +169,3 @@ def _array(data: np.ndarray, name: str, described: Mapping[str, Any]) -> np.ndar
     if kind == "bfloat16":  # the upper half of a float32
         array = (array.astype(np.uint32) << 16).view(np.float32)
     return array
-
-
-def _checksum(pieces: Iterable[bytes | memoryview]) -> int:
-    checksum = 0
-    for piece in pieces:
-        for begin in range(0, len(piece), _PIECE):
-            checksum = zlib.crc32(piece[begin : begin + _PIECE], checksum)
-    return checksum

@@ -17,7 +17,6 @@ import shutil
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -36,7 +35,8 @@ AnyPath = str | os.PathLike[str]
 STATE = "state.json"
 LOCK = ".lock"
 FORMAT = "deliralike checkpoint"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # the files of version 1 have other checksums
 _END = ',\n "crc32": '
 
 
@@ -193,7 +193,7 @@ def _fill(new: Path, parts: Mapping[str, tuple[Any, dict[str, np.ndarray]]]) -> 
         values[part] = value
         if arrays:
             content = array_file.write(new / _file(part), arrays)
-            files[part] = asdict(content)
+            files[part] = {"bytes": content.bytes, "xxh3_128": content.xxh3_128}
     described = {"format": FORMAT, "version": VERSION, "files": files, "state": values}
     text = json.dumps(described, indent=1, allow_nan=False).removesuffix("\n}")
     checksum = zlib.crc32(text.encode())
@@ -286,10 +286,10 @@ def _described(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is damaged or cut short: {error}") from error
     if not isinstance(described, dict) or described.get("format") != FORMAT:
         raise CheckpointError(f"{path} was not written by deliralike: wanted a {FORMAT}")
-    if described.get("version") != VERSION:
+    if described.get("version") not in READABLE:
         raise CheckpointError(
             f"{path} has version {described.get('version')!r} of the format, and this deliralike "
-            f"reads version {VERSION}: read it with the one that wrote it"
+            f"reads versions up to {VERSION}: read it with the one that wrote it"
         )
     text, _, end = data.rpartition(_END.encode())
     if end.strip(b"\n }") != str(zlib.crc32(text)).encode():
