@@ -412,6 +412,8 @@ RULES: dict[str, type[Rule]] = {
     "lion": Lion,
     "lamb": LAMB,
 }
+# rules that update each element by itself, whatever the shape; a subclass need not
+BY_ELEMENT = (SGD, Adam, AdamW, AMSGrad, RMSprop, Adagrad, Adadelta, Lion)
 
 
 def rule(name: str, **settings: Any) -> Rule:

@@ -5,6 +5,8 @@ Values, both gradients, gradients of gradients, forward mode and `vmap`.
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 from jax import enable_x64
 
 from deliralike.backends.jax import convolution
-from deliralike.backends.jax.convolution import Geometry, convolve
+from deliralike.backends.jax.convolution import Geometry, convolve, convolve_transposed
 
 # (input, kernel, settings); what the form is called
 CASES = {
@@ -55,13 +57,31 @@ CASES = {
         (5, 3, 3, 5),
         Geometry((1, 2), ((0, 1),) * 2, (1, 1), (1, 1), 1),
     ),
+    "many kernels": (
+        (1, 2, 9, 8),
+        (17, 2, 3, 2),
+        Geometry((2, 1), ((2, 0), (-1, 1)), (1, 1), (3, 1), 1),
+    ),
 }
 FORMS = {
     "_depthwise": ("stride 2", "two kernels a channel", "transposed", "volumes"),
     "_part_by_part": ("groups", "many groups", "groups of volumes"),
     "_in_planes": ("planes", "transposed planes"),
-    "_patches": ("patches",),
-    "_tap_by_tap": ("small output",),
+    "_by_product": ("patches", "small output", "many kernels"),
+}
+# (input of the convolution, kernel, settings of the convolution)
+TRANSPOSED = {
+    "kernel above stride": (
+        (2, 3, 9, 11),
+        (5, 3, 4, 3),
+        Geometry((2, 2), ((1, 0), (1, 1)), (1, 1), (1, 1), 1),
+    ),
+    "side by side": ((2, 3, 8, 9), (5, 3, 2, 3), Geometry((2, 3), ((0, 0),) * 2, *[(1, 1)] * 2, 1)),
+    "gaps and dilation": (
+        (1, 2, 11, 6, 7),
+        (3, 2, 2, 1, 3),
+        Geometry((3, 2, 1), ((0, 0), (0, 0), (1, 2)), (1, 1, 1), (2, 1, 2), 1),
+    ),
 }
 
 
@@ -93,26 +113,50 @@ def everything(function, x, weight):
 @pytest.mark.parametrize("name", CASES)
 def test_a_convolution_agrees_with_jaxs_own_in_value_and_derivatives(name):
     x_shape, kernel, settings = CASES[name]
-    generator = np.random.default_rng(5)
-    x, weight = generator.normal(size=x_shape), generator.normal(size=kernel)
 
     def ours(x, weight):
         return convolve(x, weight, settings)
 
-    def jaxs(x, weight):
-        return jax.lax.conv_general_dilated(
-            x,
-            weight,
-            settings.stride,
-            settings.pads,
-            settings.lhs_dilation,
-            settings.dilation,
-            feature_group_count=settings.groups,
-        )
+    assert_equal_in_everything(ours, partial(jaxs_own, settings), x_shape, kernel)
 
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_a_transposed_convolution_is_the_gradient_of_jaxs_own(name):
+    x_shape, kernel, settings = TRANSPOSED[name]
+    counts = settings.counts(x_shape[2:], kernel[2:])
+
+    def ours(y, weight):
+        return convolve_transposed(y, weight, x_shape[2:], settings)
+
+    def jaxs(y, weight):
+        zeros = jnp.zeros((y.shape[0], *x_shape[1:]), y.dtype)
+        return jax.vjp(lambda x: jaxs_own(settings, x, weight), zeros)[1](y)[0]
+
+    assert_equal_in_everything(ours, jaxs, (x_shape[0], kernel[0], *counts), kernel)
+
+
+def jaxs_own(settings, x, weight):
+    """JAX's convolution."""
+    return jax.lax.conv_general_dilated(
+        x,
+        weight,
+        settings.stride,
+        settings.pads,
+        settings.lhs_dilation,
+        settings.dilation,
+        feature_group_count=settings.groups,
+    )
+
+
+def assert_equal_in_everything(ours, jaxs, x_shape, kernel):
+    """Compare two functions of an input and a kernel, with all their derivatives."""
+    generator = np.random.default_rng(5)
+    x, weight = generator.normal(size=x_shape), generator.normal(size=kernel)
     with enable_x64(True):
-        got = jax.tree.leaves(everything(ours, x, weight))
-        wanted = jax.tree.leaves(everything(jaxs, x, weight))
+        got, wanted = (
+            jax.tree.leaves(jax.jit(partial(everything, function))(x, weight))
+            for function in (ours, jaxs)
+        )
     for a, b in zip(got, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max())
 

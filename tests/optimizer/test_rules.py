@@ -442,3 +442,42 @@ def test_pytorch_names_a_rule_that_it_has_no_optimizer_for():
 
     with pytest.raises(ArgumentError, match="backend 'torch' has no optimizer for Own"):
         backends.get("torch").optimizer(Own(lr=0.1), parts(backends.get("torch")))
+
+
+class Large(Network):
+    """One parameter of more elements than Chainer updates at once; the loss is linear."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = self.nn.Parameter((151, 301), start.Normal(0.0, 1.0))
+
+    def forward(self, gradients):
+        return self.nn.sum(self.w * gradients["w"])
+
+
+class DecayOfMatrices(SGD):
+    """A rule that asks for the parameter's shape."""
+
+    def _decayed(self, p, g):
+        return super()._decayed(p, g) if p.ndim > 1 else g
+
+
+@pytest.mark.parametrize(
+    "made_rule",
+    [rule("lamb", lr=0.02), DecayOfMatrices(lr=0.1, momentum=0.9, weight_decay=0.1)]
+    + [rule(case.partition(",")[0], **CASES[case]) for case in ("sgd", "amsgrad", "lion, decay")],
+    ids=lambda made_rule: type(made_rule).__name__,
+)
+def test_a_large_parameter_follows_the_rule_over_the_whole_array_on_chainer(made_rule):
+    network = Large.on("chainer", dtype="float32")()
+    p = network.neutral_state()["w"]
+    state = {name: np.zeros_like(p) for name in made_rule.slots}
+    optimizer = network.backend.optimizer(made_rule, network)
+    for step in (1, 2, 3):
+        g = RNG.normal(size=p.shape).astype(np.float32)
+        optimizer.update(linear_loss, {"w": g})
+        p, state = made_rule.update(p, g, state, made_rule.scalars(step), np)
+    found = optimizer.neutral_state()
+    np.testing.assert_array_equal(network.neutral_state()["w"], p)
+    for name, array in state.items():
+        np.testing.assert_array_equal(found[f"w/{name}"], array)

@@ -1,13 +1,14 @@
 """Convolutions, each in the form that XLA compiles well.
 
-XLA's kernels for a CPU cover dense convolutions. Grouped ones, their gradients, and outputs smaller
-than the kernel go through plain loops that are 10 to 400 times slower; on a CPU such a convolution
-is written with slices, products and sums instead. Values agree up to rounding.
+XLA's kernels for a CPU cover dense convolutions of large pictures. Grouped and transposed ones,
+their gradients, and outputs smaller than the kernel go through plain loops that are 10 to 400 times
+slower; and of small pictures most of the time goes into another order of the kernel's axes. On a
+CPU such a convolution is written with slices, products and sums instead. Values agree up to
+rounding.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 from dataclasses import dataclass, replace
@@ -19,12 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from deliralike.backends.jax.depthwise import Windows, depthwise, taps
+from deliralike.backends.jax.depthwise import depthwise
 from deliralike.nn import geometry
 from deliralike.nn.geometry import Pads
 
 # elements of a kernel up to which a convolution goes tap by tap
 _MOST_TAPS = 64
+# windows for each output channel up to which a convolution is a product with the kernel as it lies
+_MOST_WINDOWS = 2
 # dense convolutions that a grouped one is split into: more are quicker, and slower to compile
 _MOST_PARTS = 8
 
@@ -52,6 +55,11 @@ class Geometry:
         """Whether neither input nor kernel is dilated."""
         return {*self.lhs_dilation, *self.dilation} == {1}
 
+    def counts(self, size: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the number of windows along each axis of an input that is not dilated."""
+        each = map(geometry.conv_size, size, kernel, self.stride, self.pads, self.dilation)
+        return tuple(each)
+
 
 def convolve(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array:
     """Convolve ``(batch, in, *size)`` with ``(out, in / groups, *kernel)``."""
@@ -67,8 +75,9 @@ def _in_form(form: Any, x: jax.Array, weight: jax.Array, settings: Geometry) -> 
 def _form(shape: tuple[int, ...], weight: tuple[int, ...], settings: Geometry) -> Any:
     """Return the function that computes a convolution of these shapes."""
     kernel = weight[2:]
-    if _is_patches(kernel, settings):
-        return _patches
+    counts = settings.counts(shape[2:], kernel)
+    if _are_side_by_side(kernel, settings):
+        return _by_product
     # elsewhere XLA calls the device's own library
     if jax.default_backend() != "cpu":
         return _by_xla
@@ -76,9 +85,29 @@ def _form(shape: tuple[int, ...], weight: tuple[int, ...], settings: Geometry) -
     if settings.groups > 1:
         is_depthwise = settings.groups == shape[1]
         return _depthwise if is_depthwise and few_taps else _part_by_part
-    if few_taps and _is_smaller_than_kernel(shape, kernel, settings):
-        return _tap_by_tap
+    if set(settings.lhs_dilation) == {1}:
+        if shape[0] * math.prod(counts) <= _MOST_WINDOWS * weight[0]:
+            return _by_product
+        if few_taps and any(map(operator.lt, counts, kernel)):
+            return _by_product
     return _in_planes if len(kernel) == 3 and math.prod(kernel) > 1 else _by_xla
+
+
+def convolve_transposed(
+    x: jax.Array, weight: jax.Array, size: tuple[int, ...], settings: Geometry
+) -> jax.Array:
+    """Compute the transpose of a convolution in its input.
+
+    Args:
+        x: ``(batch, out, *count)``, with the shape of the convolution's output.
+        weight: Its kernel, ``(out, in / groups, *kernel)``.
+        size: Of its input, so that the result is ``(batch, in, *size)``.
+        settings: Of the convolution; its input is not dilated.
+    """
+    is_strided = set(settings.stride) != {1}
+    if jax.default_backend() == "cpu" and settings.groups == 1 and is_strided:
+        return _transposed_by_product(x, weight, size, settings)
+    return _transposed_by_convolving(x, weight, size, settings)
 
 
 def precision() -> Any:
@@ -108,8 +137,8 @@ def _by_xla(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array:
     )
 
 
-def _is_patches(kernel: tuple[int, ...], settings: Geometry) -> bool:
-    """Return whether the windows lie side by side, so that they are the rows of a matrix.
+def _are_side_by_side(kernel: tuple[int, ...], settings: Geometry) -> bool:
+    """Return whether windows neither overlap nor leave gaps.
 
     A kernel of one element is left to XLA, which takes it for the product that it is.
     """
@@ -118,16 +147,68 @@ def _is_patches(kernel: tuple[int, ...], settings: Geometry) -> bool:
     return kernel == settings.stride and not np.any(settings.pads)
 
 
-def _patches(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array:
+def _by_product(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array:
     kernel = weight.shape[2:]
-    counts = [n // k for n, k in zip(x.shape[2:], kernel, strict=True)]
-    whole = [slice(count * k) for count, k in zip(counts, kernel, strict=True)]
-    split = itertools.chain.from_iterable(zip(counts, kernel, strict=True))
-    x = jnp.reshape(x[(slice(None), slice(None), *whole)], (*x.shape[:2], *split))
-    within_window = range(3, x.ndim, 2)
-    contracted = (1, *within_window), tuple(range(1, weight.ndim))
-    y = lax.dot_general(x, weight, (contracted, ((), ())), precision=precision())
+    counts = settings.counts(x.shape[2:], kernel)
+    columns = _columns(jnp.moveaxis(x, 1, -1), kernel, counts, settings)
+    of_window = tuple(range(x.ndim - 1, columns.ndim))
+    contracted = of_window, tuple(range(1, weight.ndim))
+    y = lax.dot_general(columns, weight, (contracted, ((), ())), precision=precision())
     return jnp.moveaxis(y, -1, 1)
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _transposed_by_product(
+    x: jax.Array, weight: jax.Array, size: tuple[int, ...], settings: Geometry
+) -> jax.Array:
+    last = jnp.moveaxis(x, 1, -1)
+    contracted = (x.ndim - 1,), (0,)
+    columns = lax.dot_general(last, weight, (contracted, ((), ())), precision=precision())
+    cut = partial(_columns, kernel=weight.shape[2:], counts=x.shape[2:], settings=settings)
+    like = jax.ShapeDtypeStruct((x.shape[0], *size, weight.shape[1]), columns.dtype)
+    (y,) = jax.linear_transpose(cut, like)(columns)
+    return jnp.moveaxis(y, -1, 1)
+
+
+def _columns(
+    x: jax.Array, kernel: tuple[int, ...], counts: tuple[int, ...], settings: Geometry
+) -> jax.Array:
+    """Return the elements of all windows.
+
+    ``(batch, *size, in)`` gives ``(batch, *counts, in, *kernel)``. One axis is cut after the other,
+    so that there are few slices to compile. The elements lie in the order of the kernel's, which
+    need not be copied.
+    """
+    pads = [(*pad, 0) for pad in settings.pads]
+    columns = lax.pad(x, np.zeros((), x.dtype), [(0, 0, 0), *pads, (0, 0, 0)])
+    axes = zip(kernel, counts, settings.stride, settings.dilation, strict=True)
+    for axis, (length, count, stride, dilation) in enumerate(axes, start=1):
+        cuts = []
+        for start in range(0, length * dilation, dilation):
+            stop = start + (count - 1) * stride + 1
+            cuts.append(lax.slice_in_dim(columns, start, stop, stride, axis))
+        columns = jnp.stack(cuts, -1)
+    return columns
+
+
+def _transposed_by_convolving(
+    x: jax.Array, weight: jax.Array, size: tuple[int, ...], settings: Geometry
+) -> jax.Array:
+    kernel, groups = weight.shape[2:], settings.groups
+    pads = []
+    widths = [d * (k - 1) for d, k in zip(settings.dilation, kernel, strict=True)]
+    axes = zip(widths, settings.pads, size, x.shape[2:], settings.stride, strict=True)
+    for width, (before, _), n, count, stride in axes:
+        left = n + before - (count - 1) * stride - 1
+        pads.append((width - before, left))
+    # (groups, out/groups, in/groups, *kernel)
+    split = jnp.reshape(weight, (groups, -1, *weight.shape[1:]))
+    swapped = jnp.swapaxes(split, 1, 2)
+    joined = jnp.reshape(swapped, (-1, weight.shape[0] // groups, *kernel))
+    flipped = jnp.flip(joined, tuple(range(2, weight.ndim)))
+    no_stride = (1,) * len(pads)
+    turned = Geometry(no_stride, tuple(pads), settings.stride, settings.dilation, groups)
+    return convolve(x, flipped, turned)
 
 
 def _depthwise(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array:
@@ -180,25 +261,6 @@ def _in_planes(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array
         precision=precision(),
     )
     return jnp.moveaxis(jnp.reshape(y, (x.shape[0], count, *y.shape[1:])), -1, 1)
-
-
-def _is_smaller_than_kernel(
-    shape: tuple[int, ...], kernel: tuple[int, ...], settings: Geometry
-) -> bool:
-    if set(settings.lhs_dilation) != {1}:
-        return False
-    sizes = map(
-        geometry.conv_size, shape[2:], kernel, settings.stride, settings.pads, settings.dilation
-    )
-    return any(map(operator.lt, sizes, kernel))
-
-
-def _tap_by_tap(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array:
-    padded = _padded(x, settings)
-    windows = Windows(padded.shape[2:], weight.shape[2:], settings.stride, settings.dilation)
-    stacked = jnp.stack(taps(padded, windows))
-    flat = jnp.reshape(weight, (*weight.shape[:2], -1))
-    return jnp.einsum("kbi...,oik->bo...", stacked, flat, precision=precision())
 
 
 def _padded(x: jax.Array, settings: Geometry) -> jax.Array:

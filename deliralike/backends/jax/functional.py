@@ -25,6 +25,7 @@ from deliralike.backends.jax.compiled import host_checks, inner
 from deliralike.backends.jax.convolution import (
     Geometry,
     convolve,
+    convolve_transposed,
     pad_spatially,
     precision,
 )
@@ -260,20 +261,14 @@ class JaxFunctions(Functions):
         return convolve(jnp.asarray(value_of(x)), jnp.asarray(value_of(weight)), settings)
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
-        weight = value_of(weight)
+        x, weight = jnp.asarray(value_of(x)), jnp.asarray(value_of(weight))
         kernel = weight.shape[2:]
-        pads = []
-        for d, k, p, extra in zip(dilation, kernel, padding, output_padding, strict=True):
-            before = d * (k - 1) - p
-            pads.append((before, before + extra))
-        # (groups, in/groups, out/groups, *kernel)
-        split = jnp.reshape(weight, (groups, -1, *weight.shape[1:]))
-        swapped = jnp.swapaxes(split, 1, 2)
-        joined = jnp.reshape(swapped, (-1, weight.shape[0] // groups, *kernel))
-        flipped = jnp.flip(joined, tuple(range(2, weight.ndim)))
-        no_stride = (1,) * len(pads)
-        settings = Geometry(no_stride, tuple(pads), tuple(stride), tuple(dilation), groups)
-        return convolve(jnp.asarray(value_of(x)), flipped, settings)
+        axes = zip(x.shape[2:], stride, padding, output_padding, dilation, kernel, strict=True)
+        size = tuple((n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, s, p, extra, d, k in axes)
+        pads = tuple((p, p) for p in padding)
+        no_dilation = (1,) * len(pads)
+        settings = Geometry(tuple(stride), pads, no_dilation, tuple(dilation), groups)
+        return convolve_transposed(x, weight, size, settings)
 
     def max_windows(self, x, kernel, stride, pads, dilation):
         x = jnp.asarray(value_of(x))
