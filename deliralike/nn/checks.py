@@ -158,7 +158,7 @@ def whole_numbers(x: Any, what: str) -> None:
     if "int" not in str(x.dtype):
         raise SettingError(
             f"{what}: got an array of {_type_name(x)}, wanted whole numbers (int64): convert it "
-            "before the call, such as by labels.astype('int64')"
+            "before the call, such as by .astype('int64')"
         )
 
 

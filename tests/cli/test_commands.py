@@ -102,7 +102,10 @@ def test_the_demo_finds_all_backends_to_agree(demo):
     assert [other["backend"] for other in others] == ["chainer", "jax"]
     for other in others:
         assert other["accuracy"] == reference["accuracy"]
-        assert all(0 < part["difference"] < 1e-10 for part in other["agreement"].values())
+        differences = {name: part["difference"] for name, part in other["agreement"].items()}
+        assert max(differences.values()) < 1e-10
+        # Two frameworks do not round alike in each of many gradients; in four losses they may.
+        assert differences["gradients"] > 0
 
 
 @OF_DEMO
