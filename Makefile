@@ -29,7 +29,7 @@ help:
 	@echo "make types   write the types of self.nn, after a change of its layers"
 	@echo "make table   write the table of the zoo, after a change of an architecture"
 	@echo "make docs    the documentation, into docs/_build/html"
-	@echo "make package  the wheel, tried in an environment without any framework"
+	@echo "make package  the wheel and the source archive, tried without and with one framework"
 	@echo "make bench   the benchmarks"
 	@echo "make bench-gpu  the benchmarks that need a GPU, into build/gpu.md and build/gpu.json"
 	@echo "make lock    refresh requirements/lock.txt from the ranges in requirements/"
@@ -91,16 +91,24 @@ docs: $(STAMP)
 	@$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs: docs/_build/html/index.html"
 
-# The wheel, in an environment that has nothing but what the wheel asks for: no framework, no file of this folder.
+# The wheel and the source archive, whole and alike; then the wheel in an environment that has nothing but what it asks
+# for: no framework, no file of this folder; and at last with the lightest framework that ONE names.
 package: EMPTY := .venv-empty
+package: REBUILT := build/from-archive
+package: ONE ?= torch
 package: $(STAMP)
-	@rm -rf dist build/lib build/bdist.* $(EMPTY)
+	@rm -rf dist build/lib build/bdist.* $(REBUILT) $(EMPTY)
 	@$(PY) $(PIP:install%=wheel) -q --no-deps --no-build-isolation -w dist .
+	@$(PY) -m build -q --sdist --no-isolation
+	@$(PY) $(PIP:install%=wheel) -q --no-deps --no-build-isolation -w $(REBUILT) dist/*.tar.gz
+	@$(PY) -m tests.packaged dist $(REBUILT)
 	@$(call make_venv,$(EMPTY))
 	@PIP_CONSTRAINT=$(LOCK) $(EMPTY)/bin/python $(PIP) dist/*.whl > $(EMPTY)/pip.log 2>&1 || { $(call tell,package,$(EMPTY)); exit 1; }
 	@cd $(EMPTY) && bin/python -I ../tests/package_alone.py
+	@PIP_CONSTRAINT=$(LOCK) $(EMPTY)/bin/python $(PIP) "$$(ls dist/*.whl)[$(ONE),data]" > $(EMPTY)/pip.log 2>&1 || { $(call tell,package,$(EMPTY)); exit 1; }
+	@cd $(EMPTY) && bin/python -I ../tests/package_with_one.py $(ONE)
 	@rm -rf $(EMPTY)
-	@echo "package: $$(ls dist/*.whl)"
+	@echo "package: $$(ls dist/*)"
 
 bench: $(STAMP)
 	@PIP_CONSTRAINT=$(LOCK) $(PY) $(PIP) -q -r requirements/bench.txt

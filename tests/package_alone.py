@@ -14,6 +14,7 @@ from pathlib import Path
 import deliralike
 from deliralike.errors import BackendUnavailable
 
+COMMAND = Path(sys.executable).with_name("deliralike")
 SOURCE = Path(__file__).resolve().parents[1] / "deliralike"
 FRAMEWORKS = {"torch", "chainer", "jax", "flax", "optax"}
 #: Where something may be missing, and what.
@@ -25,21 +26,10 @@ EXTRAS = {
 }
 
 
-def installed_whole():
-    """Every file of the package is in the wheel, and it is the wheel that was imported."""
+def installed():
+    """It is the wheel that was imported; what it holds is checked by tests/packaged.py."""
     there = Path(deliralike.__file__).parent
     assert there != SOURCE, f"deliralike was imported from {there}, not from the wheel"
-    missing = [path for path in listed(SOURCE) if not (there / path).exists()]
-    assert not missing, f"the wheel lacks {missing}"
-
-
-#: What tools leave in the source folder, and their settings.
-OF_TOOLS = {"__pycache__", ".ruff_cache", "ruff.toml"}
-
-
-def listed(folder):
-    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
-    return [path for path in files if OF_TOOLS.isdisjoint(path.parts)]
 
 
 def imports():
@@ -71,22 +61,31 @@ def says_what_is_missing():
         try:
             deliralike.zoo.build("lenet", backend=name)
         except BackendUnavailable as error:
-            assert "pip install" in str(error), error
+            assert "pip install" in str(error) and f"deliralike[{name}]" in str(error), error
         else:
             raise AssertionError(f"{name} was built without its framework")
 
 
+def commands_say_what_is_missing():
+    """A command that needs a framework, or data, ends with the command that installs them."""
+    for words, extra in (
+        (["train", "mlp"], "data"),
+        (["demo"], "torch"),
+        (["compare", "mlp"], "torch"),
+    ):
+        ended = subprocess.run([COMMAND, *words], capture_output=True, text=True)
+        assert ended.returncode != 0 and "Traceback" not in ended.stderr, ended
+        assert f"deliralike[{extra}" in ended.stdout + ended.stderr, ended
+
+
 def commands():
     for words in (["--version"], ["backends"], ["zoo"], ["zoo", "resnet18"], ["settings", "mlp"]):
-        subprocess.run(
-            [Path(sys.executable).with_name("deliralike"), *words],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        subprocess.run([COMMAND, *words], check=True, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":
-    installed_whole()
+    installed()
     print(f"package: {imports()} modules can be imported without a framework")
     says_what_is_missing()
     commands()
+    commands_say_what_is_missing()

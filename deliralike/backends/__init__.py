@@ -97,7 +97,11 @@ _OWN = {
         _PYTORCH_FILES,
     ),
     "chainer": Entry(
-        "deliralike.backends.chainer:BACKEND", ("chainer",), "pip install 'deliralike[chainer]'"
+        "deliralike.backends.chainer:BACKEND",
+        ("chainer",),
+        # No later setuptools builds Chainer, and one before 71 needs the package wheel for it.
+        "pip install 'setuptools>=71,<81' && pip install --no-build-isolation "
+        "'deliralike[chainer]'",
     ),
     "jax": Entry(
         "deliralike.backends.jax:BACKEND",

@@ -163,9 +163,9 @@ def _show(
 def _backends(text: str | None, devices: int) -> list[str]:
     from deliralike import backends
 
-    names = text.split(",") if text else backends.available()
+    names = text.split(",") if text else backends.available() or list(backends.known())[:1]
     for name in names:
-        backends.get(name).prepare_process(devices)  # an unknown name is an error here
+        backends.get(name).prepare_process(devices)  # one that is unknown or missing is an error
     return names
 
 

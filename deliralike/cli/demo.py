@@ -63,6 +63,7 @@ def command(
     from deliralike import data
     from deliralike.cli.console import console, say
     from deliralike.cli.options import limit_threads
+    from deliralike.errors import BackendUnavailable
     from deliralike.training import experiment
     from deliralike.training.callbacks.progress import bars
     from deliralike.training.experiment import Settings
@@ -78,8 +79,10 @@ def command(
         seed=seed,
         dtype="float64",
     )
-    dataset = data.load(shared.data)
     results = [_load(name) for name in names]
+    if all(result.problem for result in results):
+        raise BackendUnavailable(results[0].problem)
+    dataset = data.load(shared.data)
     shared = experiment.complete(shared, dataset)
     folder = experiment.new_folder(out) if out else experiment.next_folder("runs", "demo")
     say(
@@ -181,9 +184,8 @@ def _write(results: list[Result], shared: Settings, folder: Path) -> None:
     for result in results:
         if result.history:
             runs[result.version] = result.history
-    if runs:
-        title = f"{shared.network} on {shared.data}, {shared.dtype}, seed {shared.seed}"
-        draw_curves(runs, folder / experiment.CURVES, title)
+    title = f"{shared.network} on {shared.data}, {shared.dtype}, seed {shared.seed}"
+    draw_curves(runs, folder / experiment.CURVES, title)
 
 
 def _summary(result: Result) -> dict[str, Any]:
@@ -208,10 +210,8 @@ _COLUMNS = ("backend", "held-out accuracy", "ms a step", "loss curve", "outputs"
 def _show(results: list[Result]) -> None:
     from deliralike.cli.console import say, show_table
 
-    reference = next((result.version for result in results if result.history), "")
+    reference = next(result.version for result in results if result.history)
     show_table(_COLUMNS, map(_row, results), right=_COLUMNS[1:])
-    if not reference:
-        say("No backend could run; install one of them.", "bold red")
     say(f"Loss curve, outputs, gradients: largest relative difference to {reference}, in float64.")
     for result in results:
         if result.problem:

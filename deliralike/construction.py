@@ -1,0 +1,3 @@
+"""Deprecated alias of `deliralike.network.construction`."""
+
+from deliralike.network.construction import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""Deprecated alias of `deliralike.parallel.averaging.daso`."""
+
+from deliralike.parallel.averaging.daso import *  # noqa: F403
