@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,16 @@ from deliralike import random
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer import random as rng
 from deliralike.backends.chainer.arrays import Variable, array_module, chainer, raw
-from deliralike.backends.chainer.kernels import convolution, nodes, windows
+from deliralike.backends.chainer.kernels import (
+    convolution,
+    fused,
+    nodes,
+    norms,
+    recurrence,
+    windows,
+)
 from deliralike.backends.chainer.kernels.convolution import Geometry
+from deliralike.backends.chainer.kernels.fused import are_plain
 from deliralike.backends.chainer.kernels.windows import windows_over
 from deliralike.backends.chainer.network import BufferValue, Parameter
 from deliralike.errors import DtypeError, ShapeError
@@ -236,10 +245,10 @@ class ChainerFunctions(Functions):
             raise ShapeError(
                 f"linear: x of shape {x.shape} does not fit a weight of shape {weight.shape}"
             )
-        if x.ndim == 2:
-            return F.linear(x, weight, bias)
-        rows = F.reshape(x, (-1, x.shape[-1]))
-        return F.reshape(F.linear(rows, weight, bias), (*x.shape[:-1], weight.shape[0]))
+        if not are_plain(x, weight, bias):
+            rows = F.reshape(x, (-1, x.shape[-1]))
+            return F.reshape(F.linear(rows, weight, bias), (*x.shape[:-1], weight.shape[0]))
+        return fused.Linear(super().linear).of(x, weight, bias)[0]
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
         _check_product("convolve", x, weight, weight.shape[1] * groups)
@@ -286,9 +295,92 @@ class ChainerFunctions(Functions):
         return F.fixed_batch_normalization(x, weight, bias, mean, var, eps, axis=axes)
 
     def batch_norm_train(self, x, weight=None, bias=None, eps=1e-5):
-        node = nodes.batch_norm_node(eps, x.ndim)
-        (y,) = node.apply((x, *_scale_and_shift(x, weight, bias)))
-        return y, *nodes.Statistics(node.mean, node.var).apply((x,))
+        composed = partial(super().batch_norm_train, eps=eps)
+        if not are_plain(x, weight, bias):
+            return composed(x, weight, bias)
+        return norms.BatchNorm(composed, eps).of(x, weight, bias)
+
+    def group_norm(self, x, num_groups, weight=None, bias=None, eps=1e-5):
+        super_norm = super().group_norm
+        if not are_plain(x, weight, bias) or x.shape[1] % num_groups:
+            return super_norm(x, num_groups, weight, bias, eps)
+
+        def composed(x, weight, bias):
+            return super_norm(x, num_groups, weight, bias, eps)
+
+        return norms.GroupNorm(composed, num_groups, eps).of(x, weight, bias)[0]
+
+    def layer_norm(self, x, normalized_shape, weight=None, bias=None, eps=1e-5):
+        super_norm = super().layer_norm
+        if not are_plain(x, weight, bias):
+            return super_norm(x, normalized_shape, weight, bias, eps)
+
+        def composed(x, weight, bias):
+            return super_norm(x, normalized_shape, weight, bias, eps)
+
+        return norms.LayerNorm(composed, len(normalized_shape), eps).of(x, weight, bias)[0]
+
+    # Activations, attention and recurrence
+    # ------------------------------------------------------------
+
+    def relu6(self, x, inplace=False):
+        return self._clipped(super().relu6, x, shift=0.0, factor=1.0, is_gate=False)
+
+    def hardsigmoid(self, x, inplace=False):
+        return self._clipped(super().hardsigmoid, x, shift=3.0, factor=1.0 / 6.0, is_gate=False)
+
+    def hardswish(self, x, inplace=False):
+        return self._clipped(super().hardswish, x, shift=3.0, factor=1.0 / 6.0, is_gate=True)
+
+    def _clipped(self, composed, x, **settings):
+        if not are_plain(x):
+            return composed(x)
+        return fused.Clipped(composed, **settings).of(x)[0]
+
+    def silu(self, x, inplace=False):
+        if not are_plain(x):
+            return super().silu(x)
+        return fused.SiLU(super().silu).of(x)[0]
+
+    def gelu(self, x, approximate="none"):
+        if approximate != "none" or not are_plain(x):
+            return super().gelu(x, approximate)
+        return fused.GELU(super().gelu).of(x)[0]
+
+    def attention(
+        self, query, key, value, bias=None, weights_mask=None, scale=None, need_weights=True
+    ):
+        super_attention = super().attention
+        arrays = (query, key, value, bias, weights_mask)
+        leading = {each.shape[:-2] for each in arrays[:3]}
+        if not are_plain(*arrays) or len(leading) > 1:
+            return super_attention(*arrays, scale, need_weights)
+
+        def composed(query, key, value, bias, weights_mask):
+            return super_attention(query, key, value, bias, weights_mask, scale)
+
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        outputs, weights = fused.Attention(composed, scale).of(*arrays)
+        return outputs, weights if need_weights else None
+
+    def lstm(self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr=None):
+        arguments = (x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
+        if not are_plain(*arguments):
+            return super().lstm(*arguments)
+        return recurrence.LSTM(super().lstm).of(*arguments)
+
+    def rnn(self, x, hidden, weight_ih, weight_hh, bias_ih, bias_hh, nonlinearity="tanh"):
+        composed = partial(super().rnn, nonlinearity=nonlinearity)
+        arguments = (x, hidden, weight_ih, weight_hh, bias_ih, bias_hh)
+        if not are_plain(*arguments) or nonlinearity not in ("tanh", "relu"):
+            return composed(*arguments)
+        return recurrence.RNN(composed, nonlinearity).of(*arguments)
+
+    def gru(self, x, hidden, weight_ih, weight_hh, bias_ih, bias_hh):
+        arguments = (x, hidden, weight_ih, weight_hh, bias_ih, bias_hh)
+        if not are_plain(*arguments):
+            return super().gru(*arguments)
+        return recurrence.GRU(super().gru).of(*arguments)
 
     # Losses
     # ------------------------------------------------------------

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from typing import Any
 
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.functional import ChainerFunctions
+from deliralike.nn.functional import Functions
 from deliralike.optim.precision import PRODUCTS, autocast
 
 _precision: ContextVar[str | None] = ContextVar("deliralike_chainer_precision", default=None)
@@ -41,3 +43,20 @@ def cast(value: Any, dtype: str) -> Any:
 for _name in PRODUCTS:
     _function = autocast(getattr(ChainerFunctions, _name), _precision.get, cast, back=True)
     setattr(ChainerFunctions, _name, _function)
+
+
+def _composed_when_short(name: str) -> Any:
+    """Return a function of one node that is composed of products where these are shortened."""
+    in_one_node = getattr(ChainerFunctions, name)
+    composed = getattr(Functions, name)
+
+    @wraps(in_one_node)
+    def function(self: Any, *args: Any, **kwargs: Any) -> Any:
+        is_short = _precision.get() is not None
+        return (composed if is_short else in_one_node)(self, *args, **kwargs)
+
+    return function
+
+
+for _name in ("attention", "lstm", "rnn", "gru"):
+    setattr(ChainerFunctions, _name, _composed_when_short(_name))

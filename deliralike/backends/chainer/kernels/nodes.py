@@ -12,7 +12,6 @@ from deliralike.backends.chainer.arrays import array_module, chainer, cuda
 
 F = chainer.functions
 _SigmoidGrad = F.activation.sigmoid.SigmoidGrad
-_norms = F.normalization.batch_normalization
 Pads = Sequence[tuple[int, int]]
 
 
@@ -263,48 +262,3 @@ class PickSpread(chainer.FunctionNode):
 
     def backward(self, indexes, gradients):
         return PickSum(self.where, self.weights).apply(gradients)
-
-
-# Batch statistics
-# ------------------------------------------------------------
-
-
-def batch_norm_node(eps: float, ndim: int) -> chainer.FunctionNode:
-    """Return Chainer's batch normalisation over all axes but the second.
-
-    After `apply` the node has `mean` and (biased) `var`.
-    """
-    return _norms.BatchNormalization(eps, axis=(0, *range(2, ndim)), impl_selector=_general)
-
-
-def _general(*_: Any) -> Any:
-    return _norms.GeneralBatchNormalizationImpl()  # cuDNN's keeps no variance
-
-
-class Statistics(chainer.FunctionNode):
-    """Mean and biased variance of each channel, computed elsewhere, with their derivative."""
-
-    def __init__(self, mean: Any, var: Any) -> None:
-        super().__init__()
-        self.values = mean, var
-
-    def forward(self, inputs):
-        self.retain_inputs((0,))
-        return self.values
-
-    def backward(self, indexes, gradients):
-        (x,) = self.get_retained_inputs()
-        g_mean, g_var = gradients
-        axes = (0, *range(2, x.ndim))
-        per_channel = (1, -1) + (1,) * (x.ndim - 2)
-        count = x.size // x.shape[1]
-        gx = None
-        if g_mean is not None:
-            gx = F.broadcast_to(F.reshape(g_mean * (1.0 / count), per_channel), x.shape)
-        if g_var is not None:
-            (mean,) = Mean(axes, True).apply((x,))
-            centred = x - F.broadcast_to(mean, x.shape)
-            factor = F.reshape(g_var * (2.0 / count), per_channel)
-            from_var = centred * F.broadcast_to(factor, x.shape)
-            gx = from_var if gx is None else gx + from_var
-        return (gx,)

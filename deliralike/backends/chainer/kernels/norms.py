@@ -1,0 +1,170 @@
+"""Normalisation in one node: by batches, groups and layers.
+
+With ``xhat`` the standardised rows, the gradient of a row is ``(g - mean(g) - xhat * mean(g *
+xhat)) / std``, where ``g`` is the gradient of ``xhat``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from deliralike.backends.chainer.arrays import array_module
+from deliralike.backends.chainer.kernels.fused import Fused
+
+
+class BatchNorm(Fused):
+    """Normalise each channel by the batch: the output, the mean and the biased variance."""
+
+    def __init__(self, composed, eps):
+        super().__init__(composed)
+        self.eps = eps
+
+    def compute(self, x, weight, bias):
+        rows = _rows_of_channels(x)
+        self.standard, mean, var = _centre(rows)
+        self.scale = 1 / array_module(x).sqrt(var + self.eps)
+        self.standard *= self.scale
+        y = self.standard if weight is None else self.standard * weight[:, None]
+        if bias is not None:
+            y = y + bias[:, None] if weight is None else _add(y, bias[:, None])
+        return _from_rows(y, x.shape), mean[:, 0], var[:, 0]
+
+    def derive(self, arguments, gradients):
+        x, weight, bias = arguments
+        gy, g_mean, g_var = gradients
+        xp = array_module(x)
+        standard, scale = self.standard, self.scale
+        count = standard.shape[1]
+        if gy is None:
+            gy = xp.zeros_like(x)
+        rows = _rows_of_channels(gy)
+        g_bias = rows.sum(1)
+        g_weight = _dots(rows, standard)
+        factor = scale if weight is None else scale * weight[:, None]
+        # gx = factor * (rows - mean(rows) - standard * mean(rows * standard))
+        shift = -factor[:, 0] * g_bias / count
+        slope = -factor[:, 0] * g_weight / count
+        if g_mean is not None:
+            shift += g_mean / count
+        if g_var is not None:  # x - mean is standard / scale
+            slope += g_var * (2.0 / count) / scale[:, 0]
+        gx = rows * factor
+        gx += standard * slope[:, None]
+        gx += shift[:, None]
+        return _from_rows(gx, x.shape), g_weight, g_bias
+
+
+class GroupNorm(Fused):
+    """Normalise groups of channels of each sample."""
+
+    def __init__(self, composed, groups, eps):
+        super().__init__(composed)
+        self.groups, self.eps = groups, eps
+
+    def compute(self, x, weight, bias):
+        batch, channels = x.shape[:2]
+        self.standard, _, var = _centre(x.reshape(batch * self.groups, -1))
+        self.scale = 1 / array_module(x).sqrt(var + self.eps)
+        self.standard *= self.scale
+        standard = self.standard.reshape(batch, channels, -1)
+        y = standard if weight is None else standard * weight[:, None]
+        if bias is not None:
+            y = y + bias[:, None] if weight is None else _add(y, bias[:, None])
+        return (y.reshape(x.shape),)
+
+    def derive(self, arguments, gradients):
+        x, weight, bias = arguments
+        batch, channels = x.shape[:2]
+        rows = gradients[0].reshape(batch, channels, -1)
+        standard = self.standard.reshape(rows.shape)
+        totals = rows.sum(2)  # (batch, channels)
+        dots = _dots(rows, standard)
+        g_weight, g_bias = dots.sum(0), totals.sum(0)
+        scale = self.scale.reshape(batch, self.groups, 1)
+        factor = scale.repeat(channels // self.groups, 2).reshape(batch, channels)
+        if weight is not None:
+            factor = factor * weight
+            totals, dots = totals * weight, dots * weight
+        shift = -scale * self._mean_of_groups(totals, rows)
+        slope = -scale * self._mean_of_groups(dots, rows)
+        gx = rows * factor[..., None]
+        grouped = gx.reshape(batch, self.groups, -1)
+        grouped += standard.reshape(grouped.shape) * slope
+        grouped += shift
+        return gx.reshape(x.shape), g_weight, g_bias
+
+    def _mean_of_groups(self, sums: Any, rows: Any) -> Any:
+        """Return the mean of each group, (batch, groups, 1), from the sums of channels."""
+        count = rows.shape[1] // self.groups * rows.shape[2]
+        return sums.reshape(sums.shape[0], self.groups, -1).sum(2, keepdims=True) / count
+
+
+class LayerNorm(Fused):
+    """Normalise over the last axes, as many as `axes`."""
+
+    def __init__(self, composed, axes, eps):
+        super().__init__(composed)
+        self.axes, self.eps = axes, eps
+
+    def compute(self, x, weight, bias):
+        rows = x.reshape(-1, math.prod(x.shape[x.ndim - self.axes :]))
+        self.standard, _, var = _centre(rows)
+        self.scale = 1 / array_module(x).sqrt(var + self.eps)
+        self.standard *= self.scale
+        y = self.standard if weight is None else self.standard * weight.ravel()
+        if bias is not None:
+            y = y + bias.ravel() if weight is None else _add(y, bias.ravel())
+        return (y.reshape(x.shape),)
+
+    def derive(self, arguments, gradients):
+        x, weight, bias = arguments
+        rows = gradients[0].reshape(self.standard.shape)
+        products = rows * self.standard
+        g_weight = g_bias = None
+        if weight is not None:
+            g_weight = products.sum(0).reshape(weight.shape)
+        if bias is not None:
+            g_bias = rows.sum(0).reshape(bias.shape)
+        width = rows.shape[1]
+        if weight is None:
+            gx = rows.copy()
+            slope, shift = products.sum(1), rows.sum(1)
+        else:
+            gx = rows * weight.ravel()
+            slope, shift = products @ weight.ravel(), rows @ weight.ravel()
+        array_module(x).multiply(self.standard, slope[:, None] / width, out=products)
+        gx -= products
+        gx -= shift[:, None] / width
+        gx *= self.scale
+        return gx.reshape(x.shape), g_weight, g_bias
+
+
+def _centre(rows: Any) -> tuple[Any, Any, Any]:
+    """Return rows without their means, the means and the biased variances, each (rows, 1)."""
+    mean = rows.mean(1, keepdims=True)
+    centred = rows - mean
+    var = _dots(centred, centred)[:, None]
+    var /= rows.shape[1]
+    return centred, mean, var
+
+
+def _dots(x: Any, y: Any) -> Any:
+    """Return the products of rows, summed over the last axis."""
+    return array_module(x).einsum("...i,...i->...", x, y)
+
+
+def _add(y: Any, values: Any) -> Any:
+    """Add in place."""
+    y += values
+    return y
+
+
+def _rows_of_channels(x: Any) -> Any:
+    """Reshape (batch, channels, ...) to (channels, batch * ...): a view of what a product gave."""
+    return x.swapaxes(0, 1).reshape(x.shape[1], -1)
+
+
+def _from_rows(rows: Any, shape: tuple[int, ...]) -> Any:
+    """Reshape to (batch, channels, ...), always as a view."""
+    return rows.reshape(shape[1], shape[0], *shape[2:]).swapaxes(0, 1)
