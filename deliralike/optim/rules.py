@@ -1,11 +1,12 @@
 """The neutral update rules: the arithmetic of one optimizer step on one parameter.
 
 A rule is a frozen value with its numbers. Its state for a parameter is a dict of arrays (its
-slots). Its arithmetic uses operators, ``** 0.5``, ``sum()`` and the functions ``sign``, ``maximum``
-and ``where`` of the framework's module, so it runs on NumPy, CuPy, JAX and PyTorch arrays; on
-PyTorch the native optimizers are used where their formulas are the same. Numbers that depend on the
-step count are computed on the host in double precision and come in as `scalars`, so a new learning
-rate needs no new compilation and bias corrections are exact.
+slots). Its arithmetic uses operators, ``** 0.5``, the methods ``sum``, ``mean`` and ``clip``, and
+the functions ``sign``, ``maximum``, ``where`` and ``finfo`` of the framework's module, so it runs
+on NumPy, CuPy, JAX and PyTorch arrays; on PyTorch the native optimizers are used where their
+formulas are the same. Numbers that depend on the step count are computed on the host in double
+precision and come in as `scalars`, so a new learning rate needs no new compilation and bias
+corrections are exact.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from deliralike.errors import (
 
 Array = Any
 State = dict[str, Array]
+Exponent = float  # at most 0
+_ADJUSTMENTS = ("original", "match_rms_adamw")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +40,12 @@ class Rule:
         weight_decay: See each rule.
         counts: Whether the state holds each parameter's number of updates, under the name
             ``"step"``.
+        any_layout: Whether the arithmetic is the same in any order of a parameter's axes. Where it
+            is not, parameters, gradients and state have PyTorch's layout.
     """
 
     counts: ClassVar[bool] = True
+    any_layout: ClassVar[bool] = True
     lr: float
     weight_decay: float = 0.0
 
@@ -63,6 +69,10 @@ class Rule:
         """
         return ()
 
+    def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each array in the state of a parameter of this shape, by slot."""
+        return dict.fromkeys(self.slots, shape)
+
     def scalars(self, step: int) -> dict[str, float]:
         """Return the numbers of update `step` (1 for the first), in double precision."""
         return {"lr": self.lr}
@@ -74,7 +84,7 @@ class Rule:
 
         Args:
             p, g: A parameter and its gradient.
-            state: One array for each of `slots`, zeros before the first update.
+            state: One array for each of `state_shapes`, zeros before the first update.
             scalars: The numbers that `scalars` returned.
             xp: The framework's module of array functions: ``numpy``, ``cupy``, ``jax.numpy``,
                 ``torch``.
@@ -253,6 +263,238 @@ class AdamW(Adam):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RAdam(Moments):
+    """RAdam: Adam whose step is rectified for the variance of its early means of squares.
+
+    ``rho = rho_inf - 2 * t * beta2**t / (1 - beta2**t)`` with ``rho_inf = 2 / (1 - beta2) - 1``.
+    Where it is at most 5, which it is in the first updates, ``p -= lr * m``; later Adam's step
+    times a factor that grows to 1. As in PyTorch, `eps` is added to the root before its bias
+    correction. Source: Liu et al. 2020, arXiv 1908.03265.
+
+    Attributes:
+        decoupled_weight_decay: ``p *= 1 - lr * weight_decay`` first, as in `AdamW`; otherwise the
+            decay is added to the gradient.
+    """
+
+    decoupled_weight_decay: bool = False
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """Return the learning rates, the scale of the root, and whether the root divides."""
+        numbers = super().scalars(step)
+        beta2 = self.betas[1]
+        longest = 2.0 / (1.0 - beta2) - 1.0
+        length = longest - 2.0 * step * beta2**step / (1.0 - beta2**step)
+        step_size = self.lr / numbers["first"]
+        if length <= 5.0:
+            return {"lr": self.lr, "step_size": step_size, "adaptive": 0.0}
+        grown = (length - 4.0) * (length - 2.0) * longest
+        rectified = (grown / ((longest - 4.0) * (longest - 2.0) * length)) ** 0.5
+        step_size *= rectified * numbers["scale"]
+        return {"lr": self.lr, "step_size": step_size, "adaptive": 1.0}
+
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
+        """Make one step."""
+        if self.decoupled_weight_decay:
+            p = self._shrunk(p, scalars)
+        else:
+            g = self._decayed(p, g)
+        new = self._moved(g, state)
+        # A compiled program takes no branch: the divisor is the root or 1.
+        adaptive = scalars["adaptive"]
+        divisor = adaptive * (new["exp_avg_sq"] ** 0.5 + self.eps) + (1.0 - adaptive)
+        return p - scalars["step_size"] * new["exp_avg"] / divisor, new
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adafactor(Rule):
+    """Adafactor keeps means of squares by row and by column instead of by element.
+
+    The mean of squares of a parameter with several axes is ``row * column / mean(row)`` over its
+    last two axes; other parameters have one for each element. The means' weight of the new square
+    is ``t**beta2_decay``. The step ``u = g / sqrt(mean)`` is divided by ``max(1, rms(u) / d)`` and
+    multiplied by ``max(eps2, rms(p)) * min(lr, 1 / sqrt(t))``; before it ``p *= 1 - lr *
+    weight_decay``. This is PyTorch's form: `lr` bounds the paper's relative step, and `eps1` bounds
+    the divisors from below. Source: Shazeer and Stern 2018, arXiv 1804.04235.
+
+    Attributes:
+        beta2_decay: The exponent, at most 0.
+        eps: ``(eps1, eps2)``; None for the first is the spacing of the parameter's type at 1.
+        d: The bound of the step's root mean square, at least 1.
+    """
+
+    any_layout: ClassVar[bool] = False
+    beta2_decay: Exponent = -0.8
+    eps: tuple[float | None, float] = (None, 1e-3)
+    d: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            SettingError: `d` is below 1, or a setting makes no sense.
+        """
+        super().__post_init__()
+        if self.d < 1.0:
+            raise SettingError(f"Adafactor: d={self.d!r} must be at least 1")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The means by row and by column, and those by element."""
+        return ("row_var", "col_var", "variance")
+
+    def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the means by row and column, or of the mean by element."""
+        if len(shape) < 2:
+            return {"variance": shape}
+        return {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """Return the learning rate, the relative step, and the weight of the new squares."""
+        relative = min(self.lr, step**-0.5)
+        return {"lr": self.lr, "relative": relative, "weight": step**self.beta2_decay}
+
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
+        """Make one step."""
+        eps1, eps2 = self.eps
+        if eps1 is None:
+            eps1 = float(xp.finfo(p.dtype).eps)
+        mean, new = self._mean_of_squares(g * g, state, scalars["weight"], eps1)
+        u = g / mean.clip(eps1 * eps1, None) ** 0.5
+        u = u / (_rms(u) / self.d).clip(1.0, None)
+        size = _rms(p).clip(eps2, None) * scalars["relative"]
+        return self._shrunk(p, scalars) - size * u, new
+
+    def _mean_of_squares(
+        self, squares: Array, state: State, weight: Any, eps1: float
+    ) -> tuple[Array, State]:
+        """Return the mean of squares for each element, and the state that it comes from."""
+        if squares.ndim < 2:
+            mean = state["variance"] + weight * (squares - state["variance"])
+            return mean, {"variance": mean}
+        row, column = state["row_var"], state["col_var"]
+        row = row + weight * (squares.mean(axis=-1, keepdims=True) - row)
+        column = column + weight * (squares.mean(axis=-2, keepdims=True) - column)
+        mean = row * column / row.mean(axis=-2, keepdims=True).clip(eps1, None)
+        return mean, {"row_var": row, "col_var": column}
+
+
+def _rms(x: Array) -> Array:
+    """Return the root of the mean of squares."""
+    return (x * x).sum() ** 0.5 / max(math.prod(x.shape), 1) ** 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Muon(Rule):
+    """Muon moves a matrix along its momentum with all singular values brought near 1.
+
+    ``b = momentum * b + (1 - momentum) * g``; the direction is `b`, or with Nesterov's momentum
+    ``momentum * b + (1 - momentum) * g``. Newton and Schulz's iteration makes it almost orthogonal:
+    ``x = direction / max(|direction|, eps)``, then `ns_steps` times ``x = (a + b y + c y y) x``
+    with ``y = x x^T``. Then ``p *= 1 - lr * weight_decay; p -= lr * ratio * x``. This is PyTorch's
+    form, which iterates in bfloat16; here it is done in the parameter's own type.
+
+    Parameters without exactly two axes (biases, norms, convolutions), for which PyTorch's Muon is
+    an error, follow `AdamW` with the same learning rate and weight decay. Embeddings and the last
+    layer, which the authors leave to it as well, follow it by a group:
+    ``groups={"head.*": {"adamw": True, "lr": 3e-4}}``.
+
+    Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; Liu et al. 2025, arXiv
+    2502.16982.
+
+    Attributes:
+        ns_coefficients, ns_steps, eps: Of the iteration.
+        adjust_lr_fn: What the learning rate of a matrix with A rows and B columns is multiplied by:
+            ``"original"`` ``sqrt(max(1, A / B))``, ``"match_rms_adamw"`` ``0.2 * sqrt(max(A, B))``,
+            with which a learning rate found for AdamW fits all parameters.
+        adamw: Follow AdamW for every parameter.
+        adamw_betas, adamw_eps: AdamW's settings.
+    """
+
+    any_layout: ClassVar[bool] = False
+    weight_decay: float = 0.1
+    momentum: float = 0.95
+    nesterov: bool = True
+    ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315)
+    eps: float = 1e-7
+    ns_steps: int = 5
+    adjust_lr_fn: str = "original"
+    adamw: bool = False
+    adamw_betas: tuple[float, float] = (0.9, 0.999)
+    adamw_eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            SettingError: `adjust_lr_fn` is no such name, or a setting makes no sense.
+        """
+        super().__post_init__()
+        if self.adjust_lr_fn not in _ADJUSTMENTS:
+            wanted = " or ".join(map(repr, _ADJUSTMENTS))
+            raise SettingError(f"Muon: adjust_lr_fn={self.adjust_lr_fn!r} must be {wanted}")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The momentum of matrices, and the means of AdamW."""
+        return ("momentum_buffer", "exp_avg", "exp_avg_sq")
+
+    def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        """Return the shape of a matrix's momentum, or of AdamW's means."""
+        if self._is_orthogonal(shape):
+            return {"momentum_buffer": shape}
+        return self._adamw.state_shapes(shape)
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """Return AdamW's numbers, of which the learning rate is Muon's too."""
+        return self._adamw.scalars(step)
+
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
+        """Make one step of Muon for a matrix, one of AdamW for others."""
+        if not self._is_orthogonal(p.shape):
+            return self._adamw.update(p, g, state, scalars, xp)
+        buffer = self.momentum * state["momentum_buffer"] + (1.0 - self.momentum) * g
+        direction = buffer
+        if self.nesterov:
+            direction = self.momentum * buffer + (1.0 - self.momentum) * g
+        rate = scalars["lr"] * self._rate_factor(p.shape)
+        p = self._shrunk(p, scalars) - rate * self._orthogonalized(direction)
+        return p, {"momentum_buffer": buffer}
+
+    @property
+    def _adamw(self) -> AdamW:
+        """The rule of all parameters that are no matrices."""
+        decay, betas, eps = self.weight_decay, self.adamw_betas, self.adamw_eps
+        return AdamW(lr=self.lr, weight_decay=decay, betas=betas, eps=eps)
+
+    def _is_orthogonal(self, shape: tuple[int, ...]) -> bool:
+        return len(shape) == 2 and not self.adamw
+
+    def _rate_factor(self, shape: tuple[int, ...]) -> float:
+        rows, columns = shape
+        if self.adjust_lr_fn == "match_rms_adamw":
+            return 0.2 * max(rows, columns) ** 0.5
+        return max(1.0, rows / max(columns, 1)) ** 0.5
+
+    def _orthogonalized(self, x: Array) -> Array:
+        """Return the matrix with its singular values brought near 1."""
+        a, b, c = self.ns_coefficients
+        is_tall = x.shape[0] > x.shape[1]
+        if is_tall:
+            x = x.T
+        x = x / ((x * x).sum() ** 0.5).clip(self.eps, None)
+        for _ in range(self.ns_steps):
+            gram = x @ x.T
+            x = a * x + (b * gram + c * (gram @ gram)) @ x
+        return x.T if is_tall else x
+
+
+@dataclass(frozen=True, kw_only=True)
 class LAMB(Moments):
     """LAMB: Adam's direction and the decay, as long as the parameter.
 
@@ -411,9 +653,12 @@ RULES: dict[str, type[Rule]] = {
     "adadelta": Adadelta,
     "lion": Lion,
     "lamb": LAMB,
+    "radam": RAdam,
+    "adafactor": Adafactor,
+    "muon": Muon,
 }
 # rules that update each element by itself, whatever the shape; a subclass need not
-BY_ELEMENT = (SGD, Adam, AdamW, AMSGrad, RMSprop, Adagrad, Adadelta, Lion)
+BY_ELEMENT = (SGD, Adam, AdamW, AMSGrad, RAdam, RMSprop, Adagrad, Adadelta, Lion)
 
 
 def rule(name: str, **settings: Any) -> Rule:
@@ -467,8 +712,45 @@ def _weights(where: str, value: Any) -> tuple[float, ...]:
     return tuple(map(float, value))
 
 
+def _exponent(where: str, value: Any) -> float:
+    if _finite(where, value) > 0:
+        raise SettingError(f"{where}={value!r} must be at most 0")
+    return float(value)
+
+
+def _finite(where: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise SettingError(f"{where}={value!r} must be a finite number")
+    return float(value)
+
+
+def _epsilons(where: str, value: Any) -> tuple[float | None, float]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise SettingError(f"{where}={value!r} must be two numbers, of which the first may be None")
+    first, second = value
+    if first is not None:
+        first = number(first, where)
+    return first, number(second, where)
+
+
+def _coefficients(where: str, value: Any) -> tuple[float, ...]:
+    if not isinstance(value, tuple | list) or len(value) != 3:
+        raise SettingError(f"{where}={value!r} must be three numbers")
+    return tuple(_finite(where, each) for each in value)
+
+
+def _count(where: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 100:
+        raise SettingError(f"{where}={value!r} must be a whole number from 1 to 99")
+    return int(value)
+
+
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "float": lambda where, value: number(value, where),
     "bool": _flag,
+    "int": _count,
+    "Exponent": _exponent,
     "tuple[float, float]": _weights,
+    "tuple[float | None, float]": _epsilons,
+    "tuple[float, float, float]": _coefficients,
 }

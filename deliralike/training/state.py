@@ -312,9 +312,12 @@ def _slots_in(state: Mapping[str, Any]) -> set[str]:
 def _slots_of(optimizer: AbstractOptimizer) -> set[str]:
     """Return the names of the arrays of an optimizer's rules; none for a framework's optimizer."""
     slots: set[str] = set()
-    if optimizer.groups is not None:
-        for rule in optimizer.groups.rules:
-            slots.update(rule.slots)
+    groups = optimizer.groups
+    if groups is None:
+        return slots
+    for name, slot in optimizer.network.neutral_slots().items():
+        if slot.trainable and optimizer.owns(name):
+            slots.update(groups.rules[groups.index(name)].state_shapes(slot.shape))
     return slots
 
 

@@ -1104,6 +1104,9 @@ RULES = [
     "adamw",
     "lion",
     "lamb",
+    "radam",
+    "adafactor",
+    "muon",
 ]
 
 
@@ -1119,7 +1122,11 @@ def learning_rates_that_are_rounded(patch):
     )
 
 
-@broken("optimizers/sgd with weight decay", "optimizers/adam with weight decay")
+@broken(
+    "optimizers/sgd with weight decay",
+    "optimizers/adam with weight decay",
+    "optimizers/radam with weight decay",
+)
 def decay_that_is_left_out(patch):
     arithmetic(patch, rules.Rule, "_decayed", lambda self, p, g: g)
 

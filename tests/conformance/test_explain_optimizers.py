@@ -37,6 +37,7 @@ SETTINGS = {
     "adadelta": {"lr": 1.0, "rho": 0.8},
     "lion": {"lr": 0.001, "weight_decay": 0.1},
     "lamb": {"lr": 0.01, "weight_decay": 0.03},
+    "radam": {"lr": 0.01, "betas": (0.8, 0.9), "weight_decay": 0.03},
 }
 LR = {"sgd": 0.1, "rmsprop": 0.01, "adagrad": 0.01, "adadelta": 1.0}
 

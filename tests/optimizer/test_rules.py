@@ -44,6 +44,9 @@ CASES = {
     "adam": {"lr": 0.02, "weight_decay": 0.02},
     "adamw": {"lr": 0.02, "weight_decay": 0.3},
     "rmsprop": {"lr": 0.01, "alpha": 0.9, "momentum": 0.8, "weight_decay": 0.02},
+    "radam": {"lr": 0.02, "weight_decay": 0.02},
+    "adafactor": {"lr": 0.02, "weight_decay": 0.3},
+    "muon": {"lr": 0.02},
 }
 NEW = [
     case
@@ -122,6 +125,46 @@ def rmsprop(p, g, s, t, lr, alpha=0.99, eps=1e-8, momentum=0.0, weight_decay=0.0
     s["v"] = alpha * s.get("v", 0.0) + (1 - alpha) * g**2
     s["b"] = momentum * s.get("b", 0.0) + g / (np.sqrt(s["v"]) + eps)
     return p - lr * s["b"]
+
+
+def radam(p, g, s, t, lr, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-8):
+    """Liu et al. 2020, algorithm 2, with PyTorch's threshold of 5 and its place of epsilon."""
+    g = g + weight_decay * p
+    s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
+    s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
+    mean, end = s["m"] / (1 - betas[0] ** t), 2 / (1 - betas[1]) - 1
+    rho = end - 2 * t * betas[1] ** t / (1 - betas[1] ** t)
+    if rho <= 5:
+        return p - lr * mean
+    r = np.sqrt((rho - 4) * (rho - 2) * end / ((end - 4) * (end - 2) * rho))
+    return p - lr * mean * r * np.sqrt(1 - betas[1] ** t) / (np.sqrt(s["v"]) + eps)
+
+
+def adafactor(p, g, s, t, lr, weight_decay=0.0):
+    """Shazeer and Stern 2018, algorithms 4 and 5, with PyTorch's learning rate and epsilons."""
+    eps, beta2 = np.finfo(p.dtype).eps, 1 - t**-0.8
+    size = min(lr, t**-0.5) * max(1e-3, np.linalg.norm(p) / np.sqrt(p.size))
+    if p.ndim > 1:
+        s["R"] = beta2 * s.get("R", 0.0) + (1 - beta2) * np.mean(g**2, axis=1)
+        s["C"] = beta2 * s.get("C", 0.0) + (1 - beta2) * np.mean(g**2, axis=0)
+        v = np.outer(s["R"], s["C"]) / max(np.mean(s["R"]), eps)
+    else:
+        v = s["V"] = beta2 * s.get("V", 0.0) + (1 - beta2) * g**2
+    u = g / np.maximum(np.sqrt(v), eps)
+    return p * (1 - lr * weight_decay) - size * u / max(1.0, np.sqrt(np.mean(u**2)))
+
+
+def muon(p, g, s, t, lr, weight_decay=0.1):
+    """Jordan et al. 2024; the iteration is a polynomial of the singular values."""
+    if p.ndim != 2:
+        return adamw(p, g, s, t, lr, weight_decay)
+    s["b"] = 0.95 * s.get("b", 0.0) + 0.05 * g
+    left, values, right = np.linalg.svd(0.95 * s["b"] + 0.05 * g, full_matrices=False)
+    values = values / np.linalg.norm(values)
+    for _ in range(5):
+        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+    factor = max(1, p.shape[0] / p.shape[1]) ** 0.5
+    return p * (1 - lr * weight_decay) - lr * factor * (left * values) @ right
 
 
 def oracle(case, clip=CLIP, starts=STARTS):
@@ -229,7 +272,18 @@ BEFORE = dict(zip(BACKENDS, (*BACKENDS[1:], BACKENDS[0]), strict=True))
 
 
 @pytest.mark.parametrize(
-    "case", ["adagrad", "adadelta", "amsgrad", "lion, decay", "lamb, decay", "sgd"]
+    "case",
+    [
+        "adagrad",
+        "adadelta",
+        "amsgrad",
+        "lion, decay",
+        "lamb, decay",
+        "sgd",
+        "radam",
+        "adafactor",
+        "muon",
+    ],
 )
 def test_a_run_goes_on_alike_on_another_backend(backend, case):
     trace, state = fifty_steps(backends.get(BEFORE[backend.name]), case)
@@ -307,7 +361,7 @@ def test_a_rule_on_numpy_arrays_is_what_the_backends_run(name):
     p, expected, state, s = (
         STARTS["w"],
         STARTS["w"],
-        {slot: np.zeros((7, 5)) for slot in each.slots},
+        {slot: np.zeros(shape) for slot, shape in each.state_shapes((7, 5)).items()},
         {},
     )
     for t in (1, 2):
@@ -317,7 +371,7 @@ def test_a_rule_on_numpy_arrays_is_what_the_backends_run(name):
         expected = globals()[name](expected, g, s, t, lr=CASES[case]["lr"], **settings)
         p, state = new, new_state
     np.testing.assert_allclose(p, expected, rtol=1e-13)
-    assert set(state) == set(each.slots)
+    assert set(state) == set(each.state_shapes((7, 5)))
 
 
 @pytest.mark.parametrize("kind", ["Lion", "LAMB"])

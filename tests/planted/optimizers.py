@@ -55,6 +55,7 @@ OPTIMIZERS: Mapping[str, Make] = {
     "adadelta": following(rules.Adadelta(lr=1.0)),
     "lion": following(rules.Lion(lr=0.001, weight_decay=0.1)),
     "lamb": following(rules.LAMB(lr=0.01, weight_decay=0.01)),
+    "radam": following(rules.RAdam(lr=0.01, weight_decay=0.02)),
 }
 
 
@@ -472,6 +473,16 @@ class EpsBesideRoots(rules.Adadelta):
         return p - scalars["lr"] * delta, {"square_avg": square, "acc_delta": acc_delta}
 
 
+class Unrectified(rules.RAdam):
+    """RAdam that divides by the root from its first step on, without a factor."""
+
+    def scalars(self, step):
+        """The learning rate with Adam's corrections."""
+        first, second = self.betas
+        step_size = self.lr / (1.0 - first**step) * (1.0 - second**step) ** 0.5
+        return {"lr": self.lr, "step_size": step_size, "adaptive": 1.0}
+
+
 class MeanFirst(rules.Lion):
     """Lion that moves by the sign of the mean it keeps."""
 
@@ -680,6 +691,12 @@ MISTAKES: list[Mistake] = [
     _mistake("lion: sign of the mean it keeps", on_host("lion", MeanFirst), "beta1=0.99"),
     _mistake(
         "lion: betas swapped", with_settings("lion", betas=(0.99, 0.9)), "beta1 and beta2 swapped"
+    ),
+    _mistake("radam: no rectification", on_host("radam", Unrectified), "no rectification"),
+    _mistake(
+        "radam: decay decoupled",
+        with_settings("radam", decoupled_weight_decay=True),
+        "weight decay decoupled",
     ),
     _mistake("lamb: decay 0.1", with_settings("lamb", weight_decay=0.1), "weight_decay=0.1"),
     _mistake("sgd: lr inside the velocity", on_host("sgd", RateInside), "inside the velocity"),

@@ -119,7 +119,8 @@ def test_a_planted_clipping_does_what_its_name_says(name):
 def test_the_list_is_long_and_has_a_mistake_of_every_optimizer():
     assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) > 60
     assert {mistake.name.partition(":")[0] for mistake in MISTAKES} == {*OPTIMIZERS, "schedule"}
-    assert {*RULES} <= {*OPTIMIZERS}
+    by_shape = {"adafactor", "muon"}  # an explanation simulates elements, and knows no shapes
+    assert {*RULES} - by_shape <= {*OPTIMIZERS}
     assert {mistake.name for mistake in MISTAKES} >= NATIVE | ON_HOST >= SHORT_ON_JAX
 
 

@@ -26,6 +26,8 @@ RULES = {
     ),  # alone in feeling how long gradients are
     "adamw": lambda: rule("adamw", lr=0.01, weight_decay=0.1),
     "lamb": lambda: rule("lamb", lr=0.01, weight_decay=0.1),
+    "adafactor": lambda: rule("adafactor", lr=0.01, weight_decay=0.1),
+    "muon": lambda: rule("muon", lr=0.01),
 }
 
 

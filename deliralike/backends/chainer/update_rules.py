@@ -19,7 +19,10 @@ _PIECE = 1 << 15
 class NeutralUpdateRule(chainer.UpdateRule):
     """One parameter's update by a neutral rule; `t` counts the parameter's own updates."""
 
-    is_elementwise = True  # works in any layout of the arrays, on which norms do not depend
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether arrays may have a layout of Chainer's, on which norms do not depend."""
+        return self.rule.any_layout
 
     @property
     def rule(self) -> rules.Rule:
@@ -28,8 +31,9 @@ class NeutralUpdateRule(chainer.UpdateRule):
 
     def init_state(self, param: chainer.Parameter) -> None:
         """Set each slot of the rule to zeros."""
-        for name in self.rule.slots:
-            self.state[name] = param.device.xp.zeros_like(param.array)
+        p, xp = param.array, param.device.xp
+        for name, shape in self.rule.state_shapes(p.shape).items():
+            self.state[name] = xp.zeros(shape, p.dtype)
 
     def update(self, param: chainer.Parameter) -> None:
         """Update a parameter with a gradient; without one its state and count stay too."""
@@ -41,7 +45,7 @@ class NeutralUpdateRule(chainer.UpdateRule):
         rule = self.rule
         scalars = rule.scalars(self.t)
         p, xp = param.array, param.device.xp
-        slots = [self.state[name] for name in rule.slots]
+        slots = [self.state[name] for name in rule.state_shapes(p.shape)]
         are_flat = all(array.flags.c_contiguous for array in (p, *slots))
         if xp is np and p.size > _PIECE and are_flat and type(rule) in rules.BY_ELEMENT:
             _update_in_pieces(rule, p, param.grad, self.state, scalars)

@@ -138,19 +138,28 @@ def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
     """
     refuse_fork()
     value = value.astype(like.dtype)  # a copy
-    if not like.is_fully_addressable:
-        return jax.make_array_from_callback(value.shape, like.sharding, lambda index: value[index])
-    if not like.committed:
+    if like.is_fully_addressable and not like.committed:
         return jax.device_put(value)
-    return jax.device_put(value, like.sharding)
+    return _put_at(value, like.sharding)
 
 
-def zeros_like(like: jax.Array) -> jax.Array:
-    """Return zeros with the type and placement of `like`.
+def zeros(shape: tuple[int, ...], like: jax.Array) -> jax.Array:
+    """Return zeros with the type of `like`, placed as it is.
 
-    ``jnp.zeros_like`` would compile a program for each new shape.
+    Where the shape is another one they are whole on each of its devices. ``jnp.zeros`` would
+    compile a program for each new shape.
     """
-    return put_like(np.zeros(like.shape, like.dtype), like)
+    value, sharding = np.zeros(shape, like.dtype), like.sharding
+    if tuple(shape) == like.shape or not isinstance(sharding, jax.sharding.NamedSharding):
+        return put_like(value, like)
+    refuse_fork()
+    return _put_at(value, jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec()))
+
+
+def _put_at(value: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
+    if sharding.is_fully_addressable:
+        return jax.device_put(value, sharding)
+    return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
 
 
 def numpy(value: Any) -> np.ndarray:

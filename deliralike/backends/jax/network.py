@@ -43,18 +43,22 @@ class Layout:
 
     def to_neutral(self, value: np.ndarray) -> np.ndarray:
         """An array of the native layout in PyTorch's, as a copy."""
-        if self.axes is not None:
-            value = np.transpose(value, self.axes)
-        if self.reversed:
-            value = np.flip(value, self.reversed)
-        return np.array(value, order="C")
+        return np.array(self.permute(value), order="C")
 
-    def to_native(self, value: np.ndarray) -> np.ndarray:
+    def permute(self, value: Any, xp: Any = np) -> Any:
+        """An array of the native layout in PyTorch's, perhaps a view; traced ones with jnp."""
+        if self.axes is not None:
+            value = xp.transpose(value, self.axes)
+        if self.reversed:
+            value = xp.flip(value, self.reversed)
+        return value
+
+    def to_native(self, value: Any, xp: Any = np) -> Any:
         """An array of PyTorch's layout in the native one."""
         if self.reversed:
-            value = np.flip(value, self.reversed)
+            value = xp.flip(value, self.reversed)
         if self.axes is not None:
-            value = np.transpose(value, np.argsort(self.axes))
+            value = xp.transpose(value, tuple(map(int, np.argsort(self.axes))))
         return value
 
     def shape(self, native: tuple[int, ...]) -> tuple[int, ...]:

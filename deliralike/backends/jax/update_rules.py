@@ -13,6 +13,7 @@ import optax
 
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled.program import ModuleVariables, Named
+from deliralike.backends.jax.network import JaxSlot, Layout
 from deliralike.errors import CapabilityError, StateError
 from deliralike.network.state import Slot
 from deliralike.optim.groups import Groups
@@ -103,11 +104,9 @@ class NeutralRule(UpdateRule):
         self.groups = self.groups.with_lr(value)
 
     def state_for(self, variables):
-        for name, parameter in variables.parameters.items():
+        for name in variables.parameters:
             if name not in self.slots:
-                value = parameter.get_value()
-                slots = self.rule_of(name).slots
-                self.slots[name] = {slot: arrays.zeros_like(value) for slot in slots}
+                self.slots[name] = _empty_state(self.rule_of(name), variables.slots[name])
         return {name: self.slots[name] for name in variables.parameters}
 
     def keep(self, state, updated):
@@ -133,7 +132,8 @@ class NeutralRule(UpdateRule):
         distinct = sorted(set(steps.values()))
         assignment = []
         for name, (place, step) in steps.items():
-            assignment.append((name, place, distinct.index((place, step))))
+            layout = self._layout(name, variables.slots[name])
+            assignment.append((name, place, distinct.index((place, step)), layout))
         numbers = []
         for place, step in distinct:
             numbers.append(self.groups.rules[place].scalars(step))
@@ -143,16 +143,20 @@ class NeutralRule(UpdateRule):
         kinds, assignment = constants
         new_parameters: Named = {}
         new_state: Named = {}
-        for name, place, step in assignment:
+        for name, place, step, layout in assignment:
             parameter, old = parameters[name], state[name]
             gradient = gradients.get(name)
             if gradient is None:
                 new_parameters[name], new_state[name] = None, old
             else:
-                new_parameters[name], new_state[name] = kinds[place].update(
-                    parameter, gradient, old, numbers[step], jnp
-                )
+                p, g = layout.permute(parameter, jnp), layout.permute(gradient, jnp)
+                p, new_state[name] = kinds[place].update(p, g, old, numbers[step], jnp)
+                new_parameters[name] = layout.to_native(p, jnp)
         return new_parameters, new_state
+
+    def _layout(self, name: str, slot: JaxSlot) -> Layout:
+        """The layout that a parameter leaves for its update and its state."""
+        return Layout() if self.rule_of(name).any_layout else slot.layout
 
     def neutral_state(self, variables):
         state = {}
@@ -160,7 +164,9 @@ class NeutralRule(UpdateRule):
             if self.counts.get(name):
                 for key, value in self.slots[name].items():
                     array = arrays.numpy(value)
-                    state[f"{name}/{key}"] = slot.layout.to_neutral(array)
+                    if self.rule_of(name).any_layout:
+                        array = slot.layout.to_neutral(array)
+                    state[f"{name}/{key}"] = array
                 if self.rule_of(name).counts:
                     state[f"{name}/step"] = np.array(self.counts[name], np.float32)
         return state
@@ -168,18 +174,31 @@ class NeutralRule(UpdateRule):
     def load_neutral_state(self, state, variables, steps):
         self.slots, self.counts = {}, {}
         for name, slot in variables.owned.items():
-            like, keys = slot.native.get_value(), self.rule_of(name).slots
-            slots = self.slots[name] = {}
-            is_present = f"{name}/step" in state or not keys
-            for key in keys:
+            rule = self.rule_of(name)
+            slots = self.slots[name] = _empty_state(rule, slot)
+            is_present = f"{name}/step" in state or not slots
+            for key, zeros in slots.items():
                 if f"{name}/{key}" in state:
                     is_present = True
                     value = np.asarray(state[f"{name}/{key}"])
-                    slots[key] = arrays.put_like(slot.layout.to_native(value), like)
-                else:
-                    slots[key] = arrays.zeros_like(like)
+                    if rule.any_layout:
+                        value = slot.layout.to_native(value)
+                    slots[key] = arrays.put_like(value, zeros)
             if is_present:
                 self.counts[name] = int(state.get(f"{name}/step", steps))
+
+
+def _empty_state(rule: Rule, slot: JaxSlot) -> Named:
+    """The state of a parameter before its first update.
+
+    It has the parameter's own layout, or PyTorch's where the rule depends on it.
+    """
+    value = slot.native.get_value()
+    native = value.shape if rule.any_layout else slot.shape
+    state = {}
+    for name, shape in rule.state_shapes(native).items():
+        state[name] = arrays.zeros(shape, value)
+    return state
 
 
 class NativeRule(UpdateRule):

@@ -51,12 +51,20 @@ class NeutralOptimizer(torch.optim.Optimizer):
         state = self.state[parameter]
         if not state:
             state["step"] = torch.tensor(0.0)
-            state.update({slot: torch.zeros_like(parameter) for slot in rule.slots})
+            for slot, shape in rule.state_shapes(parameter.shape).items():
+                state[slot] = _zeros(parameter, shape)
         state["step"] += 1
         scalars = rule.scalars(int(state["step"]))
         value, new_state = rule.update(parameter, parameter.grad, state, scalars, torch)
         parameter.copy_(value)
         state.update(new_state)
+
+
+def _zeros(parameter: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return zeros of a shape; those of the parameter's shape are distributed as it is."""
+    if shape == parameter.shape:
+        return torch.zeros_like(parameter)
+    return parameter.new_zeros(shape)
 
 
 class Lion(NeutralOptimizer):
@@ -71,6 +79,25 @@ class LAMB(NeutralOptimizer):
     kind = rules.LAMB
 
 
+class Adafactor(NeutralOptimizer):
+    """`deliralike.optim.rules.Adafactor` as a ``torch.optim.Optimizer``.
+
+    PyTorch's own fails on parameters that are sharded over processes (2.13: in-place powers of
+    ``DTensor``).
+    """
+
+    kind = rules.Adafactor
+
+
+class Muon(NeutralOptimizer):
+    """`deliralike.optim.rules.Muon` as a ``torch.optim.Optimizer``.
+
+    PyTorch's own takes matrices alone, and iterates in bfloat16.
+    """
+
+    kind = rules.Muon
+
+
 _KINDS: dict[type[rules.Rule], type[torch.optim.Optimizer]] = {
     rules.SGD: torch.optim.SGD,
     rules.Adam: torch.optim.Adam,
@@ -81,6 +108,9 @@ _KINDS: dict[type[rules.Rule], type[torch.optim.Optimizer]] = {
     rules.Adadelta: torch.optim.Adadelta,
     rules.Lion: Lion,
     rules.LAMB: LAMB,
+    rules.RAdam: torch.optim.RAdam,
+    rules.Adafactor: torch.optim.Adafactor,
+    rules.Muon: Muon,
 }
 _FIXED: dict[type[torch.optim.Optimizer], dict[str, Any]] = {
     torch.optim.SGD: {"dampening": 0.0},
@@ -106,6 +136,9 @@ def native_optimizer(groups: Groups, slots: Mapping[str, Slot]) -> torch.optim.O
     for name, index in groups.indices(slots).items():
         parameter = slots[name].native
         members[index][id(parameter)] = parameter  # a tied one once
+    owned = [parameter for group in members for parameter in group.values()]
+    if kind is torch.optim.Adafactor and any(map(is_distributed, owned)):
+        kind = Adafactor
     param_groups = []
     for rule, parameters in zip(groups.rules, members, strict=True):
         param_groups.append({"params": list(parameters.values())} | asdict(rule))

@@ -335,6 +335,12 @@ _ROWS: tuple[tuple[str, Mapping[str, Any], tuple[str, ...], str], ...] = (
         _MOMENTS,
         "",
     ),
+    (
+        "rectified",
+        {"no rectification of early steps": False, "early steps rectified, as in RAdam": True},
+        ("adam",),
+        "",
+    ),
 )
 
 

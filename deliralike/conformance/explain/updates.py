@@ -49,6 +49,7 @@ class Form:
             ``"second"``.
         amsgrad: ``""``, ``"plain"`` (largest mean before its correction), ``"corrected"`` (after
             it).
+        rectified: Whether the step is rectified, as in RAdam.
         start: Where a sum or mean of squares starts.
         count: Whose steps are counted: ``"own"`` of each parameter, or ``"all"``.
         offset: What is added to the count.
@@ -78,6 +79,7 @@ class Form:
     eps_root: Number = 0.0
     corrected: str = "both"
     amsgrad: str = ""
+    rectified: bool = False
     start: Number = 0.0
     count: str = "own"
     offset: int = 0
@@ -162,6 +164,19 @@ def _adam(rule: Any) -> Form:
     )
 
 
+def _radam(rule: rules.RAdam) -> Form:
+    return Form(
+        "adam",
+        decay=rule.weight_decay,
+        decay_form="decoupled" if rule.decoupled_weight_decay else "l2",
+        beta1=rule.betas[0],
+        beta2=rule.betas[1],
+        eps=rule.eps,
+        eps_form="unscaled",
+        rectified=True,
+    )
+
+
 _FORMS: Mapping[type, Callable[[Any], Form]] = {
     rules.SGD: lambda r: Form(
         "sgd", decay=r.weight_decay, momentum=r.momentum, nesterov=r.nesterov
@@ -169,6 +184,7 @@ _FORMS: Mapping[type, Callable[[Any], Form]] = {
     rules.Adam: _adam,
     rules.AMSGrad: _adam,
     rules.AdamW: _adam,
+    rules.RAdam: _radam,
     rules.RMSprop: lambda r: Form(
         "rmsprop", decay=r.weight_decay, momentum=r.momentum, beta2=r.alpha, eps=r.eps
     ),
@@ -351,7 +367,30 @@ def _adam_step(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array])
         square, second = square / second, np.ones_like(second)
     if run.form.amsgrad:
         square = new["largest"] = np.maximum(run.get("largest"), square)
-    return lr * mean / run.correction(run.form.beta1, "first") / run.divisor(square, second)
+    first = run.correction(run.form.beta1, "first")
+    if run.form.rectified:
+        return lr * mean / first * _rectification(run) / _rectified_divisor(run, square, second)
+    return lr * mean / first / run.divisor(square, second)
+
+
+def _length(run: _Run) -> tuple[Array, Array]:
+    """The length of the mean of squares as a mean of the latest ones, and its limit."""
+    beta2, steps = run.form.beta2, run.steps_counted
+    longest = 2.0 / (1.0 - beta2) - 1.0 + 0.0 * steps
+    power = np.power(beta2, steps)
+    return longest - 2.0 * steps * power / (1.0 - power), longest
+
+
+def _rectification(run: _Run) -> Array:
+    length, longest = _length(run)
+    grown = (length - 4.0) * (length - 2.0) * longest
+    factor = np.abs(grown / ((longest - 4.0) * (longest - 2.0) * length)) ** 0.5
+    return np.where(length > 5.0, factor, 1.0)
+
+
+def _rectified_divisor(run: _Run, square: Array, second: Array) -> Array:
+    length, _ = _length(run)
+    return np.where(length > 5.0, run.divisor(square, second), 1.0)
 
 
 def _lamb(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:

@@ -60,6 +60,10 @@ _RULES: dict[str, dict[str, Any]] = {
     "adadelta": {},
     "lion": {"weight_decay": 0.1},
     "lamb": {"weight_decay": 0.1},
+    "radam": {"betas": (0.9, 0.9)},
+    "radam with weight decay": {"weight_decay": 0.1},
+    "adafactor": {"weight_decay": 0.1},
+    "muon": {},
 }
 for _title, _settings in _RULES.items():
 
@@ -76,7 +80,7 @@ for _title, _settings in _RULES.items():
             states.append(_update(optimizer, step))
         for key in ("weight", "bias"):
             p = states[0][key].astype(np.float64)
-            state = {slot: np.zeros(p.shape) for slot in neutral.slots}
+            state = {name: np.zeros(shape) for name, shape in neutral.state_shapes(p.shape).items()}
             for step, rate in enumerate(_RATES):
                 now, before = neutral.with_lr(rate), p
                 p, state = now.update(p, _GRADIENTS[step][key], state, now.scalars(step + 1), np)

@@ -88,7 +88,9 @@ class StrangerOptimizer(AbstractOptimizer):
             if gradient is not None:
                 rule: Rule = self._groups.rules[self._places[name]]
                 p, count = slots[name].value, self._counts.get(name, 0) + 1
-                state = self._state.get(name) or {slot: np.zeros_like(p) for slot in rule.slots}
+                shapes = rule.state_shapes(p.shape)
+                zeros = {slot: np.zeros(shape, p.dtype) for slot, shape in shapes.items()}
+                state = self._state.get(name) or zeros
                 new, self._state[name] = rule.update(p, gradient, state, rule.scalars(count), np)
                 slots[name].write(new)
                 self._counts[name] = count
