@@ -18,7 +18,7 @@ from deliralike.data.label_crops import CropByPosNegLabel
 from deliralike.data.loader import Loader, LoaderIterator
 from deliralike.data.named import known, load
 from deliralike.data.nifti import NiftiFiles, Volume, nifti_files, read_nifti, write_nifti
-from deliralike.data.own import as_dataset
+from deliralike.data.own_arrays import as_dataset
 from deliralike.data.sampling import (
     RepeatedSampler,
     SequentialSampler,

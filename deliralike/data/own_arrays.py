@@ -1,0 +1,185 @@
+"""Inputs and labels as people keep them: pairs of arrays, parts, rows, bytes, texts."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deliralike.data.batching import permutation
+from deliralike.data.dataset import Dataset, Samples, check_fraction, stratified_split
+from deliralike.errors import SettingError
+
+INPUTS = ("inputs", "x", "X", "images", "data")  # names of arrays, as they are in use
+LABELS = ("labels", "y", "targets", "target", "masks")
+_INPUT_OF_ROW = (*INPUTS, "image", "img", "pixel_values")
+_LABEL_OF_ROW = (*LABELS, "label")
+_CHANNELS = (1, 3, 4)
+
+
+def as_dataset(made: Any, name: str, *, held_out: float = 0.2, seed: int = 0) -> Dataset:
+    """Return what people call a dataset as one.
+
+    Args:
+        made: A `Dataset`; a pair of inputs and labels; a pair of such pairs, to learn from and held
+            out; or something indexable that gives an input and a label.
+        name: The name that the dataset gets.
+        held_out, seed: The part that is held out where there is one alone.
+
+    Shapes:
+        Inputs ``(samples, channels, ...)``. Bytes are pictures: they are scaled to [0, 1], a grey
+        one without a channel gets one, and channels that come last are moved to the front. Labels
+        ``(samples,)``, or ``(samples, ...)`` for segmentation, are class numbers from 0.
+
+    Raises:
+        SettingError: It is something else, or labels are no class numbers.
+
+    Example:
+        >>> inputs = np.zeros((10, 28, 28), np.uint8)
+        >>> dataset = as_dataset((inputs, np.arange(10) % 2), "mine")
+        >>> dataset.train.inputs.shape, dataset.held_out.inputs.shape, dataset.classes
+        ((8, 1, 28, 28), (2, 1, 28, 28), ('0', '1'))
+    """
+    if isinstance(made, Dataset):
+        return replace(made, name=name)
+    parts = made if _are_parts(made) else (made,)
+    samples = [_samples(part, name) for part in parts]
+    classes = _classes([part.labels for part in samples], name)
+    numbered = [Samples(part.inputs, _numbers(part.labels, classes, name)) for part in samples]
+    task = "classification" if numbered[0].labels.ndim == 1 else "segmentation"
+    if len(numbered) == 2:
+        train, held = numbered
+    else:
+        train, held = _split(numbered[0], held_out, seed)
+    return Dataset(name, train, held, classes, task)
+
+
+def first_present(names: Iterable[str], among: Container[str]) -> str | None:
+    """Return the first name that is among others, or None."""
+    return next((name for name in names if name in among), None)
+
+
+def _are_parts(made: Any) -> bool:
+    """Whether it is a pair of parts; a pair of inputs and labels is one part."""
+    if isinstance(made, Samples) or not isinstance(made, tuple | list) or len(made) != 2:
+        return False
+    return all(isinstance(part, tuple | list) or _is_indexable(part) for part in made)
+
+
+def _is_indexable(made: Any) -> bool:
+    """Whether it gives samples by their number, and is no array."""
+    if isinstance(made, Mapping):
+        return False
+    return hasattr(made, "__getitem__") and hasattr(made, "__len__") and not hasattr(made, "shape")
+
+
+def _is_rows(part: Any) -> bool:
+    """Whether it gives samples; a list of two arrays is inputs and labels."""
+    if isinstance(part, list):
+        return all(isinstance(one, Mapping | tuple) for one in part)
+    return not isinstance(part, tuple) and _is_indexable(part)
+
+
+def _samples(part: Any, name: str) -> Samples:
+    if _is_rows(part):
+        part = _stacked(part, name)
+    if not isinstance(part, tuple | list) or len(part) != 2:
+        raise SettingError(
+            f"{name!r} made a {type(part).__name__}: wanted is a Dataset, inputs and labels, or "
+            "two such pairs, to learn from and held out"
+        )
+    inputs, labels = (np.asarray(each) for each in part)
+    if inputs.ndim < 2 or len(inputs) != len(labels):
+        raise SettingError(
+            f"{name!r} has inputs {inputs.shape} and labels {labels.shape}: wanted is one label, "
+            "or one picture of labels, for each input"
+        )
+    return Samples(_pictures(inputs), labels)
+
+
+def _stacked(samples: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """All samples of something indexable."""
+    pairs = [_pair_of(samples[number], name) for number in range(len(samples))]
+    inputs = [np.asarray(one) for one, _ in pairs]
+    labels = [np.asarray(one) for _, one in pairs]
+    shapes = sorted({one.shape for one in inputs})
+    if len(shapes) != 1:
+        raise SettingError(
+            f"{name!r} has samples of {len(shapes)} shapes, such as {shapes[0]} and {shapes[-1]}: "
+            "pictures need size=... (--set data.size=64)"
+        )
+    return np.stack(inputs), np.stack(labels)
+
+
+def _pair_of(sample: Any, name: str) -> tuple[Any, Any]:
+    """The input and the label of a sample, which may be a row with names."""
+    if isinstance(sample, Mapping):
+        of_input = first_present(_INPUT_OF_ROW, sample)
+        of_label = first_present(_LABEL_OF_ROW, sample)
+        if of_input is not None and of_label is not None:
+            return sample[of_input], sample[of_label]
+        kind = f"a row with {[*sample]}"
+    elif len(sample) == 2:
+        return sample[0], sample[1]
+    else:
+        kind = f"{len(sample)} values"
+    raise SettingError(
+        f"{name!r} has samples of {kind}: wanted are an input and a label, or names such as "
+        "'image' and 'label'"
+    )
+
+
+def _pictures(inputs: np.ndarray) -> np.ndarray:
+    """Bytes as pictures (channels first, in [0, 1]); floats in single precision."""
+    if inputs.dtype.kind in "fb":
+        return inputs.astype(np.float32)
+    if inputs.dtype != np.uint8:
+        return inputs
+    if inputs.ndim == 3:
+        inputs = inputs[:, np.newaxis]
+    elif inputs.ndim == 4 and inputs.shape[-1] in _CHANNELS and inputs.shape[1] not in _CHANNELS:
+        inputs = np.moveaxis(inputs, -1, 1)
+    return np.ascontiguousarray(inputs, dtype=np.float32) / np.float32(255)
+
+
+def _classes(labels: Sequence[np.ndarray], name: str) -> tuple[str, ...]:
+    """The names of the classes: texts in their order, or the numbers from 0 to the largest."""
+    every = np.concatenate([np.ravel(one) for one in labels])
+    if every.dtype.kind in "US":
+        return tuple(map(str, np.unique(every)))
+    if every.dtype.kind not in "iub":
+        raise SettingError(
+            f"{name!r} has labels of type {every.dtype}: wanted are class numbers (for one-hot "
+            "rows labels.argmax(1)). Targets that are measured have a loss of their own: "
+            "Trainer(network, optimizer, losses=...)"
+        )
+    if every.min() < 0:
+        raise SettingError(f"{name!r} has the label {every.min()}: class numbers begin at 0")
+    return tuple(map(str, range(int(every.max()) + 1)))
+
+
+def _numbers(labels: np.ndarray, classes: Sequence[str], name: str) -> np.ndarray:
+    if labels.dtype.kind in "US":
+        places = {text: number for number, text in enumerate(classes)}
+        return np.array([places[str(text)] for text in labels], np.int64)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    is_one_hot = labels.ndim == 2 and labels.shape[1] > 1 and (labels.sum(1) == 1).all()
+    if is_one_hot and len(classes) <= 2:
+        raise SettingError(
+            f"{name!r} has one-hot labels {labels.shape}: wanted are class numbers, "
+            "labels.argmax(1)"
+        )
+    return labels.astype(np.int64)
+
+
+def _split(samples: Samples, held_out: float, seed: int) -> tuple[Samples, Samples]:
+    """Split samples: of each class the same fraction; of pictures of labels a fraction of all."""
+    if samples.labels.ndim == 1:
+        return stratified_split(samples, held_out, seed)
+    check_fraction(held_out)
+    order = permutation(len(samples.labels), seed, "data/split")
+    count = max(1, round(held_out * len(order)))
+    return samples.take(np.sort(order[count:])), samples.take(np.sort(order[:count]))
