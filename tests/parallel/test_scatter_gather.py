@@ -361,8 +361,46 @@ def test_an_array_of_another_framework_is_refused(backend):
         scatter({"x": other}, many(backend, 2), backend=backend)
 
 
+@pytest.mark.parametrize("name", [None, "torch", "chainer", "jax"])
+def test_nests_that_change_from_call_to_call_are_split_and_joined_as_if_each_were_the_first(name):
+    backend = backends.get(name) if name else None
+    devices = ["@numpy" if name == "chainer" else "cpu"] * 2
+
+    def of(*shape):
+        return np.arange(np.prod(shape, dtype=int)).reshape(shape)
+
+    masked = np.ma.masked_array(of(5, 2), of(5, 2) % 3 == 0)
+    sequence = [
+        {"a": of(5, 2), "b": of(5)},
+        {"b": of(5, 2), "c": of(5)},  # the same types, other keys
+        {"a": of(7, 2), "b": of(7)},  # another size
+        {"a": of(7, 2), "b": np.array(3.0)},  # an array without axes
+        {"a": of(5, 2), "b": masked},
+        {"a": of(5, 2), "b": of(5).astype(">i4")},
+        [of(5, 2), "name"],
+        [of(5, 2), of(5, 3)],
+    ]
+    for batch in sequence * 2:
+        shares = scatter(batch, devices, backend=backend)
+        found = gather(shares, backend=backend, others="equal")
+        for path, leaf in nest.leaves_with_paths(batch):
+            pieces = [dict(nest.leaves_with_paths(share))[path] for share in shares]
+            joined = dict(nest.leaves_with_paths(found))[path]
+            if not np.shape(leaf):
+                assert pieces == [leaf, leaf]
+                continue
+            cut = (len(leaf) + 1) // 2
+            for piece, wanted in zip(
+                [*pieces, joined], [leaf[:cut], leaf[cut:], leaf], strict=True
+            ):
+                assert type(piece) is type(leaf) and piece.dtype == leaf.dtype
+                np.testing.assert_array_equal(np.ma.getmaskarray(piece), np.ma.getmaskarray(wanted))
+                np.testing.assert_array_equal(np.ma.getdata(piece), np.ma.getdata(wanted))
+
+
 def test_without_a_backend_only_numpy_arrays_are_split():
     array = backends.get("torch").array(np.zeros(3))
+    scatter([array], ["cpu", "cpu"], backend=backends.get("torch"))  # which is remembered
     with pytest.raises(
         BatchError,
         match=re.escape("batch[0] is a Tensor, which is no array of NumPy's: convert it"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
-from itertools import compress
+from itertools import compress, repeat
 from operator import add, attrgetter
 from typing import Any
 
@@ -15,11 +15,13 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
 from deliralike.nest.arrays import Arrays
-from deliralike.parallel.batches.spec import Part, mark_leaves, types_of
+from deliralike.parallel.batches.kinds import Kinds, kinds_of
+from deliralike.parallel.batches.spec import Part, mark_leaves
 
 SCALARS = ("stack", "mean", "sum")
 OTHERS = ("equal", "list")
 _AXES = attrgetter("ndim")
+_IS_NATIVE = attrgetter("dtype.isnative")  # in this machine's byte order
 _HOST = (np.ndarray, np.number, np.bool_)
 
 
@@ -124,34 +126,27 @@ class _Joiner:
         Where the replicas' outputs are alike, the backend joins all arrays in one call.
         """
         columns = [*zip(*rows, strict=True)]
-        array_types = types_of(rows[0], _is_numpy if self.backend is None else self.is_native)
-        is_array = [*map(array_types.__contains__, map(type, rows[0]))]
-        if _alike(rows, is_array, self.dim):
+        kinds = kinds_of(rows[0], self.backend)
+        if _alike(rows, kinds, self.dim):
             # Arrays that do not fit raise again below, where the error gets their path.
             with suppress(Exception):
-                return self._join_arrays_at_once(columns, is_array)
+                return self._join_arrays_at_once(columns, kinds)
         return [self.join(column) for column in columns]
 
-    def _join_arrays_at_once(
-        self, columns: Sequence[Sequence[Any]], is_array: Sequence[bool]
-    ) -> Sequence[Any]:
-        if all(is_array):
+    def _join_arrays_at_once(self, columns: Sequence[Sequence[Any]], kinds: Kinds) -> Sequence[Any]:
+        if kinds.all_native:
             return self._concatenate_all(columns)
-        arrays = iter(self._concatenate_all([*compress(columns, is_array)]))
+        if kinds.all_plain:
+            return _concatenate_all_on_host(columns, self.dim)
+        natives = [*compress(columns, kinds.is_native)]
+        arrays = iter(self._concatenate_all(natives) if natives else ())
         leaves = []
-        for column, is_joined in zip(columns, is_array, strict=True):
-            leaves.append(next(arrays) if is_joined else self.join(column))
+        for column, is_native in zip(columns, kinds.is_native, strict=True):
+            leaves.append(next(arrays) if is_native else self.join(column))
         return leaves
 
     def _concatenate_all(self, columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
-        if self.backend is None:
-            return [self._concatenate_on_host(column) for column in columns]
-        return self.backend.concatenate_all(columns, self.dim, self.device)
-
-    def _concatenate_on_host(self, column: Sequence[Any]) -> Any:
-        if len(column) == 1:
-            return column[0]
-        return concatenate_on_host(column, self.dim)
+        return self._backend.concatenate_all(columns, self.dim, self.device)
 
     def join(self, column: Sequence[Any]) -> Any:
         """Return one leaf of all replicas joined into one."""
@@ -180,7 +175,7 @@ class _Joiner:
             )
         if is_native:
             return self._backend.concatenate(column, self.dim, self.device)
-        return self._concatenate_on_host(column)
+        return column[0] if len(column) == 1 else concatenate_on_host(column, self.dim)
 
     @property
     def _backend(self) -> Arrays:
@@ -231,8 +226,14 @@ class _Joiner:
         return self.is_array(leaf) or nest.leaves(leaf) != [leaf]
 
 
-def _is_numpy(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
+def _concatenate_all_on_host(columns: Sequence[Sequence[Any]], dim: int) -> Sequence[Any]:
+    """Join the arrays of each column, all of which are ``numpy.ndarray`` and of no subclass."""
+    firsts = [column[0] for column in columns]
+    if len(columns[0]) == 1:
+        return firsts
+    if all(map(_IS_NATIVE, firsts)):
+        return [*map(np.concatenate, columns, repeat(dim))]
+    return [concatenate_on_host(column, dim) for column in columns]
 
 
 def concatenate_on_host(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
@@ -247,18 +248,18 @@ def concatenate_on_host(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
     return np.concatenate(arrays, dim, dtype=dtype)  # NumPy joins them in this machine's order
 
 
-def _alike(rows: Sequence[Sequence[Any]], is_array: Sequence[bool], dim: int) -> bool:
+def _alike(rows: Sequence[Sequence[Any]], kinds: Kinds, dim: int) -> bool:
     """Return whether rows have leaves of the same types, and arrays with the same number of axes.
 
     `dim` must be one of those axes.
     """
     first, *others = rows
-    types = [*map(type, first)]
-    if any([*map(type, row)] != types for row in others):
-        return False
-    axes = [*map(_AXES, compress(first, is_array))]
-    if any([*map(_AXES, compress(row, is_array))] != axes for row in others):
-        return False
+    axes = [*map(_AXES, compress(first, kinds.is_array))]
+    for row in others:
+        if tuple(map(type, row)) != kinds.types:
+            return False
+        if [*map(_AXES, compress(row, kinds.is_array))] != axes:
+            return False
     return all(-count <= dim < count for count in {*axes})
 
 

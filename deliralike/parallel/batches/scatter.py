@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import BatchError, SettingError
 from deliralike.nest.arrays import Arrays
+from deliralike.parallel.batches.kinds import Kinds, kinds_of
 from deliralike.parallel.batches.partition import partition
-from deliralike.parallel.batches.spec import ARGUMENTS, Part, mark_leaves, readable, types_of
+from deliralike.parallel.batches.spec import ARGUMENTS, Part, mark_leaves, readable
 
 __all__ = ["ARGUMENTS", "Shares", "scatter", "split_batch"]
 
@@ -103,8 +105,9 @@ def split_batch(
     if spec is not None:
         batch = mark_leaves(batch, spec, splitter.is_array, root)
     leaves, structure = nest.flatten(batch)
+    kinds = kinds_of(leaves, backend)
     try:
-        counts = splitter.counts(leaves)
+        counts = splitter.counts(leaves, kinds)
     except (IndexError, _Refused):
         raise _batch_error(splitter, batch, root) from None
     totals = {count for count in {*counts} if count is not None}
@@ -113,7 +116,7 @@ def split_batch(
     sizes = partition(totals.pop() if totals else 0, len(devices))
     if not leaves:
         return Shares([structure.unflatten(())], sizes)
-    rows = zip(*splitter.columns(leaves, counts, sizes), strict=True)
+    rows = splitter.rows(leaves, kinds, counts, sizes)
     return Shares([structure.unflatten(row) for row in rows], sizes)
 
 
@@ -127,7 +130,8 @@ def samples_of_leaves(
     splitter = _Splitter((None,), _whole(dim), backend)
     if spec is not None:
         batch = mark_leaves(batch, spec, splitter.is_array, root)
-    return splitter.counts(nest.leaves(batch))
+    leaves = nest.leaves(batch)
+    return splitter.counts(leaves, kinds_of(leaves, backend))
 
 
 class _Refused(Exception):
@@ -151,46 +155,49 @@ class _Splitter:
         """Return whether a leaf is an array of the backend or of NumPy."""
         return isinstance(leaf, np.ndarray) or self.is_native(leaf)
 
-    def counts(self, leaves: Sequence[Any]) -> list[int | None]:
+    def counts(self, leaves: Sequence[Any], kinds: Kinds) -> list[int | None]:
         """Return the number of samples in each leaf that is split; None for one that is copied."""
-        array_types = types_of(leaves, self.is_array)
-        if array_types.issuperset(map(type, leaves)):
-            shapes = [leaf.shape for leaf in leaves]
+        if kinds.all_native or kinds.all_host:
+            shapes = [*map(_SHAPE, leaves)]
             if all(shapes):
                 return [shape[self.dim] for shape in shapes]
-        counts = []
-        for leaf in leaves:
-            if type(leaf) in array_types and leaf.shape:
-                counts.append(leaf.shape[self.dim])
-            else:
-                counts.append(self._count(leaf))
-        return counts
+        return [self.count(leaf) for leaf in leaves]
 
-    def columns(
+    def rows(
+        self,
+        leaves: Sequence[Any],
+        kinds: Kinds,
+        counts: Sequence[int | None],
+        sizes: tuple[int, ...],
+    ) -> Iterable[Sequence[Any]]:
+        """Return the leaves of each share."""
+        if None not in counts:
+            if kinds.all_native:
+                return zip(*self._split_all(leaves, sizes), strict=True)
+            if kinds.all_host:
+                return [_take(leaves, index) for index in _indices(sizes, self.dim)]
+        return zip(*self._columns(leaves, counts, sizes), strict=True)
+
+    def _columns(
         self, leaves: Sequence[Any], counts: Sequence[int | None], sizes: tuple[int, ...]
     ) -> list[Sequence[Any]]:
-        """Return the pieces of each leaf, one for each device."""
-        native_types = types_of(leaves, self.is_native)
-        if None not in counts and native_types.issuperset(map(type, leaves)):
-            return self._split_all(leaves, sizes)
-        indices = _indices(sizes, self.dim)
+        """Return the pieces of each leaf, one for each device, whatever the leaves are."""
         natives: list[Any] = []
         columns: list[Sequence[Any] | None] = []
         for leaf, count in zip(leaves, counts, strict=True):
             value = leaf.value if type(leaf) is Part else leaf
             if count is None:
                 columns.append(self._copies(leaf, len(sizes)))
-            elif type(value) in native_types or self.is_native(value):
+            elif self.is_native(value):
                 natives.append(value)
                 columns.append(None)
-            elif isinstance(value, np.ndarray):
-                columns.append([value[index] for index in indices])
-            else:  # a list or tuple of samples
-                columns.append([value[index] for index in _indices(sizes, 0)])
+            else:  # NumPy's array, or a list or tuple of samples
+                dim = self.dim if isinstance(value, np.ndarray) else 0
+                columns.append([value[index] for index in _indices(sizes, dim)])
         pieces = iter(self._split_all(natives, sizes) if natives else ())
         return [next(pieces) if column is None else column for column in columns]
 
-    def _count(self, leaf: Any) -> int | None:
+    def count(self, leaf: Any) -> int | None:
         """Return the number of samples in a leaf, or None.
 
         Raises:
@@ -212,12 +219,12 @@ class _Splitter:
 
     def _count_part(self, word: str | None, value: Any) -> int | None:
         if word is None:
-            return self._count(value)
+            return self.count(value)
         if word != "split":
             return None
         if type(value) in (list, tuple):
             return len(value)
-        count = self._count(value)
+        count = self.count(value)
         if count is None:
             raise _Refused(
                 f"cannot be split, being {nest.described(value)}: say 'copy' or 'keep' of it in "
@@ -257,6 +264,13 @@ class _Splitter:
         return self.backend
 
 
+_SHAPE = attrgetter("shape")
+
+
+def _take(arrays: Sequence[Any], index: Any) -> list[Any]:
+    return [array[index] for array in arrays]
+
+
 @lru_cache
 def _indices(sizes: tuple[int, ...], dim: int) -> list[Any]:
     """Return the index of each share in an array of any number of axes."""
@@ -282,7 +296,7 @@ def _batch_error(splitter: _Splitter, batch: Any, root: str) -> BatchError:
     counts: dict[str, int] = {}
     for path, leaf in nest.leaves_with_paths(batch, root):
         try:
-            (count,) = splitter.counts([leaf])
+            count = splitter.count(leaf)
         except IndexError:
             array = leaf.value if type(leaf) is Part else leaf
             message = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -58,13 +58,6 @@ def readable(message: str, root: str) -> str:
     if root != ARGUMENTS:
         return message
     return message.replace(f"{root}[0]", "args").replace(f"{root}[1]", "kwargs")
-
-
-def types_of(leaves: Iterable[Any], condition: Callable[[Any], bool]) -> set[type]:
-    """Return the types of those leaves that fulfil a condition, tested on one leaf of each type."""
-    leaves = [*leaves]
-    examples = dict(zip(map(type, leaves), leaves, strict=True))
-    return {cls for cls, leaf in examples.items() if condition(leaf)}
 
 
 def _mark_subtree(is_array: Callable[[Any], bool], word: str | None, subtree: Any) -> Any:
