@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from deliralike.backends.wrappers import is_model_wrapper, register_model_wrapper
     from deliralike.compat.optim_wrapper_dict import OptimWrapperDict
     from deliralike.conformance import Proof, Subject, compare
+    from deliralike.inference.summary import summary
     from deliralike.network.base import AbstractNetwork, Network, build
     from deliralike.network.detection import detect_anomalous_params
     from deliralike.network.recomputed import checkpoint_blocks
@@ -54,6 +55,7 @@ else:
             "deliralike.backends.wrappers": "is_model_wrapper register_model_wrapper",
             "deliralike.compat.optim_wrapper_dict": "OptimWrapperDict",
             "deliralike.conformance": "Proof Subject compare",
+            "deliralike.inference.summary": "summary",
             "deliralike.network.base": "AbstractNetwork Network build",
             "deliralike.network.detection": "detect_anomalous_params",
             "deliralike.network.recomputed": "checkpoint_blocks",
@@ -88,6 +90,7 @@ __all__ = [
     "register_model_wrapper",
     "rules",
     "start",
+    "summary",
     "weights",
     "wrap",
     "zoo",

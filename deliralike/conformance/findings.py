@@ -161,7 +161,10 @@ def short(sentence: str) -> str:
     return re.sub(r"(?<=\de[+-])0(?=\d)", "", sentence)
 
 
-PASSED, FAILED, NOT_REACHED = "passed", "failed", "not reached"
+PASSED, FAILED = "passed", "failed"
+NOT_NEEDED = "not needed"  # another level has decided already
+NOT_REACHED = "not reached"  # it could not be compared
+STATUSES = (PASSED, FAILED, NOT_NEEDED, NOT_REACHED)
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,9 @@ class Level:
     Attributes:
         name: ``"L0"`` to ``"L7"``.
         title: What it is about: ``"semantics in float64"``.
-        status: ``"passed"``, ``"failed"`` or ``"not reached"`` (with the reason among the notes).
+        status: ``"passed"``, ``"failed"``, ``"not needed"`` where another level has decided
+            already, or ``"not reached"`` where it could not be compared; for the last two the
+            reason is the first note.
         worst: The largest difference seen; None where nothing was compared.
         findings: The places that differ, the deepest and first one first.
         notes: What a reader should know: null gradients by name, what was left out and why.

@@ -6,13 +6,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest
 from deliralike.conformance import filling
-from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED, Level
+from deliralike.conformance.findings import FAILED, NOT_NEEDED, NOT_REACHED, PASSED, Level
 from deliralike.conformance.freeing import collect
 from deliralike.conformance.levels import (
     checkpoints,
@@ -86,6 +87,7 @@ class Ladder:
             self._batch_in_words(),
             "" if self.match is None else str(self.match),
             seconds=time.perf_counter() - start,
+            date=datetime.now(UTC).date().isoformat(),
         )
 
     def _batch_in_words(self) -> dict[str, str]:
@@ -126,10 +128,10 @@ class Ladder:
         left = in_words((sum(costs) - done) * self.seconds_a_pass)
         self.settings.progress(f"{words}, {left} to go", done / sum(costs))
 
-    def _leave_out(self, why: str, *names: str) -> None:
+    def _leave_out(self, why: str, *names: str, status: str = NOT_REACHED) -> None:
         notes = (f"Not looked at: {why}.",)
         wanted = self.settings.wanted(*names)
-        self.levels += [Level(name, TITLES[name], NOT_REACHED, notes=notes) for name in wanted]
+        self.levels += [Level(name, TITLES[name], status, notes=notes) for name in wanted]
 
     # Names and weights
     # -------------------------------------------------------------------------
@@ -263,9 +265,10 @@ class Ladder:
             if "L3" in self.settings.levels:
                 self._begin("L3")
                 self.levels.append(places.level(self.running))
-            self._leave_out("level L1 failed", "L2", "L4", "L5", "L6", "L7")
+            others = "L2", "L4", "L5", "L6", "L7"
+            self._leave_out("level L1 failed", *others, status=NOT_NEEDED)
             return
-        self._leave_out("nothing differs", "L3")
+        self._leave_out("nothing differs", "L3", status=NOT_NEEDED)
         if folded:
             why = f"{', '.join(folded)} folded into the layers before: only evaluation is compared"
             self._leave_out(why, "L2", "L4", "L5", "L6", "L7")

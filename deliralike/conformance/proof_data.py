@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.findings import FAILED, PASSED, STATUSES, Finding, Level
 from deliralike.errors import SettingError
 
 LADDER = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
@@ -57,14 +57,15 @@ class ProofData(Verdict):
     match: str = ""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    date: str = ""
 
     def __post_init__(self) -> None:
         names = [level.name for level in self.levels]
         if len(set(names)) < len(names):
             raise SettingError(f"a proof has each level once, not {', '.join(names)}.")
         for level in self.levels:
-            if level.status not in (PASSED, FAILED, NOT_REACHED):
-                known = f"{PASSED!r}, {FAILED!r}, {NOT_REACHED!r}"
+            if level.status not in STATUSES:
+                known = ", ".join(map(repr, STATUSES))
                 raise SettingError(
                     f"level {level.name} has the status {level.status!r}; wanted one of {known}."
                 )
@@ -75,7 +76,7 @@ class ProofData(Verdict):
 
         A failed level diverges; without one, L1 (values) must have passed with a number.
 
-        A level that was not reached proves nothing and denies nothing.
+        A level that was not needed or not reached proves nothing and denies nothing.
         """
         if any(level.status == FAILED for level in self.levels):
             return DIVERGES

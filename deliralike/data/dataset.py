@@ -1,12 +1,13 @@
 """The dataset classes: arrays to learn from, arrays held out, and the names of the classes."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from deliralike.data.batching import permutation
 from deliralike.errors import SettingError
+from deliralike.tables import html_table
 
 
 class Samples(NamedTuple):
@@ -15,12 +16,15 @@ class Samples(NamedTuple):
     inputs: np.ndarray
     labels: np.ndarray
 
+    def __repr__(self) -> str:
+        return f"Samples(inputs: {_array_text(self.inputs)}, labels: {_array_text(self.labels)})"
+
     def take(self, indices: np.ndarray | slice) -> "Samples":
         """Return some of the samples, in the order of `indices`."""
         return Samples(self.inputs[indices], self.labels[indices])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """Labelled images, volumes or signals, split into a part to learn from and a held-out part.
 
@@ -42,6 +46,24 @@ class Dataset:
     classes: tuple[str, ...]
     task: str = "classification"
 
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.name!r}, {self.task}, {len(self.classes)} classes: "
+            f"{len(self.train.labels)} samples to train on and {len(self.held_out.labels)} held "
+            f"out, of shape {self.sample_shape})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a table for a notebook: the classes, with their samples in either part."""
+        columns = ("class", "labels in train", "labels held out")
+        rows = []
+        for label, name in enumerate(self.classes):
+            counts = [
+                np.count_nonzero(part.labels == label) for part in (self.train, self.held_out)
+            ]
+            rows.append((name, *counts))
+        return html_table(columns, rows, right=columns[1:], caption=repr(self))
+
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """The shape of one input: channels first."""
@@ -51,6 +73,13 @@ class Dataset:
     def channels(self) -> int:
         """The number of channels of an input."""
         return self.sample_shape[0]
+
+
+def _array_text(value: Any) -> str:
+    """Return the type and the shape of an array, and the value of anything else."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"{value.dtype} {value.shape}"
+    return repr(value)
 
 
 def stratified_split(

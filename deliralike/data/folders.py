@@ -17,7 +17,7 @@ SUFFIXES = frozenset(
 MODES = ("RGB", "L")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImageFolder:
     """Pictures with the folder that they lie in as their class: an indexable dataset of `Samples`.
 
@@ -38,6 +38,12 @@ class ImageFolder:
     size: tuple[int, int] | None = None
     mode: str = "RGB"
 
+    def __repr__(self) -> str:
+        return (
+            f"ImageFolder({len(self)} pictures, classes={self.classes}, size={self.size}, "
+            f"mode={self.mode!r})"
+        )
+
     def __len__(self) -> int:
         return len(self.files)
 
@@ -46,7 +52,7 @@ class ImageFolder:
         return Samples(_picture(file, self.size, self.mode), self.labels[index])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PairedFolders:
     """Pictures with their masks: an indexable dataset of `Samples`.
 
@@ -66,6 +72,11 @@ class PairedFolders:
     size: tuple[int, int] | None = None
     mode: str = "RGB"
     values: tuple[int, ...] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"PairedFolders({len(self)} pictures with masks, size={self.size}, mode={self.mode!r})"
+        )
 
     def __len__(self) -> int:
         return len(self.files)

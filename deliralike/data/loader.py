@@ -181,6 +181,15 @@ class Loader:
             return self._read.samples
         return len(self._indices(0))
 
+    def __repr__(self) -> str:
+        source = "a stream"
+        if self._read is not None:
+            source = f"{self._read.samples} samples"
+        return (
+            f"Loader({source}, batch_size={self.batch_size}, seed={self.seed}, "
+            f"sampler={self.sampler!r}, drop_last={self.drop_last})"
+        )
+
     def contents(self) -> dict[str, Any]:
         """Return the source and the transforms by name, which do not tell size or order."""
         return {

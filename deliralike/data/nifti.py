@@ -191,7 +191,7 @@ def placed_on(volume: Volume, grid: Volume) -> Volume:
     return Volume(_sampled(volume, grid.size, grid.affine, "grid-constant"), grid.affine)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NiftiFiles:
     """NIfTI files as an indexable dataset, read one by one when a sample is asked for.
 
@@ -210,6 +210,13 @@ class NiftiFiles:
     labels: tuple[Path, ...] | None = None
     orientation: str | None = "RAS"
     spacing: float | tuple[float, ...] | None = None
+
+    def __repr__(self) -> str:
+        labels = "without labels" if self.labels is None else "with labels"
+        return (
+            f"NiftiFiles({len(self)} pictures {labels}, orientation={self.orientation!r}, "
+            f"spacing={self.spacing!r})"
+        )
 
     def __len__(self) -> int:
         return len(self.images)

@@ -6,12 +6,12 @@ from typing import Any
 from deliralike.errors import DataUnavailable
 
 
-def needed(module: str, *, package: str, extra: str, purpose: str) -> Any:
+def needed(module: str, *, package: str, extra: str | None, purpose: str) -> Any:
     """Import and return the module of that name.
 
     Args:
         package: The package that contains the module, as its authors call it.
-        extra: The extra of deliralike that installs the package.
+        extra: The extra of deliralike that installs the package; None where none does.
         purpose: The feature that needs the module, as the beginning of a sentence.
 
     Raises:
@@ -24,7 +24,10 @@ def needed(module: str, *, package: str, extra: str, purpose: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        installed = f"pip install {package}"
+        if extra is not None:
+            installed = f"pip install 'deliralike[{extra}]'"
         raise DataUnavailable(
             f"{purpose} needs the package {package!r}, which cannot be imported here ({error}): "
-            f"pip install 'deliralike[{extra}]'"
+            f"{installed}"
         ) from error

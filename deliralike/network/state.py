@@ -51,6 +51,13 @@ class Slot(ABC):
     @abstractmethod
     def value(self, array: Any) -> None: ...
 
+    def __repr__(self) -> str:
+        """Return what it is, with its shape."""
+        kind = "buffer"
+        if self.is_parameter:
+            kind = "parameter" if self.trainable else "frozen parameter"
+        return f"{type(self).__name__}({kind}, shape={self.shape})"
+
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
         """Return an array on the host, given in the neutral layout, in the native layout."""
         return value

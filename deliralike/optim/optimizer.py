@@ -102,6 +102,18 @@ class AbstractOptimizer(ABC):
         self._of_replicas: list[dict[str, Any]] | None = None
         self._refuse_empty_pattern()
 
+    def __repr__(self) -> str:
+        """Return the rule with its settings, and the number of updates."""
+        rule = self.settings().get("class", "native rule")
+        parts = [f"{rule}(lr={known_lr(self)})"]
+        if self.groups is not None:
+            parts = [repr(self.groups.rules[0])]
+            for pattern, variant in zip(self.groups.patterns, self.groups.rules[1:], strict=True):
+                parts.append(f"{pattern!r}: {variant!r}")
+        if self.pattern is not None:
+            parts.append(f"parameters={self.pattern!r}")
+        return f"{type(self).__name__}({', '.join(parts)}, steps={self.steps})"
+
     def holds(self) -> list[str]:
         """Return the names of the parameters that its updates may change.
 

@@ -6,6 +6,7 @@ global setting changed.
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -53,6 +54,14 @@ def draw_curves(
     Returns:
         The path of the picture.
     """
+    figure_of(runs, title, metrics).savefig(path)
+    return Path(path)
+
+
+def figure_of(
+    runs: Mapping[str, History], title: str = "", metrics: Sequence[str] | None = None
+) -> Picture:
+    """Return the picture that `draw_curves` saves, as a figure."""
     runs = {literal(name): history for name, history in runs.items()}
     panels = _panels(runs, metrics)
     columns = _columns(len(panels))
@@ -61,8 +70,17 @@ def draw_curves(
     for axis, panel in zip(axes, panels, strict=True):
         panel(axis)
     figure.suptitle(literal(title), fontsize=13, fontweight="bold")
-    figure.savefig(path)
-    return Path(path)
+    return figure
+
+
+class Picture(Figure):
+    """A figure that a notebook shows, whether or not matplotlib's interactive part is loaded."""
+
+    def _repr_png_(self) -> bytes:
+        """Return the file that a notebook shows."""
+        file = io.BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
 
 
 def _panels(
@@ -88,12 +106,12 @@ def _columns(panels: int) -> int:
     return 3
 
 
-def _grid(rows: int, columns: int, count: int) -> tuple[Figure, list[Any]]:
+def _grid(rows: int, columns: int, count: int) -> tuple[Picture, list[Any]]:
     """Return a figure with `count` axes, column by column; the lowest ones have a label."""
     layout = ConstrainedLayoutEngine(hspace=0.06)
     width = 8.0 if columns == 1 else 6.0 * columns
     height = 1.0 + 2.6 * rows
-    figure = Figure(figsize=(width, height), dpi=120, layout=layout, facecolor="white")
+    figure = Picture(figsize=(width, height), dpi=120, layout=layout, facecolor="white")
     axes = list(figure.subplots(rows, columns, sharex=True, squeeze=False).T.flat)
     for axis in axes[count:]:
         axis.remove()

@@ -1,10 +1,23 @@
 """The records of a run: one for each step, one for each epoch."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+import base64
+import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+from deliralike.data.packages import needed
+from deliralike.tables import html_table, terminal_width, text_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SHOWN_EPOCHS = 10
 
 
 @dataclass(frozen=True)
@@ -65,9 +78,9 @@ class Epoch:
     evaluation_seconds: float = 0.0
 
 
-@dataclass
+@dataclass(repr=False)
 class History:
-    """Everything that a run recorded, in order.
+    """Everything that a run recorded, in order; printed, a table of the latest epochs.
 
     Attributes:
         steps: One record for each update.
@@ -100,3 +113,122 @@ class History:
         if not seconds:
             return float("nan")
         return float(np.median(seconds))
+
+    def to_frame(self, rows: Literal["steps", "epochs"] = "steps") -> Any:
+        """Return the records as a ``pandas.DataFrame``: a row for each step, or for each epoch.
+
+        Steps have the columns ``step``, ``epoch``, ``loss``, ``lr``, ``samples``, ``seconds``,
+        ``data_seconds``, and the other losses and rates by name. Epochs have ``epoch``, ``steps``,
+        ``loss`` (the mean over the epoch's steps), ``evaluation_seconds``, and the held-out figures
+        as ``held_out/NAME``.
+
+        Raises:
+            DataUnavailable: pandas is not installed.
+
+        Example:
+            >>> history = History([Step(0, 0, loss=0.5, seconds=0.1, samples=8, lr=0.01)])
+            >>> history.to_frame()[["step", "loss", "lr"]].values.tolist()
+            [[0.0, 0.5, 0.01]]
+        """
+        pandas = needed("pandas", package="pandas", extra=None, purpose="History.to_frame")
+        records = self._epoch_records() if rows == "epochs" else map(_step_record, self.steps)
+        return pandas.DataFrame.from_records(list(records))
+
+    def plot(self, metrics: Sequence[str] | None = None, title: str = "") -> Figure:
+        """Return a figure of matplotlib with the loss, the metrics and the learning rate.
+
+        A notebook shows it; ``figure.savefig(path)`` saves it, ``figure.axes`` has its panels.
+
+        Args:
+            metrics: The metrics to draw; all metrics when None.
+
+        Example:
+            >>> history = History([Step(0, 0, 2.0, 0.1, 8), Step(1, 0, 1.0, 0.1, 8)])
+            >>> [axes.get_title(loc="left") for axes in history.plot().axes]
+            ['training loss, every step']
+        """
+        curves = importlib.import_module("deliralike.training.curves")
+        return curves.figure_of({"this run": self}, title, metrics)
+
+    def __repr__(self) -> str:
+        """Return a line of totals and the latest epochs, in the width of the terminal."""
+        if not self.epochs:
+            return self._title()
+        columns, rows = self._table()
+        table = text_table(columns, rows, right=columns, width=terminal_width())
+        return f"{self._title()}\n{table}"
+
+    def _repr_html_(self) -> str:
+        """Return the table and the curves, for a notebook."""
+        columns, rows = self._table()
+        table = html_table(columns, rows, right=columns, caption=self._title())
+        if not self.steps:
+            return table
+        figure: Any = self.plot()
+        picture = base64.b64encode(figure._repr_png_()).decode()
+        panels = ", ".join(axes.get_title(loc="left") for axes in figure.axes)
+        return (
+            f'{table}<img style="max-width: 100%" alt="Curves: {escape(panels)}" '
+            f'src="data:image/png;base64,{picture}">'
+        )
+
+    def _title(self) -> str:
+        title = f"History: {len(self.steps)} steps, {len(self.epochs)} epochs"
+        if len(self.epochs) > _SHOWN_EPOCHS:
+            title += f" (the last {_SHOWN_EPOCHS} are shown)"
+        if self.stopped:
+            title += f"; stopped: {self.stopped}"
+        return title
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """Return the columns and the cells of the latest epochs."""
+        records = self._epoch_records()[-_SHOWN_EPOCHS:]
+        names = dict.fromkeys(name for record in records for name in record)
+        columns = [name for name in names if name != "evaluation_seconds"]
+        rows = []
+        for record in records:
+            rows.append([_cell(record.get(name)) for name in columns])
+        return [name.removeprefix("held_out/") for name in columns], rows
+
+    def _epoch_records(self) -> list[dict[str, Any]]:
+        """Return what `to_frame` says of each epoch."""
+        losses: dict[int, list[float]] = {}
+        for step in self.steps:
+            losses.setdefault(step.epoch, []).append(step.loss)
+        records = []
+        for epoch in self.epochs:
+            of_steps = losses.get(epoch.epoch)
+            record: dict[str, Any] = {
+                "epoch": epoch.epoch,
+                "steps": epoch.steps,
+                "loss": float(np.mean(of_steps)) if of_steps else float("nan"),
+                "evaluation_seconds": epoch.evaluation_seconds,
+            }
+            for name, value in epoch.held_out.items():
+                record[f"held_out/{name}"] = value
+            records.append(record)
+        return records
+
+
+def _step_record(step: Step) -> dict[str, Any]:
+    """Return what `to_frame` says of a step."""
+    record = {
+        "step": step.step,
+        "epoch": step.epoch,
+        "loss": step.loss,
+        "lr": step.lr,
+        "samples": step.samples,
+        "seconds": step.seconds,
+        "data_seconds": step.data_seconds,
+    }
+    if isinstance(step.lr, Mapping):
+        del record["lr"]
+        record |= {f"lr/{name}": rate for name, rate in step.lr.items()}
+    others = {name: value for name, value in step.losses.items() if name != "loss"}
+    return record | {f"loss/{name}": value for name, value in others.items()}
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -18,11 +18,13 @@ from deliralike.errors import ArgumentError, SettingError, suggestion
 from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import MAIN
+from deliralike.network.enclosing import innermost
 from deliralike.optim import rules
 from deliralike.optim.accumulation import count_samples
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.optimizer import AbstractOptimizer, Moment, known_lr
 from deliralike.parallel import ProcessGroup
+from deliralike.tables import html_table
 from deliralike.training import alike, checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
@@ -152,6 +154,41 @@ class Trainer:
         refuse_several_steps(self, steps_per_call)
         if self._accumulate > 1:
             _warn_of_batch_norm(self.network, self._accumulate)
+
+    def __repr__(self) -> str:
+        """Return what is trained, and how, line by line."""
+        lines = [f"  {name}: {text}" for name, text in self._facts()]
+        return "\n".join(["Trainer(", *lines, ")"])
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, for a notebook."""
+        return html_table(("part", "setting"), self._facts(), caption="Trainer")
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Return the parts, and the settings that differ from the defaults."""
+        network = self.network
+        kind = type(innermost(network)).__name__
+        where = f"{network.backend.name} ({network.device_name}, {network.dtype_name})"
+        facts = [("network", f"{kind} on {where}, {network.count_parameters():,} parameters")]
+        if network.parallelism.is_replicated:
+            count = network.parallelism.replica_count
+            facts.append(
+                ("parallel", f"{count} replicas in each of {self.processes.count} processes")
+            )
+        for name, optimizer in self.optimizers.items():
+            title = "optimizer" if len(self.optimizers) == 1 else f"optimizer {name}"
+            facts.append((title, repr(optimizer)))
+        if self._schedules:
+            facts.append(("schedule", ", ".join(map(str, self._schedules.values()))))
+        if self.metrics:
+            facts.append(("metrics", ", ".join(evaluation.figure_names(self.metrics))))
+        if self.callbacks:
+            names = [type(callback).__name__ for callback in self.callbacks]
+            facts.append(("callbacks", ", ".join(names)))
+        if self.precision is not None:
+            facts.append(("precision", self.precision))
+        facts.append(("seed", f"{self.seed}, {self.rng} random layers"))
+        return facts
 
     @property
     def is_main(self) -> bool:

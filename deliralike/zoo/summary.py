@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap, zip_longest
@@ -10,6 +11,7 @@ from typing import Any
 
 from deliralike import nest
 from deliralike.errors import CapabilityError
+from deliralike.tables import html_table, terminal_width, text_table
 from deliralike.zoo import table
 from deliralike.zoo.inputs import Input, Shape, inputs
 from deliralike.zoo.registry import Architecture, find
@@ -34,7 +36,7 @@ class Row:
     multiply_adds: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outline:
     """A network's layers in the order in which they run, for one sample.
 
@@ -68,27 +70,35 @@ class Outline:
     rows: tuple[Row, ...]
 
     def __str__(self) -> str:
-        """Return a table in plain text."""
+        """Return a title and a table in plain text that fit the terminal."""
+        width = terminal_width()
+        title = textwrap.wrap(self._title(), width, subsequent_indent="  ")
+        rows = self._cells()
+        return "\n".join([*title, text_table(_COLUMNS, rows, right=_NUMBERS, width=width)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        return html_table(_COLUMNS, self._cells(), right=_NUMBERS, caption=self._title())
+
+    def _title(self) -> str:
         shapes = ", ".join(map(str, self.inputs))
-        title = (
+        return (
             f"{self.name}: input {shapes}, output {self.output}, {self.parameters:,} parameters, "
             f"{self.multiply_adds:,} multiply-adds"
         )
-        cells = [("layer", "type", "output", "parameters", "multiply-adds")]
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        rows: list[tuple[str, ...]] = []
         for row in self.rows:
-            name = row.name or "(itself)"
-            parameters = f"{row.parameters:,}"
-            multiply_adds = f"{row.multiply_adds:,}"
-            cells.append((name, row.type, str(row.output), parameters, multiply_adds))
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [title]
-        for words in cells:
-            padded = []
-            for column, (word, width) in enumerate(zip(words, widths, strict=True)):
-                is_number = column >= 3
-                padded.append(word.rjust(width) if is_number else word.ljust(width))
-            lines.append("  ".join(padded))
-        return "\n".join(lines)
+            counts = f"{row.parameters:,}", f"{row.multiply_adds:,}"
+            rows.append((row.name or "(itself)", row.type, str(row.output), *counts))
+        return rows
+
+
+_COLUMNS = ("layer", "type", "output", "parameters", "multiply-adds")
+_NUMBERS = _COLUMNS[3:]
 
 
 def outline(

@@ -15,7 +15,8 @@ from rich.console import Console
 
 from deliralike.conformance.findings import FAILED, Explanation, Finding
 from deliralike.conformance.proof import Proof, Proofs
-from deliralike.conformance.report import html
+from deliralike.conformance.report import content, html
+from deliralike.conformance.settings import TITLES
 
 from .proofs import diverging, level, proved, several, undecided
 
@@ -81,18 +82,20 @@ def test_columns_of_text_are_aligned():
     ]
     cut = [[row[start:].split("  ")[0].rstrip() for start in starts.values()] for row in rows]
     assert cut[1] == ["L1", "semantics in float64", "failed", "1.1e-05", ""]
-    assert cut[2] == ["L2", "quality in float32", "not reached", "", "L1 failed."]
+    assert cut[2] == ["L2", "quality in float32", "not needed", "", "L1 failed."]
 
 
 def test_text_of_several_is_a_matrix_of_levels():
     lines = str(several()).splitlines()
     head = next(index for index, line in enumerate(lines) if " L0 " in line)
-    assert lines[head].split() == ["L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "verdict"]
+    levels = ["L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7"]
+    assert lines[head].split() == [*levels, "agree", "to", "verdict"]
     wrong = lines[head + 2]
     place = {
-        name: wrong[lines[head].index(name) :][:9].strip() for name in ("L1", "L2", "L4", "L7")
+        name: wrong[lines[head].index(name) :][: 2 if name != "agree" else 9].strip()
+        for name in ("L1", "L2", "L4", "L7", "agree")
     }
-    assert place == {"L1": "✗ 1.1e-05", "L2": "–", "L4": "✓ 2.0e-16", "L7": ""}
+    assert place == {"L1": "✗", "L2": "–", "L4": "✓", "L7": "", "agree": "1.1e-05"}
     assert wrong.endswith("diverges")
     assert "ResNet on chainer: DIVERGES at bn1" in lines[-2]
 
@@ -275,7 +278,7 @@ def test_a_page_has_tables_and_coloured_levels():
     rows = diverging().level("L1").figures["gradients"]
     failed = sum(row["difference"] == 1e-5 for row in rows)
     assert classes.count("status failed") == 3 + failed  # L1, L3, L5
-    assert classes.count("status not-reached") == 2
+    assert classes.count("status not-needed") == 2
 
 
 def test_null_gradients_come_last_and_are_not_judged():
@@ -355,7 +358,19 @@ def test_differences_by_name_are_a_table():
     assert '<th>train, loss</th><td class="number">not finite</td>' in html.page(found)
 
 
-def test_a_title_has_the_verdict_and_the_place():
-    assert "<title>DIVERGES at bn1 (BatchNorm2d), forward, train</title>" in page_of("diverging")
-    assert "<title>2 of 4 proved</title>" in page_of("several")
-    assert "<title>PROVED</title>" in page_of("proved")
+def test_a_title_has_the_verdict_the_place_the_versions_and_the_day():
+    versions = "torch 2.13.0, jax 0.10.2, deliralike 0.1"
+    networks = "ResNet on torch and ResNet on chainer"
+    place = "DIVERGES at bn1 (BatchNorm2d), forward, train"
+    page = Page(html.page(diverging(date="2026-11-25")))
+    assert f"{place}: {networks}, {versions}, 2026-11-25" in page.texts
+    assert f"{versions}, 2026-11-25" in page.texts  # below the heading
+
+
+def test_each_level_is_explained_and_says_why_it_was_left_out():
+    page = page_of("diverging")
+    assert "<small>The rounding errors of float32, as a multiple z of what is expected." in page
+    assert "<small>L1 failed.</small>" in page
+    assert content.EXPLAINED.keys() == TITLES.keys()
+    assert "<title>2 of 4 proved, torch 2.13.0" in page_of("several")
+    assert "<title>PROVED: ResNet on torch and ResNet on jax, torch 2.13.0" in page_of("proved")

@@ -316,7 +316,7 @@ def _through_bytes(network):
 
 def test_its_text_shows_devices_and_tree():
     assert repr(over(Classifier())).startswith(
-        "DataParallelChainerNetwork(devices=['@numpy', '@numpy']\n  (module): Class"
+        "DataParallelChainerNetwork(\n  devices=['@numpy', '@numpy']\n  (module): Class"
     )
 
 

@@ -13,10 +13,11 @@ import numpy as np
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer, chainermn
 from deliralike.errors import ArgumentError, ConstructionError, StateError
-from deliralike.network.base import AbstractNetwork, Block, NetworkType, StateDictNames
+from deliralike.network.base import AbstractNetwork, NetworkType, StateDictNames
 from deliralike.network.enclosing import EnclosingNetwork
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
+from deliralike.network.tree import block_tree
 
 L = chainer.links
 
@@ -515,21 +516,10 @@ def set_dtype(network: chainer.Link, dtype: str) -> None:
 
 def _tree(link: chainer.Link) -> str:
     """Return the text of a link and all below it, indented."""
+    if not isinstance(link, chainer.Link):
+        return getattr(link, "__name__", repr(link))  # a function in a chainer.Sequential
     settings = getattr(link, "init_kwargs", None)
     items = link.printable_specs if settings is None else settings.items()
-    texts = [f"{name}={value!r}" for name, value in items if not _holds_blocks(value)]
-    head = f"{type(link).__name__}({', '.join(texts)}"
-    lines = [f"({name}): {_tree(child)}".replace("\n", "\n  ") for name, child in _children(link)]
-    if not lines:
-        return f"{head})"
-    return "\n  ".join([head, *lines]) + "\n)"
-
-
-def _holds_blocks(value: Any) -> bool:
-    """Return whether the tree shows a setting anyway."""
-    items = (value,)
-    if isinstance(value, dict):
-        items = tuple(value.values())
-    elif isinstance(value, list | tuple):
-        items = tuple(value)
-    return any(isinstance(item, Block | chainer.Link | Variable) for item in items)
+    plain = [pair for pair in items if not isinstance(pair[1], chainer.Link | Variable)]
+    children = [(name, _tree(child)) for name, child in _children(link)]
+    return block_tree(type(link).__name__, plain, children)

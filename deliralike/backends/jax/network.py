@@ -26,6 +26,7 @@ from deliralike.network.base import (
 )
 from deliralike.network.enclosing import EnclosingNetwork
 from deliralike.network.state import Slot
+from deliralike.network.tree import block_tree
 
 _NOT_SAVED = (nnx.RngState, nnx.Intermediate, nnx.Cache)
 _FROZEN = "frozen"
@@ -204,6 +205,12 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
             memo[id(module)].__setstate__(deepcopy(vars(module), memo))
         return memo[id(self)]
 
+    def __repr__(self) -> str:
+        """Return the tree of blocks in creation order, each with its arguments."""
+        return _tree(self)
+
+    __str__ = __repr__
+
     def train(self, mode: bool = True) -> Any:
         """Set the mode of every block.
 
@@ -348,6 +355,33 @@ def _in_order_of_creation(module: nnx.Pytree) -> Iterator[tuple[str, Any]]:
     for name in dict.fromkeys([*known, *attributes]):
         if not name.startswith("_pytree__"):
             yield name, attributes[name]
+
+
+def _tree(block: Any, above: tuple[int, ...] = ()) -> str:
+    """Return the text of a module or container and of all below it, indented.
+
+    Of a block that holds one of the blocks above it, that one is not shown again.
+    """
+    above = (*above, id(block))
+    parts = []
+    for name, child in children(block):
+        has_modules = any(isinstance(node, nnx.Module) for _, node in walk(child))
+        if has_modules and id(child) not in above:
+            parts.append((name, _tree(child, above)))
+    return block_tree(type(block).__name__, _settings(block), parts)
+
+
+def _settings(block: Any) -> Iterable[tuple[str, Any]]:
+    """Return the arguments of a block; of one of flax's the plain values that it holds."""
+    if isinstance(block, AbstractNetwork):
+        return block.init_kwargs.items()
+    if not isinstance(block, nnx.Module):
+        return ()
+    attributes = vars(block).items()
+    return [(name, value) for name, value in attributes if isinstance(value, _PLAIN_SETTINGS)]
+
+
+_PLAIN_SETTINGS = (bool, int, float, str)
 
 
 def holds(value: Any) -> bool:

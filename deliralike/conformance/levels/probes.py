@@ -43,7 +43,7 @@ from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import align
 from deliralike.conformance.subject import Subject
 
-TITLE = "probes: extreme numbers, exact ties, nothing at all"
+TITLE = "probes"
 FAR = 1e4  # the mean of far inputs, in standard deviations; also the size of huge outputs
 DRAWS = 4  # of that measurement
 NOTHING_ELSE = (

@@ -33,7 +33,7 @@ from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.replicas.hooks import AccumulateGradients
 
-TITLE = "optimizer steps at forced parameters and gradients"
+TITLE = "optimizer steps"
 SCALES = (
     1e-6,
     1.0,

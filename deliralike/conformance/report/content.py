@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Level
+from deliralike.conformance.findings import FAILED, LIMIT, NOT_NEEDED, NOT_REACHED, PASSED, Level
 from deliralike.conformance.proof_data import (
     DIVERGES,
     LADDER,
@@ -21,8 +21,22 @@ NOT_ASKED = "not asked"
 SIGNS = {
     PASSED: "\N{CHECK MARK}",
     FAILED: "\N{BALLOT X}",
+    NOT_NEEDED: "\N{EN DASH}",
     NOT_REACHED: "\N{EN DASH}",
     NOT_ASKED: "",
+}
+# What each level compares, for readers who see a report for the first time.
+EXPLAINED = {
+    "L0": "Both have the same parameters and buffers, of equal shapes and values.",
+    "L1": "Outputs, loss, gradients and running statistics of one batch, in training and evaluation.",
+    "L2": "The rounding errors of float32, as a multiple z of what is expected.",
+    "L3": "Each layer alone, at the reference's inputs: where a difference begins.",
+    "L4": "One update of each optimizer, from equal parameters and gradients.",
+    "L5": "The losses of several steps that each side makes by itself.",
+    "L6": "The same over several replicas or processes.",
+    "L7": "Batches at the edge: extreme numbers, exact ties, ignored labels, a single sample.",
+    "data": "The batches of both data pipelines, in their order.",
+    "checkpoints": "Weights and optimizer states that one side saves and the other loads.",
 }
 LEVELS = ("level", "what", "result", "largest difference", "remark")
 GRADIENTS = ("parameter", "difference", "norm", "result")
@@ -101,7 +115,8 @@ def facts(proof: ProofData) -> list[tuple[str, str]]:
         "reference": proof.reference,
         "candidate": proof.candidate,
         "batch": _pairs(proof.batch),
-        "versions": _pairs(proof.versions),
+        "versions": versions(proof),
+        "date": proof.date,
         **{f"precision, {side}": _pairs(flags) for side, flags in proof.precision.items()},
         "names": proof.match,
         "time": f"{proof.seconds:.1f} s" if proof.seconds else "",
@@ -109,8 +124,13 @@ def facts(proof: ProofData) -> list[tuple[str, str]]:
     return [(name, text) for name, text in found.items() if text]
 
 
+def versions(proof: ProofData) -> str:
+    """The packages that took part, with their versions."""
+    return _pairs(proof.versions)
+
+
 def levels(proof: ProofData) -> list[tuple[str, str, str, str, str]]:
-    """A row for each level; see `LEVELS`. The remark is why one was not reached."""
+    """A row for each level; see `LEVELS`. The remark is why one was not compared."""
     return [
         (level.name, level.title, level.status, number(level.worst, level.name), _reason(level))
         for level in proof.levels
@@ -231,6 +251,13 @@ def _line(message: str) -> str:
     return " ".join(message.split())
 
 
+def sign(level: Level | None) -> tuple[str, str]:
+    """Status and sign of a level, which may be missing."""
+    if level is None:
+        return NOT_ASKED, ""
+    return level.status, SIGNS[level.status]
+
+
 def _cell(level: Level | None) -> tuple[str, str]:
     if level is None:
         return NOT_ASKED, ""
@@ -261,10 +288,10 @@ def _missing(proof: ProofData) -> str:
 
 
 def _ladder(proof: ProofData) -> str:
-    """``"Passed: L0, L1. Not reached: L2."``."""
+    """``"Passed: L0, L1. Not needed: L3. Not reached: L2."``."""
     found = {
         word: [level.name for level in proof.levels if level.status == word]
-        for word in (PASSED, NOT_REACHED)
+        for word in (PASSED, NOT_NEEDED, NOT_REACHED)
     }
     return " ".join(
         f"{word.capitalize()}: {', '.join(names)}." for word, names in found.items() if names
@@ -272,7 +299,8 @@ def _ladder(proof: ProofData) -> str:
 
 
 def _reason(level: Level) -> str:
-    return level.notes[0] if level.status == NOT_REACHED and level.notes else ""
+    was_left_out = level.status in (NOT_NEEDED, NOT_REACHED)
+    return level.notes[0] if was_left_out and level.notes else ""
 
 
 def _pairs(values: Mapping[str, str]) -> str:

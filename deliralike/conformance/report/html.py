@@ -21,13 +21,28 @@ _DECADES = 18  # of a bar's length
 
 def page(report: Verdict) -> str:
     """One proof or several, as a whole page."""
-    title = escape(re.split("[:;]", report.headline)[0])
+    title = escape(_title(report))
     head = (
         '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta name="color-scheme" content="light dark">\n<title>{title}</title>\n'
         f"<style>{_PAGE_STYLE}</style>"
     )
     return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{fragment(report)}\n</body>\n</html>\n'
+
+
+def _title(report: Verdict) -> str:
+    """The verdict, what was compared, the versions and the day."""
+    proofs = list(getattr(report, "proofs", [report]))
+    parts = [re.split("[:;]", report.headline)[0]]
+    if len(proofs) == 1:
+        parts[0] += f": {proofs[0].reference} and {proofs[0].candidate}"
+    parts += dict.fromkeys(_made_with(proof) for proof in proofs)
+    return ", ".join(filter(None, parts))
+
+
+def _made_with(proof: ProofData) -> str:
+    """The versions and the day of a proof."""
+    return ", ".join(filter(None, [content.versions(proof), proof.date]))
 
 
 def fragment(report: Verdict) -> str:
@@ -68,9 +83,12 @@ def _folded(title: str, proof: ProofData, anchor: str) -> str:
 
 
 def _proof(proof: ProofData, anchor: str, depth: int) -> str:
-    heading = (
-        f"<h1>{escape(proof.reference)} and {escape(proof.candidate)}</h1>" if depth == 1 else ""
-    )
+    heading = ""
+    if depth == 1:
+        heading = (
+            f"<h1>{escape(proof.reference)} and {escape(proof.candidate)}</h1>\n"
+            f'<p class="made">{escape(_made_with(proof))}</p>'
+        )
     sections = [
         ("Levels", _levels(proof)),
         ("Other findings", _list(content.others(proof))),
@@ -92,12 +110,17 @@ def _verdict(report: Verdict) -> str:
 
 
 def _levels(proof: ProofData) -> str:
-    rows = [
-        f"<tr><th>{escape(name)}</th><td>{escape(what)}</td>{_result(status)}"
-        f"{_number(worst)}<td>{escape(remark)}</td></tr>"
-        for name, what, status, worst, remark in content.levels(proof)
-    ]
-    return _table(content.LEVELS, rows)
+    rows = []
+    for name, what, status, worst, remark in content.levels(proof):
+        lines = [escape(what)]
+        for text in (content.EXPLAINED.get(name, ""), remark):
+            if text:
+                lines.append(f"<small>{escape(text)}</small>")
+        rows.append(
+            f"<tr><th>{escape(name)}</th><td>{'<br>'.join(lines)}</td>{_result(status)}"
+            f"{_number(worst)}</tr>"
+        )
+    return _table(content.LEVELS[:-1], rows)
 
 
 def _figures(proof: ProofData) -> list[tuple[str, str]]:
@@ -121,13 +144,20 @@ def _figures(proof: ProofData) -> list[tuple[str, str]]:
 def _layers(rows: Sequence[tuple[Sequence[str], float]]) -> str:
     """A row for each layer, with a bar as long as its largest difference has decades above 1e-18."""
     lines = []
+    # A column that says nothing of any layer is left out.
+    shown = [
+        index for index in range(len(content.LAYERS)) if any(cells[index] for cells, _ in rows)
+    ]
+    names = [content.LAYERS[index] for index in shown]
     for cells, worst in rows:
         power = math.log10(worst) if 0.0 < worst < math.inf else math.copysign(_DECADES, worst - 1)
         share = min(1.0, max(0.0, 1.0 + power / _DECADES))
         kind = "failed" if worst > LIMIT else "passed"
         bar = f'<td class="bar"><span class="{kind}" style="width: {8 * share:.2f}rem"></span></td>'
-        lines.append(f"<tr>{_cells(cells)}{bar}</tr>")
-    return _folding((*content.LAYERS, "largest, in decades"), lines, len(lines))
+        lines.append(f"<tr>{_cells([cells[index] for index in shown])}{bar}</tr>")
+    differs = any(worst > LIMIT for _, worst in rows)
+    opened = len(lines) if differs else _OPEN
+    return _folding((*names, "largest, in decades"), lines, opened)
 
 
 def _gradients(level: Level) -> str:
@@ -226,8 +256,9 @@ _STYLE = f"""
 @media (prefers-color-scheme: dark) {{ .proof-report {{ {_variables(_DARK)} }} }}
 .proof-report {{ color: var(--ink); background: var(--paper); max-width: 72rem; margin: 0 auto; padding: 1.5rem;
   font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; box-sizing: border-box; }}
-.proof-report h1 {{ font-size: 1.5rem; margin: 0 0 1rem; }}
+.proof-report h1 {{ font-size: 1.5rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }}
 .proof-report h2, .proof-report h3 {{ font-size: 1.1rem; margin: 2rem 0 .6rem; }}
+.proof-report .made {{ color: var(--faint); margin: 0 0 1rem; overflow-wrap: anywhere; }}
 .proof-report small {{ color: var(--faint); font-weight: normal; }}
 .proof-report a {{ color: inherit; }}
 .proof-report .verdict {{ padding: .8rem 1rem; margin: 0; border-left: .35rem solid; border-radius: .25rem;
@@ -243,9 +274,10 @@ _STYLE = f"""
 .proof-report .passed, .proof-report .proved {{ background: var(--passed-paper); color: var(--passed-ink); }}
 .proof-report .failed, .proof-report .diverges {{ background: var(--failed-paper); color: var(--failed-ink); }}
 .proof-report .undecided {{ background: var(--open-paper); color: var(--open-ink); }}
-.proof-report .not-reached, .proof-report .not-asked {{ color: var(--faint); }}
+.proof-report .not-needed, .proof-report .not-reached, .proof-report .not-asked {{ color: var(--faint); }}
 .proof-report .matrix td {{ border: 2px solid var(--paper); }}
-.proof-report .matrix td.not-reached, .proof-report .matrix td.not-asked {{ background: var(--shade); }}
+.proof-report .matrix td.not-needed, .proof-report .matrix td.not-reached, .proof-report .matrix td.not-asked {{
+  background: var(--shade); }}
 .proof-report dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 0; }}
 .proof-report dt {{ color: var(--faint); }}
 .proof-report dd {{ margin: 0; overflow-wrap: anywhere; }}
@@ -254,6 +286,10 @@ _STYLE = f"""
 .proof-report summary {{ cursor: pointer; padding: .4rem 0; }}
 .proof-report > details > summary {{ font-size: 1.2rem; font-weight: 600; margin-top: 1.5rem; }}
 .proof-report .bar span {{ display: inline-block; height: .7rem; border-right: .2rem solid; }}
+@media (max-width: 40rem) {{ .proof-report {{ padding: 1rem .7rem; }}
+  .proof-report th, .proof-report td {{ padding: .3rem .4rem; }}
+  .proof-report thead th {{ white-space: normal; }}
+  .proof-report dl {{ grid-template-columns: 1fr; }} }}
 """
 _PAGE_STYLE = """
 body { margin: 0; background: #ffffff; }

@@ -10,8 +10,15 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
-from deliralike.conformance.proof_data import DIVERGES, PROVED, UNDECIDED, ProofData, ProofsData
+from deliralike.conformance.findings import FAILED, NOT_NEEDED, NOT_REACHED, PASSED
+from deliralike.conformance.proof_data import (
+    DIVERGES,
+    PROVED,
+    SEMANTICS,
+    UNDECIDED,
+    ProofData,
+    ProofsData,
+)
 from deliralike.conformance.report import content
 
 _WIDEST = 10_000  # so that no row is broken where nobody asked for columns of a width
@@ -19,6 +26,7 @@ _SHOWN = 20  # findings after the first; all of them are in the other reports
 _STYLES = {
     PASSED: "green",
     FAILED: "bold red",
+    NOT_NEEDED: "dim",
     NOT_REACHED: "dim",
     content.NOT_ASKED: "dim",
     PROVED: "bold green",
@@ -43,10 +51,16 @@ def of_proof(proof: ProofData) -> Group:
 def of_proofs(proofs: ProofsData[Any]) -> Group:
     """The report of several: their matrix, and the headline of each that is not proved."""
     names = content.columns(proofs)
-    table = _table(["", *names, "verdict"])
+    table = _table(["", *names, "agree to", "verdict"])
     for title, proof in content.titled(proofs):
-        cells = [Text(text, style=_STYLES[status]) for status, text in content.cells(proof, names)]
-        table.add_row(Text(title), *cells, Text(proof.word, style=_STYLES[proof.verdict]))
+        cells = []
+        for status, sign in (content.sign(proof.level(name)) for name in names):
+            cells.append(Text(sign, style=_STYLES[status]))
+        semantics = proof.level(SEMANTICS)
+        agreement = Text(content.number(semantics.worst if semantics else None))
+        table.add_row(
+            Text(title), *cells, agreement, Text(proof.word, style=_STYLES[proof.verdict])
+        )
     failed = [
         f"{title}: {proof.headline}" for title, proof in content.titled(proofs) if not proof.proved
     ]

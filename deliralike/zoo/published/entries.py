@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deliralike.errors import UnknownName, suggestion
+from deliralike.tables import text_table
 from deliralike.weights.downloads import HubFile, RemoteFile, WebFile
 from deliralike.zoo.images import Preprocessing
 
@@ -119,15 +120,7 @@ class WeightsTable(tuple[Published, ...]):
         """Return a table with a line for each entry."""
         if not self:
             return "no published weights"
-        rows = [self.COLUMNS, *self.rows()]
-        widths = []
-        for column in zip(*rows, strict=True):
-            widths.append(max(map(len, column)))
-        lines = []
-        for row in rows:
-            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-            lines.append("  ".join(cells).rstrip())
-        return "\n".join(lines)
+        return text_table(self.COLUMNS, self.rows())
 
     __repr__ = __str__
 

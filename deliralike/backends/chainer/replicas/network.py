@@ -25,6 +25,7 @@ from deliralike.backends.chainer.replicas.copies import Copies, copy_parameter, 
 from deliralike.backends.chainer.replicas.thread_context import Reports, settings_of_this_thread
 from deliralike.errors import DeviceError, SettingError
 from deliralike.network.arguments import bind_arguments
+from deliralike.network.tree import block_tree
 from deliralike.parallel.batches.gather import gather
 from deliralike.parallel.batches.scatter import Shares, split_batch
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
@@ -414,9 +415,9 @@ class DataParallelChainerNetwork(
 
     def __repr__(self) -> str:
         """Return the devices, and the tree of the network inside."""
-        inside = repr(self.root).replace("\n", "\n  ")
-        return (
-            f"{type(self).__name__}(devices={list(self.settings.places)}\n  (module): {inside}\n)"
+        devices = list(self.settings.places)
+        return block_tree(
+            type(self).__name__, [("devices", devices)], [("module", repr(self.root))]
         )
 
     __str__ = __repr__

@@ -27,6 +27,7 @@ from deliralike.backends.jax.replicas.shard_map import ShardMap, weighted_mean
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import Construction, constructing
+from deliralike.network.tree import block_tree
 from deliralike.optim.loss import Loss
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
@@ -416,6 +417,15 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         if self.settings.buffers != "sync":
             return False
         return any(isinstance(block, nnx.BatchNorm) for _, block in self.root.named_blocks())
+
+    def __repr__(self) -> str:
+        """Return the devices, and the tree of the network inside."""
+        devices = list(self.settings.places)
+        return block_tree(
+            type(self).__name__, [("devices", devices)], [("module", repr(self.root))]
+        )
+
+    __str__ = __repr__
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
         """This network, then the root's blocks without a prefix; the root itself comes second."""

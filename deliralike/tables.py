@@ -1,0 +1,105 @@
+"""Tables as plain text, which fits a terminal, and as HTML."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterable, Sequence
+from html import escape
+from itertools import zip_longest
+
+_GAP = "  "
+_NARROWEST = 8  # a column of texts is never narrower
+
+
+def text_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    right: Collection[str] = (),
+    width: int | None = None,
+) -> str:
+    """Return a table as lines of plain text, without blanks at their ends.
+
+    Args:
+        right: The columns that hold numbers, which are aligned at the right and never folded.
+        width: The width that the lines are to fit: cells of the widest other columns are folded
+            until they do. None for lines as long as they need to be.
+
+    Example:
+        >>> print(text_table(["layer", "size"], [("conv", 216), ("head", 10)], right=["size"]))
+        layer  size
+        conv    216
+        head     10
+    """
+    cells = [list(columns), *(list(map(str, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    foldable = [index for index, name in enumerate(columns) if name not in right]
+    if width is not None:
+        _narrow(widths, foldable, width)
+    lines = []
+    for row in cells:
+        folded = [_folded(cell, size) for cell, size in zip(row, widths, strict=True)]
+        for parts in zip_longest(*folded, fillvalue=""):
+            padded = []
+            for name, part, size in zip(columns, parts, widths, strict=True):
+                padded.append(part.rjust(size) if name in right else part.ljust(size))
+            lines.append(_GAP.join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def html_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    right: Collection[str] = (),
+    caption: str = "",
+) -> str:
+    """Return a table as an element of HTML; every text is escaped.
+
+    Args:
+        right: The columns that hold numbers.
+
+    Example:
+        >>> html_table(["name"], [("<b>",)]).partition("<tbody>")[2]
+        '<tr><td>&lt;b&gt;</td></tr></tbody></table>'
+    """
+    styles = [' style="text-align: right"' if name in right else "" for name in columns]
+    head = []
+    for name, style in zip(columns, styles, strict=True):
+        head.append(f'<th scope="col"{style}>{escape(name)}</th>')
+    body = []
+    for row in rows:
+        cells = []
+        for cell, style in zip(row, styles, strict=True):
+            cells.append(f"<td{style}>{escape(str(cell))}</td>")
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return (
+        f"<table>{title}<thead><tr>{''.join(head)}</tr></thead>"
+        f"<tbody>{''.join(body)}</tbody></table>"
+    )
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal; 80 where there is none."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def _narrow(widths: list[int], foldable: Sequence[int], width: int) -> None:
+    """Make the widest foldable columns narrower until the table fits, or they cannot be."""
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    while excess > 0 and foldable:
+        widest = max(foldable, key=widths.__getitem__)
+        if widths[widest] <= _NARROWEST:
+            return
+        widths[widest] -= 1
+        excess -= 1
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Return a text in pieces of a width, cut after a separator where there is one."""
+    pieces = []
+    while len(text) > width:
+        after_separator = max(text.rfind(mark, 0, width) for mark in " ._,/") + 1
+        cut = after_separator if after_separator > width // 2 else width
+        pieces.append(text[:cut].rstrip())
+        text = text[cut:]
+    return [*pieces, text]

@@ -1,0 +1,151 @@
+"""What networks, optimizers, data, trainers and histories say of themselves: short, and escaped."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from deliralike import DataParallel, backends, data, rules, zoo
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.errors import DataUnavailable
+from deliralike.training import Epoch, History, Step, Trainer
+
+MLP = """\
+MLP(
+  in_features=3, out_features=2, hidden=(5,)
+  (layers): ModuleList(
+    (0): Linear(in_features=3, out_features=5, bias=True)
+    (1): Linear(in_features=5, out_features=2, bias=True)
+  )
+  (activation): ReLU()
+  (dropouts): ModuleList(
+    (0): Dropout(p=0.0)
+  )
+)"""
+ADAM = "AdamW(lr=0.5, weight_decay=0.01, betas=(0.9, 0.999), eps=1e-08, amsgrad=False)"
+
+
+def mlp(backend, **settings):
+    return zoo.build("mlp", backend=backend, in_features=3, out_features=2, hidden=(5,), **settings)
+
+
+@pytest.mark.parametrize("backend", ["chainer", "jax"])
+def test_a_network_prints_its_blocks_line_by_line_and_a_replicated_one_its_devices(backend):
+    network = mlp(backend)
+    assert repr(network) == str(network) == MLP
+    devices = [network.device_name] * 2
+    lines = repr(DataParallel(network, devices)).splitlines()
+    assert lines[1:3] == [f"  devices={devices}", "  (module): MLP("]
+
+
+def test_blocks_of_flax_and_functions_in_a_chainer_sequence_are_printed_too():
+    class Native(nnx.Module):
+        def __init__(self):
+            rngs = nnx.Rngs(0)
+            self.blocks = nnx.List([nnx.Linear(3, 2, use_bias=False, rngs=rngs)])
+            self.drop = nnx.Dropout(0.5, rngs=rngs)
+
+    lines = repr(backends.wrap(Native())).splitlines()
+    assert lines[:2] == ["WrappedJaxNetwork(", "  (native): Native("]
+    [linear] = [line for line in lines if "Linear" in line]
+    assert "(0): Linear(in_features=3, out_features=2, use_bias=False" in linear
+    assert len(lines) < 10
+    sequence = chainer.Sequential(chainer.links.Linear(3, 2), chainer.functions.relu)
+    assert "(1): relu" in repr(backends.wrap(sequence))
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+def test_an_optimizer_prints_its_rule_and_its_updates(backend):
+    network = mlp(backend)
+    optimizer = network.backend.optimizer(
+        rules.rule("adamw", lr=0.5), network, parameters="layers.*"
+    )
+    kind = type(optimizer).__name__
+    assert repr(optimizer) == f"{kind}({ADAM}, parameters='layers.*', steps=0)"
+    trainer = Trainer(network, rules.rule("adamw", lr=0.5), metrics=["accuracy"], schedule="cosine")
+    trainer.fit(data.Samples(np.ones((4, 3), np.float32), np.zeros(4, np.int64)))
+    lines = repr(trainer).splitlines()
+    device = f"{network.device_name}, float32"
+    assert lines[1] == f"  network: MLP on {backend} ({device}), 32 parameters"
+    assert lines[2].startswith(f"  optimizer: {kind}(AdamW(lr=")
+    assert lines[2].endswith("steps=1)")
+    assert "  schedule: cosine" in lines
+    assert "  metrics: accuracy" in lines
+    assert "<td>accuracy</td>" in trainer._repr_html_()
+
+
+def test_an_optimizer_of_a_framework_prints_its_class():
+    import torch
+
+    network = backends.wrap(torch.nn.Linear(3, 2))
+    native = torch.optim.RMSprop(network.native.parameters(), lr=0.25)
+    text = repr(network.backend.wrap_optimizer(native, network))
+    assert text == "TorchOptimizer(RMSprop(lr=0.25), steps=0)"
+
+
+def test_data_print_sizes_instead_of_numbers(tmp_path):
+    samples = data.Samples(np.zeros((7, 1, 3, 2), np.float32), np.arange(7) % 2)
+    assert repr(samples) == "Samples(inputs: float32 (7, 1, 3, 2), labels: int64 (7,))"
+    dataset = data.Dataset("two", samples, samples.take(np.arange(3)), ("<b>", "dog"))
+    assert repr(dataset) == (
+        "Dataset('two', classification, 2 classes: 7 samples to train on and 3 held out, "
+        "of shape (1, 3, 2))"
+    )
+    html = dataset._repr_html_()
+    assert "<b>" not in html
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", html) == ["&lt;b&gt;", "4", "2", "dog", "3", "1"]
+    loader = data.Loader(samples, 4, shuffle=False)
+    assert repr(loader) == (
+        "Loader(7 samples, batch_size=4, seed=0, sampler=SequentialSampler(), drop_last=False)"
+    )
+    assert repr(data.Loader(data.Stream(lambda: iter(())))).startswith("Loader(a stream, ")
+
+
+def history(epochs=12):
+    steps = [Step(n, n // 2, loss=1.0 / (n + 1), seconds=0.5, samples=3) for n in range(2 * epochs)]
+    return History(steps, [Epoch(n, 2 * n + 2, {"accuracy": n / 100}, 0.25) for n in range(epochs)])
+
+
+def test_a_history_prints_its_latest_epochs_in_the_width_of_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    title, head, *rows = repr(history()).splitlines()
+    assert title == "History: 24 steps, 12 epochs (the last 10 are shown)"
+    assert head.split() == ["epoch", "steps", "loss", "accuracy"]
+    # By hand: the last epoch has the losses 1/23 and 1/24, whose mean is 0.04257.
+    assert (len(rows), rows[-1].split()) == (10, ["11", "24", "0.04257", "0.11"])
+    assert repr(History()) == "History: 0 steps, 0 epochs"
+
+
+def test_a_history_becomes_a_frame_with_a_row_for_each_step_or_epoch(monkeypatch):
+    pytest.importorskip("pandas")
+    run = history(2)
+    run.steps[0] = Step(0, 0, 1.0, 0.5, 3, {"loss": 1.0, "l1": 0.25}, {"a": 0.5, "b": 0.125})
+    frame = run.to_frame()
+    assert frame["loss"].tolist() == [1.0, 1 / 2, 1 / 3, 1 / 4]
+    assert frame.loc[0, ["loss/l1", "lr/a", "lr/b"]].tolist() == [0.25, 0.5, 0.125]
+    frame = run.to_frame("epochs")
+    assert frame["loss"].tolist() == [0.75, (1 / 3 + 1 / 4) / 2]
+    assert frame["held_out/accuracy"].tolist() == [0.0, 0.01]
+    assert frame["steps"].tolist() == [2, 4]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(DataUnavailable, match="'pandas', .*: pip install pandas$"):
+        run.to_frame()
+
+
+def test_a_history_shows_its_curves_in_a_notebook_and_opens_no_window():
+    import matplotlib
+
+    before = matplotlib.get_backend(), dict(matplotlib.rcParams)
+    run = history()
+    figure = run.plot()
+    assert [len(axes.lines) for axes in figure.axes] == [1, 1]
+    assert figure.axes[0].lines[0].get_ydata().tolist() == run.losses.tolist()
+    html = run._repr_html_()
+    assert 'alt="Curves: training loss, every step, validation: accuracy, every epoch"' in html
+    assert html.count("<tr>") == 11
+    assert "data:image/png;base64,iVBORw0KGgo" in html  # the signature of PNG files
+    run.stopped = "<script>"
+    assert "<script>" not in run._repr_html_()
+    assert (matplotlib.get_backend(), dict(matplotlib.rcParams)) == before
