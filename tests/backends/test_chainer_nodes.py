@@ -1,8 +1,13 @@
 """Operations that are one node on Chainer, beside PyTorch: values, first and second derivatives."""
 
+import numpy as np
+import pytest
 import torch
 
-from tests.nn.agreement import agree_twice, normal
+from deliralike.backends.chainer.kernels import shifted
+from deliralike.backends.chainer.kernels.convolution import Geometry
+from deliralike.nn.geometry import conv_size
+from tests.nn.agreement import agree_twice, normal, same
 
 
 def a_recurrence(function):
@@ -116,3 +121,54 @@ IN_ONE_NODE = {
 
 def test_operations_in_one_node_have_right_first_and_second_derivatives():
     agree_twice("chainer", IN_ONE_NODE)
+
+
+def settings_of_a_convolution(seed):
+    """Odd settings, as (geometry, batch, in and out channels of a group)."""
+    rng = np.random.default_rng(seed)
+    n = 1 + seed % 3
+    kernel, stride, dilation = (tuple(rng.integers(1, most, n).tolist()) for most in (6 - n, 4, 3))
+    pads = tuple((int(before), int(after)) for before, after in rng.integers(0, 4, (n, 2)))
+    least = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    size = tuple(
+        max(1, k - sum(p) + int(rng.integers(0, 6))) for k, p in zip(least, pads, strict=True)
+    )
+    count = tuple(map(conv_size, size, kernel, stride, pads, dilation))
+    groups = (1, 1, 3, 4)[seed % 4]
+    geometry = Geometry(stride, pads, dilation, groups, kernel, size, count)
+    return geometry, *rng.integers(1, 4, 3).tolist()
+
+
+@pytest.mark.parametrize("seed", range(36))
+def test_a_convolution_by_shifts_has_the_values_and_gradients_of_pytorch(seed):
+    g, batch, channels, out = settings_of_a_convolution(seed)
+    x = normal(0, batch, channels * g.groups, *g.size)
+    w = normal(1, out * g.groups, channels, *g.kernel)
+    gy = normal(2, batch, out * g.groups, *g.count)
+    xs, ws = (torch.tensor(each, requires_grad=True) for each in (x, w))
+    function = getattr(torch.nn.functional, f"conv{len(g.size)}d")
+    margins = [margin for pads in reversed(g.pads) for margin in pads]
+    padded = torch.nn.functional.pad(xs, margins)
+    y = function(padded, ws, None, g.stride, 0, g.dilation, g.groups)
+    gx, gw = torch.autograd.grad(y, [xs, ws], torch.tensor(gy))
+    grid = shifted.grid_of(g, batch)
+    same(shifted.convolve(x, w, grid), y.detach().numpy(), "output", tolerance=1e-12)
+    same(shifted.transpose(gy, w, grid), gx.numpy(), "gradient of the input", tolerance=1e-12)
+    same(shifted.weight_gradient(x, gy, grid), gw.numpy(), "of the weight", tolerance=1e-12)
+
+
+def test_a_depthwise_convolution_by_shifts_has_the_second_derivatives_of_pytorch():
+    x, w = normal(0, 2, 6, 9, 11), normal(1, 6, 1, 3, 3)
+    agree_twice(
+        "chainer",
+        {
+            f"{stride=}": (
+                lambda nn, x, w, s=stride: squares([nn.conv(x, w, None, s, 1, 1, 6)], nn),
+                lambda x, w, s=stride: squares(
+                    [torch.nn.functional.conv2d(x, w, None, s, 1, 1, 6)]
+                ),
+                [x, w],
+            )
+            for stride in (1, 2)
+        },
+    )

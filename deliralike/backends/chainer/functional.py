@@ -263,6 +263,11 @@ class ChainerFunctions(Functions):
         )
         return convolution.Convolve(geometry).apply((x, weight))[0]
 
+    def _add_bias(self, y, bias):
+        if bias is None or not are_plain(y, bias):
+            return super()._add_bias(y, bias)
+        return fused.AddBias(super()._add_bias).of(y, bias)[0]
+
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
         _check_product("convolve_transposed", x, weight, weight.shape[0])
         kernel = weight.shape[2:]

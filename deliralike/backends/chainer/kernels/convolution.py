@@ -3,7 +3,8 @@
 The three form a triple. With ``C(x, w)`` the convolution, ``<C(x, w), y>`` is linear in each of x,
 w and y, so each function's derivatives are the other two functions, to any order. Columns lie as
 ``(channels * kernel, batch * windows)`` and results as ``(channels, batch, ...)`` in memory, which
-makes every step one matrix product without a copy; outside, shapes are as usual.
+makes every step one matrix product without a copy; outside, shapes are as usual. On the host
+`shifted` takes over where columns would be much larger than what they are copied from.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.chainer.arrays import array_module, chainer
+from deliralike.backends.chainer.kernels import shifted
 from deliralike.backends.chainer.kernels.windows import Windows
 from deliralike.nn.geometry import Pads
 
@@ -71,6 +73,9 @@ class Convolve(chainer.FunctionNode):
         self.retain_inputs((0, 1))
         x, w = inputs
         g = self.geometry
+        grid = _grid(g, x, w.shape)
+        if grid is not None:
+            return (shifted.convolve(x, w, grid),)
         weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
         y = _product(weight, _columns(x, g))
         return (_channels_second(y, (w.shape[0], x.shape[0], *g.count)),)
@@ -101,6 +106,9 @@ class Transposed(chainer.FunctionNode):
         self.retain_inputs((0, 1))
         y, w = inputs
         g = self.geometry
+        grid = _grid(g, y, w.shape)
+        if grid is not None:
+            return (shifted.transpose(y, w, grid),)
         weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
         columns = _product(weight.swapaxes(1, 2), _channels_first(y, g.groups))
         channels = w.shape[1] * g.groups
@@ -132,6 +140,9 @@ class WeightGradient(chainer.FunctionNode):
         self.retain_inputs((0, 1))
         x, y = inputs
         g = self.geometry
+        grid = _grid(g, x, (y.shape[1], x.shape[1] // g.groups))
+        if grid is not None:
+            return (shifted.weight_gradient(x, y, grid),)
         w = _product(_channels_first(y, g.groups), _columns(x, g).swapaxes(1, 2))
         return (w.reshape(y.shape[1], x.shape[1] // g.groups, *g.kernel),)
 
@@ -144,6 +155,32 @@ class WeightGradient(chainer.FunctionNode):
         if 1 in indexes:
             results += Convolve(self.geometry).apply((x, gw))
         return tuple(results)
+
+
+# from so many elements of columns on they leave the cache
+_LARGE = 1 << 20
+
+
+def _grid(g: Geometry, x: Any, weight: Sequence[int]) -> shifted.Grid | None:
+    """Return the grid for a convolution by shifts, where that is faster than by columns.
+
+    Args:
+        g: The windows.
+        x: The input or the output.
+        weight: The shape of the weight.
+    """
+    is_plain = isinstance(x, np.ndarray) and x.dtype.char in "fd"
+    if not is_plain or not x.size or math.prod(g.kernel) == 1 or min(*g.count, *weight) < 1:
+        return None
+    batch = len(x)
+    out, channels = weight[0] // g.groups, weight[1]
+    grid = shifted.grid_of(g, batch)
+    cost = grid.cost(out / channels)
+    if g.groups > 1:
+        return grid if cost < 1.5 else None
+    windows = batch * math.prod(g.count)
+    is_large = channels * math.prod(g.kernel) * windows > _LARGE
+    return grid if is_large and cost < 0.7 and grid.length < 1.5 * windows else None
 
 
 def _columns(x: Any, g: Geometry) -> Any:

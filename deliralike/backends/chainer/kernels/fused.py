@@ -211,6 +211,17 @@ class Linear(Fused):
         return gx, gw, gb
 
 
+class AddBias(Fused):
+    """Add one value to each channel, the second axis."""
+
+    def compute(self, y, bias):
+        return (y + bias.reshape(-1, *(1,) * (y.ndim - 2)),)
+
+    def derive(self, arguments, gradients):
+        (gy,) = gradients
+        return gy, gy.sum((0, *range(2, gy.ndim)))
+
+
 class Attention(Fused):
     """Scaled dot-product attention of arrays with the same leading axes; outputs and weights."""
 
