@@ -14,9 +14,9 @@ import numpy as np
 from deliralike import nest
 from deliralike.data import progress
 from deliralike.data.collate import collate
-from deliralike.data.keyed_rng import Call, KeyedRng
+from deliralike.data.keyed_rng import Call, KeyedRng, mixes_samples
 from deliralike.data.source import Source
-from deliralike.errors import ArgumentError
+from deliralike.errors import ArgumentError, BatchError
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Job:
         indices: The samples of the batch.
         repeats: For each sample, how often it came before in the epoch.
         read: The samples themselves where only one reader can reach them.
+        own: The rows that are kept of a batch whose samples were mixed; all when None.
     """
 
     epoch: int
@@ -36,6 +37,7 @@ class Job:
     indices: np.ndarray
     repeats: np.ndarray
     read: Sequence[Any] = ()
+    own: slice | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,11 @@ class BatchPipeline:
         """Whether there is no transform, so that batches hold the source's own values."""
         return self.transform is None and self.batch_transform is None
 
+    @property
+    def mixes_samples(self) -> bool:
+        """Whether the transform of batches has to see all samples of a batch."""
+        return mixes_samples(self.batch_transform)
+
     def __call__(self, job: Job) -> Any:
         """Return the batch of a job."""
         progress.at_batch(job.number, job.epoch)
@@ -74,7 +81,8 @@ class BatchPipeline:
             return batch
         rng = KeyedRng(self.seed, "data/batch_transform")
         with _noted("batch", job.number, job.epoch):
-            return self.batch_transform(batch, partial(rng.generator, job.epoch, job.number))
+            batch = self.batch_transform(batch, partial(rng.generator, job.epoch, job.number))
+            return batch if job.own is None else _rows(batch, job.own)
 
     def _stacked(self, job: Job) -> Any:
         if self.transform is None and self.source is not None:
@@ -95,6 +103,17 @@ class BatchPipeline:
         rng = KeyedRng(self.seed, "data/transform")
         with _noted("sample", index, job.epoch):
             return self.transform(sample, partial(rng.generator, job.epoch, index, repeat))
+
+
+def _rows(batch: Any, rows: slice) -> Any:
+    """Return some samples of a batch of arrays."""
+    for path, leaf in nest.leaves_with_paths(batch, "batch"):
+        if not isinstance(leaf, np.ndarray) or leaf.ndim == 0:
+            raise BatchError(
+                "a batch whose samples are mixed holds arrays alone where processes share it: "
+                f"{path} is {nest.described(leaf)}"
+            )
+    return nest.map(lambda leaf: leaf[rows], batch)
 
 
 def _call(name: str, function: Callable[..., Any] | None) -> Call | None:

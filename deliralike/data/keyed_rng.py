@@ -72,6 +72,11 @@ class Call:
         return self.function(value, **{self.generator_as: generator()})
 
 
+def mixes_samples(call: Call | None) -> bool:
+    """Return whether a transform wants all samples of a batch: its ``whole_batch`` is true."""
+    return call is not None and bool(getattr(call.function, "whole_batch", False))
+
+
 def has_argument(function: Callable[..., Any], name: str) -> bool:
     """Return whether the function has an argument of that name."""
     return name in [parameter.name for parameter in _parameters(function)]

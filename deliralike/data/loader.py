@@ -45,6 +45,7 @@ class Loader:
             named ``generator`` or ``rng``, it gets a `numpy.random.Generator` keyed by seed, epoch
             and the sample's index.
         batch_transform: The same for a whole batch; its generator is keyed by the batch's number.
+            One that mixes samples has an attribute ``whole_batch`` that is true, as `Mixup` has.
         prefetch: The number of batches to prepare while one is used; at least one for each worker.
         workers: The number of threads or processes that prepare them; without any, prefetching
             takes one.
@@ -125,8 +126,9 @@ class Loader:
 
         No sample is lost or doubled: shares are contiguous and of any size. A process without a
         sample, as in a last batch that is smaller than their number, gets the batch's first sample,
-        which it is not to count. A transform of batches sees the share alone. `share_sizes` returns
-        the sizes of the shares.
+        which it is not to count. A transform of batches sees the share alone, unless it has
+        ``whole_batch``: then each process loads the whole batch, and keeps its share of what the
+        transform makes of it. `share_sizes` returns the sizes of the shares.
 
         Raises:
             SettingError: The source is a stream, which only knows its own end.
@@ -272,7 +274,12 @@ class Loader:
     def _row(self, epoch: int, number: int) -> np.ndarray:
         begin = number * self.batch_size
         row = self._indices(epoch)[begin : begin + self.batch_size]
-        return row[self._own_rows(epoch, number)]
+        return row if self._mixes else row[self._own_rows(epoch, number)]
+
+    @property
+    def _mixes(self) -> bool:
+        """Whether each process loads whole batches, and keeps its rows afterwards."""
+        return self._world_size > 1 and self._pipeline.mixes_samples
 
     def _jobs(self, epoch: int, first: int, rows: Iterator[np.ndarray]) -> Iterator[Job]:
         indices = self._indices(epoch)
@@ -281,9 +288,13 @@ class Loader:
         else:
             before = np.zeros(len(indices), int)
         for number, row in enumerate(rows, first):
-            first_own = self._own_rows(epoch, number).start
-            begin = number * self.batch_size + first_own
-            yield Job(epoch, number, row, before[begin : begin + len(row)])
+            own = self._own_rows(epoch, number)
+            begin = number * self.batch_size
+            if self._mixes:
+                yield Job(epoch, number, row, before[begin : begin + len(row)], own=own)
+            else:
+                begin += own.start
+                yield Job(epoch, number, row, before[begin : begin + len(row)])
 
     def _stream_jobs(self, epoch: int, first: int) -> Iterator[Job]:
         samples = self.source.read(epoch)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.data.keyed_rng import Call
+from deliralike.data.keyed_rng import Call, mixes_samples
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, SettingError
 
@@ -31,11 +31,53 @@ class Compose:
     def __init__(self, transforms: Sequence[Callable[..., Any]]):
         self._calls = [Call.of(transform) for transform in transforms]
 
+    @property
+    def whole_batch(self) -> bool:
+        """Whether one of the transforms mixes the samples of a batch."""
+        return any(map(mixes_samples, self._calls))
+
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the sample after the last transform."""
         for call in self._calls:
             sample = call(sample, lambda: generator)
         return sample
+
+
+class OneOf:
+    """One of several transforms of samples or of batches, drawn each time.
+
+    Args:
+        transforms: The transforms; each takes the sample, and the generator if it wants one.
+        weights: How often each is taken, in proportion; all alike when not given.
+
+    Example:
+        >>> either = OneOf([np.negative, np.square], weights=[0.0, 1.0])
+        >>> either(np.array([3.0]), np.random.default_rng(0)).tolist()
+        [9.0]
+    """
+
+    def __init__(
+        self, transforms: Sequence[Callable[..., Any]], weights: Sequence[float] | None = None
+    ):
+        self._calls = [Call.of(transform) for transform in transforms]
+        numbers = np.ones(len(self._calls)) if weights is None else np.array(weights, float)
+        fits = numbers.shape == (len(self._calls),) and len(numbers) > 0
+        if not fits or numbers.min() < 0 or not 0 < numbers.sum() < np.inf:
+            raise SettingError(
+                f"weights={weights!r} must be one number from 0 up for each of "
+                f"{len(self._calls)} transforms, at least one of them above 0"
+            )
+        self._shares = numbers / numbers.sum()
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether one of the transforms mixes the samples of a batch."""
+        return any(map(mixes_samples, self._calls))
+
+    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
+        """Return the sample after the transform that is drawn."""
+        place = int(generator.choice(len(self._calls), p=self._shares))
+        return self._calls[place](sample, lambda: generator)
 
 
 @dataclass(frozen=True)
@@ -194,7 +236,7 @@ class Normalise:
 
     def __call__(self, sample: Any) -> Any:
         """Return the sample with its picture normalised."""
-        return _on_picture(sample, self._normalised)
+        return on_picture(sample, self._normalised)
 
     def _normalised(self, picture: np.ndarray) -> np.ndarray:
         mean = _for_channels(self.mean, picture)
@@ -231,7 +273,7 @@ class Noise:
         def noisy(picture: np.ndarray) -> np.ndarray:
             return picture + std * generator.standard_normal(picture.shape)
 
-        return _on_picture(sample, noisy)
+        return on_picture(sample, noisy)
 
     def _bounds(self) -> tuple[float, float]:
         if isinstance(self.std, tuple):
@@ -400,11 +442,13 @@ def on_grid(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
     return nest.map(applied, sample)
 
 
-# Application to samples ---------------------------------------------------------------------------
+def on_picture(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """Return the sample with `function` applied to its picture, which keeps its type.
 
-
-def _on_picture(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """Return the sample with `function` applied to its picture, which keeps its type."""
+    Example:
+        >>> on_picture((np.ones((1, 2)), 7), np.negative)
+        (array([[-1., -1.]]), 7)
+    """
     picture = picture_of(sample)
 
     def applied(leaf: Any) -> Any:
@@ -413,6 +457,9 @@ def _on_picture(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> An
         return function(leaf).astype(leaf.dtype)
 
     return nest.map(applied, sample)
+
+
+# Application to samples ---------------------------------------------------------------------------
 
 
 def _described(leaf: Any) -> str:

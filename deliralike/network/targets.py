@@ -20,7 +20,7 @@ def default_loss(prediction: Any, target: Any, *, network: Any) -> Any:
 
     Raises:
         ShapeError: Floating targets have another shape than the prediction.
-        BatchError: Floating targets are one-hot rows.
+        BatchError: Floating targets are one-hot rows, or rows of probabilities.
         IndexRangeError: A whole number is no class.
     """
     if "float" not in str(target.dtype):
@@ -33,32 +33,38 @@ def default_loss(prediction: Any, target: Any, *, network: Any) -> Any:
             "whole numbers, labels.astype('int64')"
         )
     if len(wanted) > 1 and wanted[1] > 1:
-        network.nn.checked(target, refuse_one_hot)
+        network.nn.checked(target, refuse_probabilities)
     return network.nn.mse_loss(prediction, target)
 
 
-def refuse_one_hot(values: np.ndarray) -> None:
-    """Refuse one-hot rows, of which the default loss would take the mean squared error.
+def refuse_probabilities(values: np.ndarray) -> None:
+    """Refuse one-hot rows and rows of probabilities, as mixup makes them of classes.
+
+    The default loss would take their mean squared error.
 
     Raises:
-        BatchError: Along axis 1 all values are 0, but for a single 1.
+        BatchError: Along axis 1 no value is below 0, and all of them add up to 1.
     """
     if values.dtype.kind in "iu":  # a program's checks are those of all batches of its shapes
         return
-    # Measured targets differ from one-hot rows in the first sample; the others are left alone.
-    if not _is_one_hot(values[:1]) or not _is_one_hot(values):
+    # Measured targets differ from such rows in the first sample; the others are left alone.
+    if not _are_probabilities(values[:1]) or not _are_probabilities(values):
         return
+    kind, remedy = "rows of probabilities, as mixup makes them of classes", "name"
+    if ((values == 0) | (values == 1)).all():
+        kind = "one-hot rows"
+        remedy = "give class numbers, labels.argmax(1), for cross_entropy; or name"
     raise BatchError(
-        f"the targets, floating numbers of shape {values.shape}, are one-hot rows, and the default "
-        "loss of floating targets is mse_loss: give class numbers, labels.argmax(1), for "
-        "cross_entropy; or name the loss, losses={'loss': network.nn.cross_entropy} or "
-        "network.nn.mse_loss"
+        f"the targets, floating numbers of shape {values.shape}, are {kind}, and the default loss "
+        f"of floating targets is mse_loss: {remedy} the loss, "
+        "losses={'loss': network.nn.cross_entropy} or network.nn.mse_loss"
     )
 
 
-def _is_one_hot(values: np.ndarray) -> bool:
-    is_one = values == 1
-    return bool(((values == 0) | is_one).all() and (is_one.sum(1) == 1).all())
+def _are_probabilities(values: np.ndarray) -> bool:
+    tolerance = 1e-5 if values.dtype.itemsize >= 4 else 2e-2
+    sums = values.sum(1, dtype=np.float64)
+    return bool((values >= 0).all() and (abs(sums - 1.0) <= tolerance).all())
 
 
 def check_classes(name: str, prediction: Any, target: Any, network: Any) -> None:

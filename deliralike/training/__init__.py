@@ -23,6 +23,7 @@ from deliralike.training.callbacks import (
 )
 from deliralike.training.evaluation import Metric, accuracy, cross_entropy, evaluate, predict
 from deliralike.training.history import Epoch, History, Step
+from deliralike.training.learning_rate import LearningRates, find_learning_rate
 from deliralike.training.loop import classification_loss, fit
 from deliralike.training.run import Run
 from deliralike.training.trainer import Trainer
@@ -39,6 +40,7 @@ __all__ = [
     "History",
     "Images",
     "JsonLines",
+    "LearningRates",
     "Metric",
     "Monitor",
     "Profiler",
@@ -54,6 +56,7 @@ __all__ = [
     "classification_loss",
     "cross_entropy",
     "evaluate",
+    "find_learning_rate",
     "fit",
     "predict",
 ]

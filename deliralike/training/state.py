@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -35,7 +36,7 @@ from deliralike.training.fingerprints import (
     warn_of_unchecked,
 )
 from deliralike.training.history import Epoch
-from deliralike.training.run import Run
+from deliralike.training.run import Run, Trainer
 
 State = dict[str, Any]
 
@@ -319,6 +320,39 @@ def _slots_of(optimizer: AbstractOptimizer) -> set[str]:
         if slot.trainable and optimizer.owns(name):
             slots.update(groups.rules[groups.index(name)].state_shapes(slot.shape))
     return slots
+
+
+@contextmanager
+def without_trace(trainer: Trainer) -> Iterator[None]:
+    """Give back weights, optimizers, averages and random generators as they are now.
+
+    That is done after an error in the block as well. Hooks of optimizers that have a state, such as
+    a `WeightAverage`, are given back too.
+    """
+    run = Run(trainer, epochs=0)
+    weights = trainer.network.neutral_state()
+    optimizers = {name: _optimizer_state(run, name) for name in trainer.optimizers}
+    updated = {name: each.updated for name, each in trainer.optimizers.items()}
+    hooks = [(hook, hook.state()) for hook in _hooks_with_state(trainer)]
+    generators = _random_state(run)
+    try:
+        yield
+    finally:
+        for name, optimizer in trainer.optimizers.items():
+            optimizer.flush()  # what an error left in a window
+            _load_optimizer(run, name, optimizers[name], ())
+            optimizer.updated = updated[name]
+        trainer.network.load_neutral_state(weights)
+        for hook, state in hooks:
+            hook.load_state(state)
+        _load_random_state(run, generators)
+
+
+def _hooks_with_state(trainer: Trainer) -> list[Any]:
+    hooks: list[Any] = []
+    for optimizer in trainer.optimizers.values():
+        hooks += [*optimizer.pre_update_hooks, *optimizer.post_update_hooks]
+    return [hook for hook in hooks if hasattr(hook, "state") and hasattr(hook, "load_state")]
 
 
 # Random numbers -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import time
@@ -143,8 +144,8 @@ class Trainer:
                 each.pre_update_hooks.append(ClipValue(clip_value))
         precisions = [each.precision for each in self.optimizers.values()]
         self.precision = next((name for name in precisions if name is not None), None)
-        self._schedules = _schedules(schedule, self.optimizers)
-        self.schedules = _for_run(self._schedules, 1)
+        self.given_schedules = _schedules(schedule, self.optimizers)
+        self.schedules = _for_run(self.given_schedules, 1)
         self.base_lr = {name: known_lr(each) for name, each in self.optimizers.items()}
         for name in self.schedules:
             _ = self.optimizers[name].lr  # an error where it is hidden
@@ -251,7 +252,8 @@ class Trainer:
             else loader
         )
         steps, done = self._steps_in(loader), max(o.steps for o in self.optimizers.values())
-        self.schedules = _for_run(self._schedules, None if steps is None else done + epochs * steps)
+        updates = None if steps is None else done + epochs * steps
+        self.schedules = _for_run(self.given_schedules, updates)
         self._refuse_unknown_monitors(validation)
         run = Run(
             self,
@@ -289,6 +291,24 @@ class Trainer:
             except Interrupted:
                 self.processes.all_gather_object("the end of a run that a signal ended", None)
                 raise
+
+    def probe(
+        self,
+        callbacks: Iterable[Callback],
+        schedules: Mapping[str, Any],
+        base_lr: Mapping[str, float],
+    ) -> Trainer:
+        """Return a trainer of the same network and optimizers that follows other schedules.
+
+        It makes single steps, and keeps no average.
+        """
+        probe = copy.copy(self)
+        probe.callbacks = list(callbacks)
+        probe.average = None
+        probe.steps_per_call = 1
+        probe.base_lr = {**self.base_lr, **base_lr}
+        probe.given_schedules = dict(schedules)
+        return probe
 
     def evaluate(
         self, samples: Any, *, batch_size: int = 512, intervals: bool | Mapping[str, Any] = False

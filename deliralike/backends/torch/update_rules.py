@@ -56,6 +56,8 @@ class NeutralOptimizer(torch.optim.Optimizer):
         state["step"] += 1
         scalars = rule.scalars(int(state["step"]))
         value, new_state = rule.update(parameter, parameter.grad, state, scalars, torch)
+        if is_distributed(parameter):  # products of matrices have placements of their own
+            value = value.redistribute(placements=parameter.placements)
         parameter.copy_(value)
         state.update(new_state)
 

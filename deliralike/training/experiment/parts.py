@@ -6,7 +6,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from deliralike.data import CropByPosNegLabel, transforms
+from deliralike.data import (
+    ColorJitter,
+    CropByPosNegLabel,
+    Grayscale,
+    RandomResizedCrop,
+    transforms,
+)
 from deliralike.errors import ArgumentError, UnknownName, refuse_unknown_settings, suggestion
 from deliralike.training import schedules
 from deliralike.training.experiment.checks import NAME
@@ -17,13 +23,16 @@ from deliralike.training.schedules import Schedule
 Entry = Mapping[str, Any]
 
 TRANSFORMS: Mapping[str, Callable[..., Any]] = {
+    "color-jitter": ColorJitter,
     "crop": transforms.Crop,
     "crop-by-pos-neg-label": CropByPosNegLabel,
     "elastic": transforms.Elastic,
     "flip": transforms.Flip,
+    "grayscale": Grayscale,
     "noise": transforms.Noise,
     "normalise": transforms.Normalise,
     "pad-to": transforms.PadTo,
+    "random-resized-crop": RandomResizedCrop,
     "rotate": transforms.Rotate,
 }
 

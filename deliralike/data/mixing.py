@@ -1,0 +1,190 @@
+"""Transforms of batches that mix samples and their labels: mixup and CutMix.
+
+A batch is a nest of arrays with the samples along their first axis: arrays of floats are inputs,
+and one array of whole numbers holds the classes. The classes become rows of probabilities, which
+``cross_entropy`` takes on every backend.
+
+What is drawn follows from the seed, the epoch, the batch's number and each sample's place in it.
+With several processes each loads the whole batch, and keeps its own samples afterwards, so that
+their number does not matter.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.errors import BatchError, SettingError
+
+
+@dataclass(frozen=True)
+class Mixup:
+    """Mix each sample with another one of its batch: ``share * x + (1 - share) * other``.
+
+    The shares are drawn from ``Beta(alpha, alpha)`` for each sample, the others are a permutation
+    of the batch. Labels are mixed in the same way. Source: Zhang et al. 2018, arXiv 1710.09412.
+
+    Args:
+        num_classes: The number of classes.
+        alpha: The concentration of shares about one half, above 0.
+
+    Shapes:
+        An array of floats ``(batch, ...)`` keeps its shape and type; classes ``(batch,)`` become
+        ``(batch, num_classes)`` in the type of the inputs.
+
+    Raises:
+        BatchError: The batch is not one of arrays of floats and one of classes.
+
+    Example:
+        >>> batch = np.array([[0.0], [1.0]]), np.array([0, 1])
+        >>> x, y = Mixup(2)(batch, np.random.default_rng(0))
+        >>> np.allclose(x[:, 0], y[:, 1]), np.allclose(y.sum(1), 1)
+        (True, True)
+    """
+
+    whole_batch: ClassVar[bool] = True
+    num_classes: int
+    alpha: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __call__(self, batch: Any, generator: np.random.Generator) -> Any:
+        """Return the mixed batch."""
+        inputs, labels = _parts(batch)
+        others = generator.permutation(len(labels))
+        shares = generator.beta(self.alpha, self.alpha, len(labels))
+
+        def mixed(array: np.ndarray) -> np.ndarray:
+            return _weighted(array, array[others], shares)
+
+        rows = _rows(labels, self.num_classes, inputs[0].dtype)
+        return _replaced(batch, labels, mixed(rows), mixed)
+
+
+@dataclass(frozen=True)
+class CutMix:
+    """Paste a box of another sample of the batch into each picture.
+
+    The box has the share ``1 - s`` of the picture, with s drawn from ``Beta(alpha, alpha)``, the
+    picture's proportions and a centre anywhere; what lies outside is cut off. Labels are mixed by
+    the shares that the boxes then have. Source: Yun et al. 2019, arXiv 1905.04899.
+
+    Args:
+        num_classes: The number of classes.
+        alpha: The concentration of shares about one half, above 0.
+
+    Shapes:
+        Pictures ``(batch, channels, *spatial)`` keep their shape and type; classes ``(batch,)``
+        become ``(batch, num_classes)`` in the type of the pictures.
+
+    Raises:
+        BatchError: The batch is not one of pictures of one size and one of classes.
+
+    Example:
+        >>> batch = np.stack([np.zeros((1, 4, 5)), np.ones((1, 4, 5))]), np.array([0, 1])
+        >>> x, y = CutMix(2)(batch, np.random.default_rng(0))
+        >>> np.allclose(x.mean((1, 2, 3)), y[:, 1])
+        True
+    """
+
+    whole_batch: ClassVar[bool] = True
+    num_classes: int
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __call__(self, batch: Any, generator: np.random.Generator) -> Any:
+        """Return the batch with pasted boxes."""
+        inputs, labels = _parts(batch)
+        spatial = _spatial(inputs)
+        others = generator.permutation(len(labels))
+        is_pasted = np.zeros((len(labels), *spatial), bool)
+        for each in is_pasted:
+            each[self._box(spatial, generator)] = True
+
+        def pasted(array: np.ndarray) -> np.ndarray:
+            return np.where(is_pasted[:, np.newaxis], array[others], array)
+
+        kept = 1.0 - is_pasted.reshape(len(labels), -1).mean(1)
+        rows = _rows(labels, self.num_classes, inputs[0].dtype)
+        return _replaced(batch, labels, _weighted(rows, rows[others], kept), pasted)
+
+    def _box(self, spatial: tuple[int, ...], generator: np.random.Generator) -> tuple[slice, ...]:
+        """Return a box within a picture."""
+        share = 1.0 - generator.beta(self.alpha, self.alpha)
+        part = share ** (1.0 / len(spatial))
+        box = []
+        for length in spatial:
+            size = int(length * part)
+            begin = int(generator.integers(length)) - size // 2
+            box.append(slice(max(begin, 0), min(begin + size, length)))
+        return tuple(box)
+
+
+def _check(mixing: Mixup | CutMix) -> None:
+    """Refuse settings that make no sense."""
+    name, classes = type(mixing).__name__, mixing.num_classes
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
+        raise SettingError(f"{name}: num_classes={classes!r} must be a whole number of at least 2")
+    if not mixing.alpha > 0:
+        raise SettingError(f"{name}: alpha={mixing.alpha!r} must be above 0")
+
+
+def _parts(batch: Any) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the arrays of floats of a batch, and its array of classes."""
+    inputs, labels, others = [], [], []
+    for path, leaf in nest.leaves_with_paths(batch, "batch"):
+        kind = leaf.dtype.kind if isinstance(leaf, np.ndarray) else ""
+        if kind == "f" and leaf.ndim > 0:
+            inputs.append(leaf)
+        elif kind in ("i", "u") and leaf.ndim == 1:
+            labels.append(leaf)
+        else:
+            dtype = getattr(leaf, "dtype", "no array")
+            others.append(f"{path} is {nest.described(leaf)} ({dtype})")
+    if others or not inputs or len(labels) != 1:
+        found = f"there are {len(inputs)} arrays of floats and {len(labels)} of classes"
+        raise BatchError(
+            "samples are mixed in a batch of arrays of floats and one array of classes, whole "
+            f"numbers of shape (batch,): {'; '.join([found, *others])}"
+        )
+    return inputs, labels[0]
+
+
+def _spatial(inputs: list[np.ndarray]) -> tuple[int, ...]:
+    """Return the spatial shape of pictures."""
+    shapes = {array.shape[2:] for array in inputs}
+    if len(shapes) != 1 or () in shapes:
+        raise BatchError(
+            "CutMix wants pictures of one size, (batch, channels, *spatial), and got floats of "
+            f"shapes {', '.join(str(array.shape) for array in inputs)}"
+        )
+    return shapes.pop()
+
+
+def _rows(labels: np.ndarray, classes: int, dtype: Any) -> np.ndarray:
+    """Return classes as rows of probabilities."""
+    outside = labels[(labels < 0) | (labels >= classes)]
+    if outside.size:
+        raise BatchError(
+            f"class {outside[0]} is out of range, wanted whole numbers from 0 to {classes - 1}, as "
+            f"num_classes={classes}"
+        )
+    return np.eye(classes, dtype=dtype)[labels]
+
+
+def _weighted(array: np.ndarray, other: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return ``share * array + (1 - share) * other`` with a share for each sample."""
+    shares = shares.reshape(-1, *(1,) * (array.ndim - 1))
+    return (shares * array + (1.0 - shares) * other).astype(array.dtype)
+
+
+def _replaced(
+    batch: Any, labels: np.ndarray, rows: np.ndarray, mixed: Callable[[np.ndarray], np.ndarray]
+) -> Any:
+    """Return a batch with rows in the place of classes, and its other arrays mixed."""
+    return nest.map(lambda leaf: rows if leaf is labels else mixed(leaf), batch)
