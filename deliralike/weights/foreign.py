@@ -20,7 +20,7 @@ from deliralike.weights.matching.layouts import Transform, transforms
 from deliralike.weights.matching.match import Match, match_of, propose_between
 from deliralike.weights.matching.naming import role
 from deliralike.weights.matching.pairing import COUNTER, STATISTICS, Pair, Side, Tensor
-from deliralike.weights.matching.parts import Unit
+from deliralike.weights.matching.parts import Unit, shown, whole
 from deliralike.weights.reading import Contents, contents
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class FileMatch:
         for pair in self.match.names:
             others = [self.originals[name] for name in pair.alternatives]
             others += [str(layout) or "as it is" for layout in pair.layouts]
-            cells = (_shown(pair.reference), self.shown(pair.candidate), str(pair.transform))
+            cells = (shown(pair.reference), self.shown(pair.candidate), str(pair.transform))
             yield *cells, pair.decided, "; ".join(others)
         for name, near in self.match.missing.items():
             nearest = "; ".join(self.originals[other] for other in near)
@@ -111,7 +111,7 @@ class FileMatch:
     def shown(self, units: Sequence[Unit]) -> str:
         """Return tensors of the file, or parts of them, by their names in the file."""
         named = [replace(unit, source=self.originals[unit.source]) for unit in units]
-        return _shown(named)
+        return shown(named)
 
     def __str__(self) -> str:
         """Return how many pairs there are and by what, and a line for each that is open."""
@@ -138,7 +138,7 @@ class FileMatch:
         if own in pair.alternatives:
             choices.append("that is another one of the network's")
         choices += [f"in the layout {str(each) or 'as it is'!r}" for each in pair.layouts]
-        mine = _shown(pair.reference)
+        mine = shown(pair.reference)
         return f"{mine} is {self.shown(pair.candidate)}, or {', or '.join(choices)}"
 
 
@@ -381,18 +381,14 @@ def _table(
 
 def _units(proposal: FileMatch) -> tuple[dict[str, Unit], dict[str, Unit]]:
     """Return the tensors of both sides, and the parts of tensors in the pairs, by their texts."""
-    mine = {name: _whole(name, one) for name, one in proposal.match.reference.tensors.items()}
+    mine = {name: whole(name, one.shape) for name, one in proposal.match.reference.tensors.items()}
     theirs = {}
     for name, one in proposal.match.candidate.tensors.items():
-        theirs[proposal.originals[name]] = _whole(name, one)
+        theirs[proposal.originals[name]] = whole(name, one.shape)
     for pair in proposal.match.names:
         mine |= {str(unit): unit for unit in pair.reference}
         theirs |= {proposal.shown([unit]): unit for unit in pair.candidate}
     return mine, theirs
-
-
-def _whole(name: str, tensor: Tensor) -> Unit:
-    return Unit(name, name, tensor.shape, None, 0, tensor.shape)
 
 
 def _named(text: str, units: Mapping[str, Unit], where: str) -> tuple[Unit, ...]:
@@ -420,10 +416,6 @@ def _layout(mine: Unit, theirs: Unit, text: str, proposal: FileMatch, where: str
         known = ", ".join(repr(each) for each in by_text)
         raise StateError(f"{where}: the layout {text!r} is none of those that fit: {known}")
     return by_text[text] if text in by_text else options[0]
-
-
-def _shown(units: Sequence[Unit]) -> str:
-    return " + ".join(map(str, units))
 
 
 def _some(names: Sequence[str]) -> str:
