@@ -26,6 +26,12 @@ def other_name(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def at(x: Array, dim: int, index: int | slice) -> Array:
+    """Return the elements of an array at a place, or at several, of an axis."""
+    before = (slice(None),) * (dim % len(x.shape))
+    return x[(*before, index)]
+
+
 class Primitives(ABC):
     """The functions of a backend, one short method each."""
 

@@ -50,7 +50,8 @@ class Products(Shaping):
 
     def kron(self, x: Array, other: Array) -> Array:
         """The Kronecker product of two matrices."""
-        (a, b), (c, d) = x.shape, other.shape
+        a, b = x.shape
+        c, d = other.shape
         product = self.reshape(x, (a, 1, b, 1)) * self.reshape(other, (1, c, 1, d))
         return self.reshape(product, (a * c, b * d))
 
@@ -62,15 +63,16 @@ class Products(Shaping):
             dims: How many of the last axes of `a` and the first ones of `b`; or the axes of both.
         """
         if isinstance(dims, int):
-            dims = (range(len(a.shape) - dims, len(a.shape)), range(dims))
-        over_a = [d % len(a.shape) for d in dims[0]]
-        over_b = [d % len(b.shape) for d in dims[1]]
-        left = [d for d in range(len(a.shape)) if d not in over_a]
-        right = [d for d in range(len(b.shape)) if d not in over_b]
-        count = math.prod(a.shape[d] for d in over_a)
-        rows = self.reshape(self.permute(a, [*left, *over_a]), (-1, count))
-        columns = self.reshape(self.permute(b, [*over_b, *right]), (count, -1))
-        shape = (*(a.shape[d] for d in left), *(b.shape[d] for d in right))
+            dims = (range(-dims, 0), range(dims))
+        over_a = [dim % len(a.shape) for dim in dims[0]]
+        over_b = [dim % len(b.shape) for dim in dims[1]]
+        count = math.prod(a.shape[dim] for dim in over_a)
+        left = self.movedim(a, over_a, range(-len(over_a), 0))
+        right = self.movedim(b, over_b, range(len(over_b)))
+        rows = self.reshape(left, (-1, count))
+        columns = self.reshape(right, (count, -1))
+        kept = len(a.shape) - len(over_a)
+        shape = (*left.shape[:kept], *right.shape[len(over_b) :])
         return self.reshape(self.matmul(rows, columns), shape)
 
     @other_name
@@ -89,9 +91,9 @@ class Products(Shaping):
 
     def cross(self, x: Array, other: Array, dim: int = -1) -> Array:
         """The cross product of vectors with three elements along an axis."""
-        ahead = [self.roll(y, -1, dim) for y in (x, other)]
-        behind = [self.roll(y, 1, dim) for y in (x, other)]
-        return ahead[0] * behind[1] - behind[0] * ahead[1]
+        forwards = self.roll(x, -1, dim) * self.roll(other, 1, dim)
+        backwards = self.roll(x, 1, dim) * self.roll(other, -1, dim)
+        return forwards - backwards
 
     def bilinear(
         self, input1: Array, input2: Array, weight: Array, bias: Array | None = None
@@ -107,7 +109,9 @@ class Products(Shaping):
         half = self.reshape(self.matmul(rows, flat), (-1, out, in2))
         y = self.sum(half * self.reshape(input2, (-1, 1, in2)), 2)
         y = self.reshape(y, (*input1.shape[:-1], out))
-        return y if bias is None else y + bias
+        if bias is None:
+            return y
+        return y + bias
 
     # Arrays made from numbers: on the device and in the type of `like`
 

@@ -1,14 +1,15 @@
 """Reductions over some axes or all, and running sums, written on the primitives."""
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.nn.elementwise import Elementwise, is_floating
-from deliralike.nn.primitives import Array, other_name
+from deliralike.nn.primitives import Array, at, other_name
 
 Dims = int | Sequence[int] | None
 
@@ -62,7 +63,9 @@ class Reductions(Elementwise):
         if dim is None:
             return self.argmax_along(self.reshape(x, (-1,)), 0)
         index = self.argmax_along(x, dim)
-        return self.reshape(index, _reduced(x.shape, dim, keepdim=True)) if keepdim else index
+        if keepdim:
+            return self.reshape(index, _reduced(x.shape, dim, keepdim=True))
+        return index
 
     def argmin(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         """The index of the first minimum; see `argmax`."""
@@ -71,17 +74,21 @@ class Reductions(Elementwise):
     def amax(self, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
         """The maximum over some axes, or all; equal maxima share the gradient."""
         dims = _axes(x.shape, dim)
-        largest = self.stop_gradient(x) if is_floating(x) else x
-        for d in dims:
-            largest = self.max_along(largest, d, keepdim=True)
         shape = _reduced(x.shape, dims, keepdim)
         if not is_floating(x):
-            return self.reshape(largest, shape)
+            return self.reshape(self._largest(x, dims), shape)
+        largest = self._largest(self.stop_gradient(x), dims)
         is_largest = x == largest
         share = 1.0 / self.sum(self.cast(is_largest, x), dims, keepdim)
         ones = self.where(is_largest & (self.abs(x) < math.inf), x, 0.0)
         gradient = self.sum(ones, dims, keepdim) * share
         return self.reshape(largest, shape) + (gradient - self.stop_gradient(gradient))
+
+    def _largest(self, x: Array, dims: Sequence[int]) -> Array:
+        """The maximum over some axes, which stay with length one."""
+        for dim in dims:
+            x = self.max_along(x, dim, keepdim=True)
+        return x
 
     def amin(self, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
         """The minimum over some axes, or all; equal minima share the gradient."""
@@ -110,8 +117,9 @@ class Reductions(Elementwise):
         centred = x - self.mean(x, dims, keepdim=True)
         count = math.prod(x.shape[d] for d in dims)
         squares = self.sum(centred * centred, dims, keepdim)
-        divisor = count - correction
-        return squares * (1.0 / divisor if divisor > 0 else math.nan)
+        if count <= correction:
+            return squares * math.nan
+        return squares * (1.0 / (count - correction))
 
     def std(self, x: Array, dim: Dims = None, keepdim: bool = False, correction: int = 1) -> Array:
         """The root of `var`; its derivative is 0 where all elements are equal."""
@@ -139,35 +147,23 @@ class Reductions(Elementwise):
             dim = 0
         while x.shape[dim] > 1:
             half = x.shape[dim] // 2
-            rest = self._part(x, dim, 2 * half, x.shape[dim])
-            x = self._part(x, dim, 0, half) * self._part(x, dim, half, 2 * half)
+            rest = at(x, dim, slice(2 * half, None))
+            x = at(x, dim, slice(half)) * at(x, dim, slice(half, 2 * half))
             if rest.shape[dim]:
                 x = self.concatenate([x, rest], dim)
         return self.reshape(x, shape)
 
     def cumsum(self, x: Array, dim: int) -> Array:
         """The sums of the elements up to each one along an axis."""
-        shift = 1
-        while shift < x.shape[dim]:
-            x = x + self._shifted(x, dim, shift, 0.0)
-            shift *= 2
-        return x
+        return self._accumulate(operator.add, x, dim, 0.0)
 
     def cumprod(self, x: Array, dim: int) -> Array:
         """The products of the elements up to each one along an axis."""
-        shift = 1
-        while shift < x.shape[dim]:
-            x = x * self._shifted(x, dim, shift, 1.0)
-            shift *= 2
-        return x
+        return self._accumulate(operator.mul, x, dim, 1.0)
 
     def logcumsumexp(self, x: Array, dim: int) -> Array:
         """``log(cumsum(exp(x)))`` along an axis, without overflow."""
-        shift = 1
-        while shift < x.shape[dim]:
-            x = self.logaddexp(self._shifted(x, dim, shift, _LOWEST), x)
-            shift *= 2
-        return x
+        return self._accumulate(self.logaddexp, x, dim, _LOWEST)
 
     def nansum(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         """The sum of the elements that are numbers."""
@@ -181,9 +177,7 @@ class Reductions(Elementwise):
     def logsumexp(self, x: Array, dim: int | Sequence[int], keepdim: bool = False) -> Array:
         """``log(sum(exp(x)))`` over some axes, without overflow."""
         dims = _axes(x.shape, dim)
-        largest = self.stop_gradient(x)
-        for d in dims:
-            largest = self.max_along(largest, d, keepdim=True)
+        largest = self._largest(self.stop_gradient(x), dims)
         largest = self.where(self.abs(largest) < math.inf, largest, 0.0)
         total = self.log(self.sum(self.exp(x - largest), dims, keepdim))
         return total + self.reshape(largest, _reduced(x.shape, dims, keepdim))
@@ -261,10 +255,22 @@ class Reductions(Elementwise):
         """How many elements are true, or not zero."""
         return self.sum(self.cast(self.cast(x, "bool"), "int64"), dim, keepdim)
 
-    def _part(self, x: Array, dim: int, start: int, stop: int) -> Array:
-        """The elements of an axis from `start` to before `stop`."""
-        before = (slice(None),) * (dim % len(x.shape))
-        return x[(*before, slice(start, stop))]
+    def _accumulate(
+        self, combine: Callable[[Array, Array], Array], x: Array, dim: int, neutral: float
+    ) -> Array:
+        """Combine the elements up to each one along an axis, in log2 of its length steps.
+
+        Args:
+            combine: An associative function of the earlier and the later elements.
+            x: Any array.
+            dim: The axis.
+            neutral: The number that, combined with any other, gives the other.
+        """
+        shift = 1
+        while shift < x.shape[dim]:
+            x = combine(self._shifted(x, dim, shift, neutral), x)
+            shift *= 2
+        return x
 
     def _shifted(self, x: Array, dim: int, shift: int, value: float) -> Array:
         """The elements moved towards the end of an axis, with a constant before them."""

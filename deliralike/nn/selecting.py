@@ -8,7 +8,7 @@ from deliralike.errors import SettingError
 from deliralike.nn import checks
 from deliralike.nn.primitives import Array, other_name
 from deliralike.nn.reductions import Reductions, ValuesAndIndices
-from deliralike.nn.shaping import Shaping
+from deliralike.nn.shaping import Shaping, resized
 
 
 class Selecting(Reductions, Shaping):
@@ -29,16 +29,13 @@ class Selecting(Reductions, Shaping):
     def take_along_dim(self, x: Array, indices: Array, dim: int | None = None) -> Array:
         """`gather` with both shapes broadcast off the axis; without `dim` of all elements."""
         if dim is None:
-            return self.take_along(self.reshape(x, (-1,)), self.reshape(indices, (-1,)), 0)
+            return self.take_along(self.ravel(x), self.ravel(indices), 0)
         axis = dim % len(x.shape)
-        off = [list(x.shape), list(indices.shape)]
-        lengths = [sizes[axis] for sizes in off]
-        for sizes in off:
-            sizes[axis] = 1
-        shape = list(np.broadcast_shapes(*map(tuple, off)))
-        shapes = [(*shape[:axis], length, *shape[axis + 1 :]) for length in lengths]
-        x = self.broadcast_to(x, shapes[0])
-        return self.take_along(x, self.broadcast_to(indices, shapes[1]), axis)
+        off = resized(x.shape, axis, 1), resized(indices.shape, axis, 1)
+        shape = np.broadcast_shapes(*off)
+        x = self.broadcast_to(x, resized(shape, axis, x.shape[axis]))
+        indices = self.broadcast_to(indices, resized(shape, axis, indices.shape[axis]))
+        return self.take_along(x, indices, axis)
 
     def scatter(self, x: Array, dim: int, index: Array, src: Array | float) -> Array:
         """Replace the element at each position along an axis by the entry of `src`.
@@ -47,11 +44,11 @@ class Selecting(Reductions, Shaping):
         """
         self._check_positions("scatter", x, dim, index)
         zeros = self.stop_gradient(x) * 0
+        ones = self._ones(index.shape, x)
         if isinstance(src, int | float):
-            src = self._ones(index.shape, x) * src
+            src = ones * src
         else:
             src = src[tuple(slice(size) for size in index.shape)]
-        ones = self._ones(index.shape, x)
         is_replaced = self.scatter_add(zeros, dim, index, ones) > 0
         return self.where(is_replaced, self.scatter_add(zeros, dim, index, src), x)
 
@@ -60,9 +57,8 @@ class Selecting(Reductions, Shaping):
     ) -> Array:
         """Add the parts of `source` along an axis to those at positions of `x`."""
         self._check_positions("index_add", x, dim, index)
-        along = [1] * len(x.shape)
-        along[dim] = index.shape[0]
-        positions = self.broadcast_to(self.reshape(index, along), source.shape)
+        along = self._along(index, dim, len(x.shape))
+        positions = self.broadcast_to(along, source.shape)
         return self.scatter_add(x, dim, positions, source * alpha)
 
     def index_copy(self, x: Array, dim: int, index: Array, source: Array) -> Array:
@@ -71,9 +67,8 @@ class Selecting(Reductions, Shaping):
         No position may be given twice.
         """
         self._check_positions("index_copy", x, dim, index)
-        along = [1] * len(x.shape)
-        along[dim] = index.shape[0]
-        positions = self.broadcast_to(self.reshape(index, along), source.shape)
+        along = self._along(index, dim, len(x.shape))
+        positions = self.broadcast_to(along, source.shape)
         return self.scatter(x, dim, positions, source)
 
     def index_fill(self, x: Array, dim: int, index: Array, value: float) -> Array:
@@ -81,9 +76,7 @@ class Selecting(Reductions, Shaping):
         self._check_positions("index_fill", x, dim, index)
         places = self.constant(np.arange(x.shape[dim]), like=index)
         is_named = self.any(self.expand_dims(places, 1) == self.expand_dims(index, 0), 1)
-        along = [1] * len(x.shape)
-        along[dim] = x.shape[dim]
-        return self.masked_fill(x, self.reshape(is_named, along), value)
+        return self.masked_fill(x, self._along(is_named, dim, len(x.shape)), value)
 
     # By order
 
@@ -125,7 +118,7 @@ class Selecting(Reductions, Shaping):
         Of an even number of elements it is the lower one of the two in the middle.
         """
         if dim is None:
-            flat = self.reshape(x, (-1,))
+            flat = self.ravel(x)
             return self.kthvalue(flat, (flat.shape[0] + 1) // 2, 0).values
         return self.kthvalue(x, (x.shape[dim] + 1) // 2, dim, keepdim)
 
@@ -137,8 +130,9 @@ class Selecting(Reductions, Shaping):
         shift = 1
         while shift < x.shape[dim]:
             before = self._shifted(largest, dim, shift, -np.inf)
+            places_before = self._shifted(places, dim, shift, 0.0)
             is_later = largest >= before
-            places = self.where(is_later, places, self._shifted(places, dim, shift, 0.0))
+            places = self.where(is_later, places, places_before)
             largest = self.where(is_later, largest, before)
             shift *= 2
         indices = self.cast(places, "int64")
@@ -159,12 +153,13 @@ class Selecting(Reductions, Shaping):
             q: A number from 0 to 1; or several, which are the first axis of the result.
             dim, keepdim: As in `sum`.
         """
-        if dim is None:
-            flat = self.quantile(self.reshape(x, (-1,)), q, 0)
-            several = flat.shape if not isinstance(q, int | float) else ()
-            return self.reshape(flat, (*several, *[1] * len(x.shape))) if keepdim else flat
         if not isinstance(q, int | float):
             return self.stack([self.quantile(x, each, dim, keepdim) for each in q], 0)
+        if dim is None:
+            flat = self.quantile(self.ravel(x), q, 0)
+            if keepdim:
+                return self.reshape(flat, [1] * len(x.shape))
+            return flat
         if not 0 <= q <= 1:
             raise SettingError(f"quantile: q={q!r}; wanted a number from 0 to 1")
         ordered = self.sort(x, dim).values
@@ -174,7 +169,9 @@ class Selecting(Reductions, Shaping):
         if position > low:
             above = self.narrow(ordered, dim, low + 1, 1)
             part = part + (above - part) * (position - low)
-        return part if keepdim else self.squeeze(part, dim)
+        if keepdim:
+            return part
+        return self.squeeze(part, dim)
 
     def searchsorted(self, sorted_sequence: Array, x: Array, *, right: bool = False) -> Array:
         """The position at which each value goes into a sorted sequence.
@@ -210,22 +207,25 @@ class Selecting(Reductions, Shaping):
     def diagonal(self, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
         """A diagonal of two axes, as the last axis."""
         x = self.movedim(x, (dim1, dim2), (-2, -1))
-        rows, columns = x.shape[-2:]
-        start = offset if offset >= 0 else -offset * columns
-        length = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-        positions = start + np.arange(length) * (columns + 1)
-        flat = self.reshape(x, (*x.shape[:-2], rows * columns))
+        *batch, rows, columns = x.shape
+        first_row = max(-offset, 0)
+        first_column = max(offset, 0)
+        length = max(0, min(rows - first_row, columns - first_column))
+        steps = np.arange(length)
+        positions = (first_row + steps) * columns + first_column + steps
+        flat = self.reshape(x, (*batch, rows * columns))
         return self.select(flat, self.constant(positions, like=x), -1)
 
     def diag_embed(self, x: Array, offset: int = 0) -> Array:
         """Matrices with the elements of the last axis on a diagonal, and zeros elsewhere."""
-        size = x.shape[-1] + abs(offset)
-        first = [abs(offset), 0] if offset < 0 else [0, offset]
-        positions = np.arange(x.shape[-1])
-        is_diagonal = np.zeros((x.shape[-1], size * size))
-        is_diagonal[positions, (positions + first[0]) * size + positions + first[1]] = 1.0
-        flat = self.matmul(self.reshape(x, (-1, x.shape[-1])), self.constant(is_diagonal, like=x))
-        return self.reshape(flat, (*x.shape[:-1], size, size))
+        *batch, length = x.shape
+        size = length + abs(offset)
+        steps = np.arange(length)
+        is_diagonal = np.zeros((length, size, size))
+        is_diagonal[steps, steps + max(-offset, 0), steps + max(offset, 0)] = 1.0
+        columns = self.constant(is_diagonal.reshape(length, size * size), like=x)
+        flat = self.matmul(self.reshape(x, (-1, length)), columns)
+        return self.reshape(flat, (*batch, size, size))
 
     def diag(self, x: Array, diagonal: int = 0) -> Array:
         """The diagonal of a matrix, or the matrix with a diagonal."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks, geometry
-from deliralike.nn.primitives import Array, Primitives, other_name
+from deliralike.nn.primitives import Array, Primitives, at, other_name
 
 
 class Shaping(Primitives):
@@ -23,8 +23,9 @@ class Shaping(Primitives):
 
     def expand_dims(self, x: Array, dim: int) -> Array:
         """Insert an axis of length one at `dim` of the result."""
-        position = dim % (len(x.shape) + 1)
-        return self.reshape(x, (*x.shape[:position], 1, *x.shape[position:]))
+        shape = list(x.shape)
+        shape.insert(dim % (len(shape) + 1), 1)
+        return self.reshape(x, shape)
 
     @other_name
     def unsqueeze(self, x: Array, dim: int) -> Array:
@@ -35,13 +36,12 @@ class Shaping(Primitives):
         """Drop an axis of length one, or all such axes."""
         if dim is None:
             return self.reshape(x, tuple(size for size in x.shape if size != 1))
-        position = dim % len(x.shape)
-        if x.shape[position] != 1:
+        length = x.shape[dim % len(x.shape)]
+        if length != 1:
             raise ShapeError(
-                f"squeeze: axis {dim} of shape {tuple(x.shape)} has length {x.shape[position]}, "
-                "wanted 1"
+                f"squeeze: axis {dim} of shape {tuple(x.shape)} has length {length}, wanted 1"
             )
-        return self.reshape(x, (*x.shape[:position], *x.shape[position + 1 :]))
+        return self.reshape(x, resized(x.shape, dim))
 
     def transpose(self, x: Array, dim0: int, dim1: int) -> Array:
         """Swap two axes."""
@@ -73,8 +73,7 @@ class Shaping(Primitives):
     @other_name
     def vstack(self, tensors: Sequence[Array]) -> Array:
         """Join along the first axis; an array with one axis is a row."""
-        rows = [x if len(x.shape) > 1 else self.expand_dims(x, 0) for x in tensors]
-        return self.concatenate(rows, 0)
+        return self.concatenate([self._row(x) for x in tensors], 0)
 
     @other_name
     def movedim(
@@ -109,7 +108,9 @@ class Shaping(Primitives):
     @other_name
     def t(self, x: Array) -> Array:
         """Swap the two axes of a matrix."""
-        return self.transpose(x, 0, 1) if len(x.shape) == 2 else x
+        if len(x.shape) != 2:
+            return x
+        return self.transpose(x, 0, 1)
 
     @other_name
     def ravel(self, x: Array) -> Array:
@@ -119,16 +120,18 @@ class Shaping(Primitives):
     @other_name
     def unflatten(self, x: Array, dim: int, sizes: Sequence[int]) -> Array:
         """Spread an axis over several; one of the sizes may be -1."""
-        position = dim % len(x.shape)
-        known = -math.prod(sizes) if -1 in sizes else 1
-        full = [x.shape[position] // known if size == -1 else size for size in sizes]
-        return self.reshape(x, (*x.shape[:position], *full, *x.shape[position + 1 :]))
+        sizes = list(sizes)
+        if -1 in sizes:
+            known = -math.prod(sizes)
+            sizes[sizes.index(-1)] = x.shape[dim % len(x.shape)] // known
+        return self.reshape(x, resized(x.shape, dim, *sizes))
 
     def tile(self, x: Array, dims: Sequence[int]) -> Array:
         """Repeat the whole array along axes; new axes come first."""
-        x = self.reshape(x, (*(1,) * (len(dims) - len(x.shape)), *x.shape))
-        counts = (*(1,) * (len(x.shape) - len(dims)), *dims)
-        for dim, count in enumerate(counts):
+        new = len(dims) - len(x.shape)
+        if new > 0:
+            x = self.reshape(x, (*[1] * new, *x.shape))
+        for dim, count in enumerate(dims, max(0, -new)):
             if count > 1:
                 x = self.concatenate([x] * count, dim)
         return x
@@ -158,13 +161,13 @@ class Shaping(Primitives):
         if indexing not in ("ij", "xy"):
             raise SettingError(f"meshgrid: indexing={indexing!r}; wanted 'ij' or 'xy'")
         shape = tuple(x.shape[0] for x in tensors)
+        axes = len(shape)
         grids = []
         for axis, x in enumerate(tensors):
-            alone = [1] * len(shape)
-            alone[axis] = shape[axis]
-            grid = self.broadcast_to(self.reshape(x, alone), shape)
-            swaps = indexing == "xy" and len(shape) > 1
-            grids.append(self.transpose(grid, 0, 1) if swaps else grid)
+            grid = self.broadcast_to(self._along(x, axis, axes), shape)
+            if indexing == "xy" and axes > 1:
+                grid = self.transpose(grid, 0, 1)
+            grids.append(grid)
         return grids
 
     def flip(self, x: Array, dims: int | Sequence[int]) -> Array:
@@ -193,15 +196,14 @@ class Shaping(Primitives):
     @other_name
     def unbind(self, x: Array, dim: int = 0) -> list[Array]:
         """The parts of an array along an axis, without that axis."""
-        before = (slice(None),) * (dim % len(x.shape))
-        return [x[(*before, index)] for index in range(x.shape[dim])]
+        return [at(x, dim, index) for index in range(x.shape[dim])]
 
     @other_name
     def narrow(self, x: Array, dim: int, start: int, length: int) -> Array:
         """The elements from `start` to before ``start + length`` along an axis."""
-        before = (slice(None),) * (dim % len(x.shape))
-        first = start % x.shape[dim] if start < 0 else start
-        return x[(*before, slice(first, first + length))]
+        if start < 0:
+            start = start % x.shape[dim]
+        return at(x, dim, slice(start, start + length))
 
     def tensor_split(
         self, x: Array, indices_or_sections: int | Sequence[int], dim: int = 0
@@ -210,8 +212,8 @@ class Shaping(Primitives):
         length = x.shape[dim]
         if isinstance(indices_or_sections, int):
             parts = indices_or_sections
-            more = length % parts
-            sizes = [length // parts + (part < more) for part in range(parts)]
+            size, more = divmod(length, parts)
+            sizes = [size + (part < more) for part in range(parts)]
         else:
             cuts = [min(cut, length) for cut in indices_or_sections]
             sizes = list(np.diff([0, *cuts, length]))
@@ -226,8 +228,10 @@ class Shaping(Primitives):
         """Join along the third axis; vectors are rows, and matrices get an axis of length one."""
         deep = []
         for x in arrays:
-            rows = self.expand_dims(x, 0) if len(x.shape) == 1 else x
-            deep.append(self.expand_dims(rows, 2) if len(rows.shape) == 2 else rows)
+            x = self._row(x)
+            if len(x.shape) == 2:
+                x = self.expand_dims(x, 2)
+            deep.append(x)
         return self.concatenate(deep, 2)
 
     def diff(self, x: Array, n: int = 1, dim: int = -1) -> Array:
@@ -253,11 +257,10 @@ class Shaping(Primitives):
                 f"split: sizes {list(sizes)} add up to {sum(sizes)}, but axis {dim} has {length} "
                 "elements"
             )
-        before = (slice(None),) * (dim % len(x.shape))
         pieces = []
         start = 0
         for size in sizes:
-            pieces.append(x[(*before, slice(start, start + size))])
+            pieces.append(at(x, dim, slice(start, start + size)))
             start += size
         return pieces
 
@@ -272,11 +275,7 @@ class Shaping(Primitives):
 
     def roll(self, x: Array, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Array:
         """Move elements along axes; those that leave at one end come back at the other."""
-        if isinstance(shifts, int):
-            shifts = (shifts,)
-        if isinstance(dims, int):
-            dims = (dims,)
-        for shift, dim in zip(shifts, dims, strict=True):
+        for shift, dim in zip(_several(shifts), _several(dims), strict=True):
             length = x.shape[dim]
             if length == 0 or shift % length == 0:
                 continue
@@ -380,6 +379,24 @@ class Shaping(Primitives):
         checks.divides(channels, groups, "channel_shuffle: channels", "groups")
         x = self.reshape(x, (batch, groups, channels // groups, *size))
         return self.reshape(self.transpose(x, 1, 2), (batch, channels, *size))
+
+    def _row(self, x: Array) -> Array:
+        """Give an array with one axis another one in front."""
+        if len(x.shape) > 1:
+            return x
+        return self.expand_dims(x, 0)
+
+    def _along(self, x: Array, dim: int, axes: int) -> Array:
+        """Lay the elements of an array along one of several axes; the others have length one."""
+        shape = [1] * axes
+        shape[dim] = x.shape[0]
+        return self.reshape(x, shape)
+
+
+def resized(shape: Sequence[int], dim: int, *sizes: int) -> tuple[int, ...]:
+    """Return a shape with other sizes in the place of an axis."""
+    axis = dim % len(shape)
+    return (*shape[:axis], *sizes, *shape[axis + 1 :])
 
 
 def _several(dims: int | Sequence[int]) -> Sequence[int]:

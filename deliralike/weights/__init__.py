@@ -11,7 +11,8 @@ from deliralike import lazy
 
 if TYPE_CHECKING:
     from deliralike.weights.conversion import ConversionReport, Renaming, convert
-    from deliralike.weights.foreign import FileMatch, MatchReport, match
+    from deliralike.weights.file_match import FileMatch
+    from deliralike.weights.foreign import MatchReport, match
     from deliralike.weights.inflate import refuse_expansion, refuse_hostile_archive
     from deliralike.weights.loading import load
     from deliralike.weights.reading import Contents, contents, read, read_metadata, without_prefix
@@ -21,7 +22,8 @@ else:
         __name__,
         {
             "deliralike.weights.conversion": "ConversionReport Renaming convert",
-            "deliralike.weights.foreign": "FileMatch MatchReport match",
+            "deliralike.weights.file_match": "FileMatch",
+            "deliralike.weights.foreign": "MatchReport match",
             "deliralike.weights.inflate": "refuse_expansion refuse_hostile_archive",
             "deliralike.weights.loading": "load",
             "deliralike.weights.reading": "Contents contents read read_metadata without_prefix",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
+from deliralike.weights.matching.assignment import alike, bare
 from deliralike.weights.matching.naming import similarity, spoken
-from deliralike.weights.matching.pairing import Pair, Side, alike, bare
+from deliralike.weights.matching.pairing import Pair, Side
+from deliralike.weights.matching.parts import Unit, parent
+
+Members = frozenset[int]  # the indices of the pairs of tensors below a block
 
 
 def between(reference: Side, candidate: Side, pairs: Sequence[Pair]) -> dict[str, str]:
@@ -16,86 +22,98 @@ def between(reference: Side, candidate: Side, pairs: Sequence[Pair]) -> dict[str
     several such (a block that only wraps another) the one at the same height. Blocks without
     tensors go by name or class and order, within blocks that are one.
     """
-    mine, theirs = _members(reference, pairs, 0), _members(candidate, pairs, 1)
+    mine = _Blocks.of(reference, [pair.reference for pair in pairs])
+    theirs = _Blocks.of(candidate, [pair.candidate for pair in pairs])
     found: dict[str, str] = {"": ""}
-    for members in dict.fromkeys(mine.values()):
-        chain, other = (
-            [path for path, own in side.items() if own == members and path]
-            for side in (mine, theirs)
-        )
-        if members and other:
-            found |= _along(chain, other, reference.kinds, candidate.kinds)
+    for members, chain in mine.chains.items():
+        other = theirs.chains.get(members, [])
+        if len(chain) > len(other):
+            outermost = _along(other, chain, theirs.kinds, mine.kinds)
+            found |= {path: partner for partner, path in outermost.items()}
+        else:
+            found |= _along(chain, other, mine.kinds, theirs.kinds)
     for path, partner in list(found.items()):
-        found |= _without_tensors(path, partner, reference.kinds, candidate.kinds, mine, theirs)
+        found |= _without_tensors(mine, path, theirs, partner)
     return {path: found[path] for path in reference.kinds if path in found}
 
 
-def _members(side: Side, pairs: Sequence[Pair], here: int) -> dict[str, frozenset[int]]:
-    """The indices of the pairs below each block."""
-    found: dict[str, set[int]] = {path: set() for path in side.kinds}
-    for index, pair in enumerate(pairs):
-        for unit in (pair.reference, pair.candidate)[here]:
-            for path in _above(unit.source):
-                if path in found:
-                    found[path].add(index)
-    return {path: frozenset(members) for path, members in found.items()}
+@dataclass(frozen=True)
+class _Blocks:
+    """The blocks of a network.
+
+    Attributes:
+        kinds: The class's name of each.
+        members: The pairs below each.
+        chains: The blocks that hold the same pairs, the outermost first; not the network itself.
+    """
+
+    kinds: Mapping[str, str]
+    members: Mapping[str, Members]
+    chains: Mapping[Members, list[str]]
+
+    @classmethod
+    def of(cls, side: Side, units: Iterable[Sequence[Unit]]) -> _Blocks:
+        """Return a side's blocks, from its units in each pair."""
+        indices: dict[str, set[int]] = {path: set() for path in side.kinds}
+        for index, of_pair in enumerate(units):
+            for path in _above(of_pair):
+                if path in indices:
+                    indices[path].add(index)
+        members = {path: frozenset(below) for path, below in indices.items()}
+        chains: dict[Members, list[str]] = defaultdict(list)
+        for path, below in members.items():
+            if path and below:
+                chains[below].append(path)
+        return cls(side.kinds, members, chains)
+
+    def empty_children(self, path: str) -> list[str]:
+        """Return the blocks without tensors right below another."""
+        below = [child for child in self.kinds if child and parent(child) == path]
+        return [child for child in below if not self.members[child]]
 
 
-def _above(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:length]) for length in range(len(parts))]
+def _above(units: Iterable[Unit]) -> set[str]:
+    """Return the paths of all blocks around units."""
+    paths = set()
+    for unit in units:
+        path = unit.source
+        while path:
+            path = parent(path)
+            paths.add(path)
+    return paths
 
 
 def _along(
-    mine: list[str], theirs: list[str], kinds: Mapping[str, str], others: Mapping[str, str]
+    few: list[str], many: list[str], kinds: Mapping[str, str], others: Mapping[str, str]
 ) -> dict[str, str]:
     """Match blocks that wrap each other, the outermost first.
 
     Blocks of like classes are matched in this order, else the inner ones.
     """
-    swap = len(mine) > len(theirs)
-    few, many = (theirs, mine) if swap else (mine, theirs)
-    of_few, of_many = (others, kinds) if swap else (kinds, others)
-    choices = list(combinations(many, len(few)))[::-1]
-    best = max(
-        choices,
-        key=lambda chosen: sum(
-            alike(of_few[a], of_many[b]) for a, b in zip(few, chosen, strict=True)
-        ),
-    )
-    return dict(zip(best, few, strict=True) if swap else zip(few, best, strict=True))
+
+    def likeness(chosen: tuple[str, ...]) -> float:
+        pairs = zip(few, chosen, strict=True)
+        return sum(alike(kinds[one], others[two]) for one, two in pairs)
+
+    innermost_first = list(combinations(many, len(few)))[::-1]
+    best = max(innermost_first, key=likeness)
+    return dict(zip(few, best, strict=True))
 
 
-def _without_tensors(
-    path: str,
-    partner: str,
-    kinds: Mapping[str, str],
-    others: Mapping[str, str],
-    mine: Mapping[str, frozenset[int]],
-    theirs: Mapping[str, frozenset[int]],
-) -> dict[str, str]:
+def _without_tensors(mine: _Blocks, path: str, theirs: _Blocks, partner: str) -> dict[str, str]:
     """Match blocks without tensors right below two matched blocks, by name, else by class."""
-    own, free = (
-        _empty_children(*each) for each in ((path, kinds, mine), (partner, others, theirs))
-    )
-    mine_spoken, their_spoken = spoken(own), spoken(free)
+    own = mine.empty_children(path)
+    free = theirs.empty_children(partner)
+    mine_spoken = spoken(own)
+    their_spoken = spoken(free)
     found: dict[str, str] = {}
     for one in own:
+        kind = bare(mine.kinds[one])
         named = [two for two in free if similarity(mine_spoken[one], their_spoken[two]) == 1.0]
-        same = [two for two in free if bare(kinds[one]) == bare(others[two])]
-        best = next(iter([two for two in named if two in same] or named or same), None)
-        if best is not None:
-            found[one] = best
-            free.remove(best)
+        same = [two for two in free if bare(theirs.kinds[two]) == kind]
+        both = [two for two in named if two in same]
+        choices = both or named or same
+        if choices:
+            found[one] = choices[0]
+            free.remove(choices[0])
     return found
-
-
-def _empty_children(
-    path: str, kinds: Iterable[str], members: Mapping[str, frozenset[int]]
-) -> list[str]:
-    """The children of a block without tensors."""
-    return [
-        child
-        for child in kinds
-        if child and child.rpartition(".")[0] == path and not members[child]
-    ]

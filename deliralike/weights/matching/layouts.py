@@ -39,14 +39,14 @@ class Transform:
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """From the reference's layout to the candidate's."""
-        return np.ascontiguousarray(array.reshape(self.split).transpose(self.axes)).reshape(
-            self.end
-        )
+        moved = array.reshape(self.split).transpose(self.axes)
+        return np.ascontiguousarray(moved).reshape(self.end)
 
     def invert(self, array: np.ndarray) -> np.ndarray:
         """From the candidate's layout to the reference's."""
         moved = array.reshape([self.split[axis] for axis in self.axes])
-        return np.ascontiguousarray(moved.transpose(np.argsort(self.axes))).reshape(self.start)
+        back = moved.transpose(np.argsort(self.axes))
+        return np.ascontiguousarray(back).reshape(self.start)
 
     @property
     def plain(self) -> bool:
@@ -56,8 +56,9 @@ class Transform:
     @property
     def effect(self) -> tuple[Shape, tuple[int, ...]]:
         """What is the same for two transforms of a shape that move every number alike."""
+        sizes = tuple(size for size in self.split if size > 1)
         long = [axis for axis in self.axes if self.split[axis] > 1]
-        return tuple(size for size in self.split if size > 1), tuple(np.argsort(long).tolist())
+        return sizes, tuple(np.argsort(long).tolist())
 
     @property
     def turned(self) -> bool:
@@ -66,23 +67,23 @@ class Transform:
         That is ``(out, in)`` as ``(in, out)``, or ``(out, in, *size)`` as ``(*size, in, out)``, or
         back.
         """
-        count = len(self.axes)
+        plain = tuple(range(len(self.axes)))
         if min(len(self.start), len(self.end)) == 2:
-            return any(
-                self.axes == (*range(first, count), *range(first)) for first in range(1, count)
-            )
-        inner = tuple(range(2, count))
-        return count > 2 and self.axes in (
-            (*inner, 1, 0),
-            (count - 1, count - 2, *range(count - 2)),
-        )
+            first = self.axes[0]
+            return first > 0 and self.axes == plain[first:] + plain[:first]
+        to_last = (*plain[2:], 1, 0)
+        to_first = (*plain[:-3:-1], *plain[:-2])
+        return len(plain) > 2 and self.axes in (to_last, to_first)
 
     def __str__(self) -> str:
         """In words; empty where nothing changes."""
+        if self.start == self.end and self.plain:
+            return ""
         if self.plain:
-            return "" if self.start == self.end else f"reshaped to {self.end}"
-        parted = "" if self.split == self.start else f"as {self.split}, "
-        return f"{parted}axes {self.axes}"
+            return f"reshaped to {self.end}"
+        if self.split == self.start:
+            return f"axes {self.axes}"
+        return f"as {self.split}, axes {self.axes}"
 
 
 def plain(shape: Shape) -> Transform:
@@ -102,14 +103,16 @@ def transforms(start: Shape, end: Shape) -> tuple[Transform, ...]:
         >>> [str(transform) for transform in transforms((10, 4), (4, 2, 5))][0]
         'as (2, 5, 4), axes (2, 0, 1)'
     """
-    if math.prod(start) != math.prod(end) or max(len(start), len(end)) > _MOST_AXES:
+    if math.prod(start) != math.prod(end):
+        return ()
+    if max(len(start), len(end)) > _MOST_AXES:
         return (plain(start),) if start == end else ()
-    found = _parting(start, end) if len(end) > len(start) else _merging(start, end)
-    return tuple(
-        sorted(
-            dict.fromkeys(found), key=lambda transform: (not transform.plain, not transform.turned)
-        )
-    )
+    find = _parting if len(end) > len(start) else _merging
+    return tuple(sorted(dict.fromkeys(find(start, end)), key=_usual_first))
+
+
+def _usual_first(transform: Transform) -> tuple[bool, bool]:
+    return not transform.plain, not transform.turned
 
 
 def flattenings(shape: Shape, channels: Sequence[int], axis: int = 1) -> tuple[Transform, ...]:
@@ -122,15 +125,18 @@ def flattenings(shape: Shape, channels: Sequence[int], axis: int = 1) -> tuple[T
         channels: The numbers of channels to try.
         axis: The one that changes.
     """
-    size, found = shape[axis], []
+    size = shape[axis]
+    before = shape[:axis]
+    after = shape[axis + 1 :]
+    found = []
     for count in dict.fromkeys(channels):
         if not 1 < count < size or size % count:
             continue
-        for parts in ((count, size // count), (size // count, count)):
-            split = (*shape[:axis], *parts, *shape[axis + 1 :])
-            order = list(range(len(split)))
-            order[axis : axis + 2] = [axis + 1, axis]
-            found.append(Transform(shape, split, tuple(order), shape))
+        pixels = size // count
+        order = list(range(len(shape) + 1))
+        order[axis : axis + 2] = [axis + 1, axis]
+        for parts in ((count, pixels), (pixels, count)):
+            found.append(Transform(shape, (*before, *parts, *after), tuple(order), shape))
     return tuple(found)
 
 
@@ -142,7 +148,7 @@ def _parting(start: Shape, end: Shape) -> Iterator[Transform]:
     for order in permutations(range(len(end))):
         split = tuple(end[axis] for axis in order)
         if _merges_to(split, start):
-            yield Transform(start, split, tuple(int(axis) for axis in np.argsort(order)), end)
+            yield Transform(start, split, tuple(np.argsort(order).tolist()), end)
 
 
 def _merging(start: Shape, end: Shape) -> Iterator[Transform]:
@@ -166,13 +172,16 @@ def channels_first(axes: int) -> tuple[int, ...]:
         >>> channels_first(4)
         (0, 3, 1, 2)
     """
-    return tuple(range(axes)) if axes < 3 else (0, axes - 1, *range(1, axes - 1))
+    if axes < 3:
+        return tuple(range(axes))
+    return (0, axes - 1, *range(1, axes - 1))
 
 
 def equal_under(
     reference: np.ndarray, candidate: np.ndarray, options: Sequence[Transform]
 ) -> Transform | None:
     """The first transform under which both hold the same values, up to the rounding of a cast."""
-    return next(
-        (t for t in options if relative_difference(t.apply(reference), candidate) <= NEAR), None
-    )
+    for transform in options:
+        if relative_difference(transform.apply(reference), candidate) <= NEAR:
+            return transform
+    return None

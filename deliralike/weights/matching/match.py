@@ -7,10 +7,11 @@ certain says so, and can be corrected.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ from deliralike.weights.matching import block_paths
 from deliralike.weights.matching.layouts import transforms
 from deliralike.weights.matching.naming import role
 from deliralike.weights.matching.pairing import STATISTICS, Pair, Side
-from deliralike.weights.matching.parts import Unit, assembled
-from deliralike.weights.matching.searching import Corrections, search
+from deliralike.weights.matching.parts import Shape, Unit, assembled, shown
+from deliralike.weights.matching.searching import Partners, search
 
-_Move = tuple[Sequence[Unit], Sequence[Unit], Callable[[np.ndarray], np.ndarray]]
+Corrections = Mapping[str, Partners | None]
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,11 @@ class Match:
     @property
     def summed(self) -> frozenset[str]:
         """The reference's tensors that are sums of several of the candidate's, or summands."""
-        pairs = [p for p in self.names if len(p.reference) + len(p.candidate) > 2]
-        return frozenset(unit.source for pair in pairs for unit in pair.reference)
+        summed: set[str] = set()
+        for pair in self.names:
+            if len(pair.reference) + len(pair.candidate) > 2:
+                summed.update(unit.source for unit in pair.reference)
+        return frozenset(summed)
 
     @property
     def complete(self) -> bool:
@@ -78,8 +82,8 @@ class Match:
 
     def to_candidate(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """A state of the reference (or a part of one) in the candidate's names and layouts."""
-        moves = ((p.reference, p.candidate, p.transform.apply) for p in self.names)
-        return assembled(_moved(moves, state, False), self.candidate.shapes)
+        moves = [_Move(p.reference, p.candidate, p.transform.apply) for p in self.names]
+        return _moved(moves, state, self.candidate.shapes)
 
     def to_reference(self, state: Mapping[str, Any], gradients: bool = False) -> dict[str, Any]:
         """Return a (partial) state of the candidate in the reference's names and layouts.
@@ -88,15 +92,15 @@ class Match:
             gradients: They are gradients: where a bias is the sum of two, the gradient of each is
                 its gradient.
         """
-        moves = ((p.candidate, p.reference, p.transform.invert) for p in self.names)
-        return assembled(_moved(moves, state, gradients), self.reference.shapes)
+        moves = [_Move(p.candidate, p.reference, p.transform.invert) for p in self.names]
+        return _moved(moves, state, self.reference.shapes, gradients)
 
     @property
     def left_over(self) -> str:
         """What has no counterpart, with the nearest tensors, and how to say what is which."""
-        lines = [*_left_over("missing", self.missing), *_left_over("unexpected", self.unexpected)]
+        names = "; ".join(self._left_over)
         return (
-            f"{self.candidate.name} does not match {self.reference.name}: {'; '.join(lines)}. Say "
+            f"{self.candidate.name} does not match {self.reference.name}: {names}. Say "
             'which is which by names={"name in the reference": "name in the candidate"}, or that a '
             'tensor has no counterpart by names={"name": None}'
         )
@@ -104,22 +108,20 @@ class Match:
     @property
     def doubtful(self) -> str:
         """Which pairs are not certain, and what would settle it."""
-        pairs = [f"{_shown(p.reference)} as {_shown(p.candidate)}" for p in self.ambiguous]
+        pairs = [f"{shown(p.reference)} as {shown(p.candidate)}" for p in self.ambiguous]
+        why = ", ".join(pairs[:8]) or "matched by names and shapes alone"
         return (
             f"It is not certain which tensor is which, and no choice that was tried agrees: "
-            f"{', '.join(pairs[:8]) or 'matched by names and shapes alone'}. Say which is which by "
+            f"{why}. Say which is which by "
             'names={"name in the reference": "name in the candidate"}'
         )
 
     @property
     def holds_all(self) -> bool:
         """Whether nothing is left over but constants, such as masks, of one side."""
-        left = [(self.reference, self.missing), (self.candidate, self.unexpected)]
-        return all(
-            not side.tensors[name].is_parameter and role(name) not in STATISTICS
-            for side, names in left
-            for name in names
-        )
+        left = (*self.missing, *self.unexpected)
+        is_constant = all(role(name) not in STATISTICS for name in left)
+        return is_constant and not self.parameters_left_over()
 
     def parameters_left_over(self) -> tuple[str, ...]:
         """The parameters, not the buffers, that have no counterpart."""
@@ -130,20 +132,20 @@ class Match:
     def __str__(self) -> str:
         """Return a table of both names, the layout, and how the pair was decided."""
         rows = [("reference", "candidate", "layout", "decided by")]
-        rows += [
-            (_shown(p.reference), _shown(p.candidate), str(p.transform), _how(p))
-            for p in self.names
-        ]
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        lines = [
-            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
+        for pair in self.names:
+            names = shown(pair.reference), shown(pair.candidate)
+            rows.append((*names, str(pair.transform), _how(pair)))
         counts = f"{len(self.names)} pairs, {len(self.ambiguous)} of them not certain"
-        left = [*_left_over("missing", self.missing), *_left_over("unexpected", self.unexpected)]
-        return "\n".join(
-            [f"{self.reference.name} → {self.candidate.name}: {counts}", *lines, *left]
-        )
+        title = f"{self.reference.name} → {self.candidate.name}: {counts}"
+        return "\n".join([title, *_table(rows), *self._left_over])
+
+    @property
+    def _left_over(self) -> list[str]:
+        lines = []
+        for word, names in (("missing", self.missing), ("unexpected", self.unexpected)):
+            for name, near in names.items():
+                lines.append(f"{word}: {name}, nearest {', '.join(near) or 'none'}")
+        return lines
 
 
 def propose(
@@ -176,8 +178,9 @@ def propose(
         >>> [(pair.reference[0].name, pair.decided) for pair in propose(net, port).names][:1]
         [('layers.0.weight', 'name')]
     """
-    sides = Side.of(reference, called[0]), Side.of(candidate, called[1])
-    return propose_between(*sides, dict(corrections or {}))
+    mine = Side.of(reference, called[0])
+    theirs = Side.of(candidate, called[1])
+    return propose_between(mine, theirs, corrections or {})
 
 
 def propose_between(reference: Side, candidate: Side, corrections: Corrections) -> Match:
@@ -211,34 +214,51 @@ def match_of(
     )
 
 
+@dataclass(frozen=True)
+class _Move:
+    """Units of one side, what they are on the other side, and how their values get there."""
+
+    sources: Sequence[Unit]
+    targets: Sequence[Unit]
+    transform: Callable[[np.ndarray], np.ndarray]
+
+    def values(self, state: Mapping[str, Any], gradients: bool) -> Iterator[tuple[Unit, Any]]:
+        """Yield the targets with their values; nothing where a state lacks one of the sources."""
+        if any(unit.source not in state for unit in self.sources):
+            return
+        if any(state[unit.source] is None for unit in self.sources):
+            for unit in self.targets:
+                yield unit, None
+            return
+        first, *others = (unit.read(np.asarray(state[unit.source])) for unit in self.sources)
+        if gradients:
+            value = self.transform(first)
+            rest = value
+        else:
+            value = self.transform(sum(others, start=first))
+            rest = np.zeros_like(value)
+        yield self.targets[0], value
+        for unit in self.targets[1:]:
+            yield unit, rest
+
+
 def _moved(
-    moves: Iterable[_Move], state: Mapping[str, Any], gradients: bool
-) -> Iterator[tuple[Unit, Any]]:
-    """The units of one side, from a state of the other; nothing where it lacks one of them."""
-    for sources, targets, transform in moves:
-        if any(unit.source not in state for unit in sources):
-            continue
-        parts = [state[unit.source] for unit in sources]
-        if any(part is None for part in parts):
-            yield from ((unit, None) for unit in targets)
-            continue
-        values = [unit.read(np.asarray(part)) for unit, part in zip(sources, parts, strict=True)]
-        value = transform(values[0] if gradients else sum(values[1:], start=values[0]))
-        yield targets[0], value
-        for unit in targets[1:]:
-            yield unit, value if gradients else np.zeros_like(value)
+    moves: Sequence[_Move],
+    state: Mapping[str, Any],
+    shapes: Mapping[str, Shape],
+    gradients: bool = False,
+) -> dict[str, Any]:
+    values = (move.values(state, gradients) for move in moves)
+    return assembled(chain.from_iterable(values), shapes)
 
 
 def _not_covered(side: Side, found: Sequence[Unit]) -> list[str]:
     """Tensors of which not all has a pair."""
-    covered: dict[str, int] = defaultdict(int)
-    for unit in dict.fromkeys(found):
+    covered: Counter[str] = Counter()
+    for unit in set(found):
         covered[unit.source] += math.prod(unit.shape)
-    return [
-        name
-        for name, tensor in side.tensors.items()
-        if covered[name] < max(1, math.prod(tensor.shape))
-    ]
+    shapes = side.shapes
+    return [name for name in shapes if covered[name] < max(1, math.prod(shapes[name]))]
 
 
 def _nearest(name: str, side: Side, other: Side, free: Sequence[str]) -> tuple[str, ...]:
@@ -247,24 +267,29 @@ def _nearest(name: str, side: Side, other: Side, free: Sequence[str]) -> tuple[s
     Those of the same shape that are free come first, then the same shape, then a similar name.
     """
     shape = side.tensors[name].shape
-    fitting = [each for each, tensor in other.tensors.items() if transforms(shape, tensor.shape)]
-    near = get_close_matches(name, [*other.tensors], n=3, cutoff=0.4)
-    ordered = [
-        *(each for each in fitting if each in free),
-        *get_close_matches(name, fitting, n=3, cutoff=0.0),
-        *near,
-    ]
-    return tuple(dict.fromkeys(ordered))[:3]
+    shapes = other.shapes
+    fitting = [each for each in shapes if transforms(shape, shapes[each])]
+    fitting_and_free = [each for each in fitting if each in free]
+    alike_and_fitting = get_close_matches(name, fitting, n=3, cutoff=0.0)
+    alike = get_close_matches(name, list(shapes), n=3, cutoff=0.4)
+    ordered = dict.fromkeys([*fitting_and_free, *alike_and_fitting, *alike])
+    return tuple(ordered)[:3]
 
 
-def _shown(found: Sequence[Unit]) -> str:
-    return " + ".join(map(str, found))
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines with the columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def _how(pair: Pair) -> str:
-    others = f"; or {', '.join(pair.alternatives)}" if pair.alternatives else ""
-    return f"{pair.decided}{others}{'; or another layout' if pair.layouts else ''}"
-
-
-def _left_over(word: str, names: Mapping[str, tuple[str, ...]]) -> list[str]:
-    return [f"{word}: {name}, nearest {', '.join(near) or 'none'}" for name, near in names.items()]
+    words = [pair.decided]
+    if pair.alternatives:
+        words.append(f"or {', '.join(pair.alternatives)}")
+    if pair.layouts:
+        words.append("or another layout")
+    return "; ".join(words)

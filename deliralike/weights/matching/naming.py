@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from deliralike.weights import chainer_names, trees
+from deliralike.weights.matching.parts import last
 from deliralike.weights.matching.words import SYNONYMS
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+Numbers = tuple[int, ...]
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,9 @@ def role(name: str) -> str:
         >>> role("conv1.kernel"), role("fc.W"), role("bn.gamma"), role("attn.in_proj_weight")
         ('weight', 'weight', 'weight', 'in_proj_weight')
     """
-    leaf = name.rpartition(".")[2]
-    return trees.neutral_name((chainer_names.neutral([leaf])[0][leaf],))
+    leaf = last(name)
+    names, _ = chainer_names.neutral([leaf])
+    return trees.neutral_name((names[leaf],))
 
 
 def spoken(paths: Iterable[str]) -> dict[str, Spoken]:
@@ -50,9 +54,13 @@ def spoken(paths: Iterable[str]) -> dict[str, Spoken]:
         >>> spoken(["enc1.conv", "enc2.conv"])["enc2.conv"]
         Spoken(words=('encoder', 'conv'), ranks=(1,))
     """
-    paths = list(paths)
-    numbers = _series(paths)
-    return {path: _speak(path, numbers) for path in paths}
+    parts = {path: _parts(path) for path in paths}
+    series: dict[str, set[Numbers]] = defaultdict(set)
+    for path in parts:
+        for part in parts[path]:
+            series[part.series].add(part.numbers)
+    ordered = {name: sorted(numbers) for name, numbers in series.items()}
+    return {path: _speak(parts[path], ordered) for path in parts}
 
 
 def similarity(first: Spoken, second: Spoken) -> float:
@@ -80,39 +88,40 @@ def _ratio(first: Sequence[object], second: Sequence[object]) -> float:
     return SequenceMatcher(None, first, second, autojunk=False).ratio()
 
 
-def _series(paths: Sequence[str]) -> dict[tuple[str, str], list[tuple[int, ...]]]:
-    """The numbers of each series: of parts beside each other that differ only in their number."""
-    found: dict[tuple[str, str], set[tuple[int, ...]]] = defaultdict(set)
-    for path in paths:
-        for parent, part in _parts(path):
-            found[parent, _stem(part)].add(_numbers(part))
-    return {key: sorted(numbers) for key, numbers in found.items()}
+@dataclass(frozen=True)
+class _Part:
+    """A part of a path.
+
+    Attributes:
+        name: Its own.
+        series: What is equal for the parts beside it that differ only in their number.
+        numbers: In its name.
+    """
+
+    name: str
+    series: str
+    numbers: Numbers
 
 
-def _speak(path: str, series: dict[tuple[str, str], list[tuple[int, ...]]]) -> Spoken:
+def _parts(path: str) -> list[_Part]:
+    parts = []
+    above = ""
+    for name in path.split("."):
+        stem = re.sub(r"\d+", "#", name)
+        numbers = tuple(map(int, re.findall(r"\d+", name)))
+        parts.append(_Part(name, f"{above}{stem}", numbers))
+        above = f"{above}{name}."
+    return parts
+
+
+def _speak(parts: Iterable[_Part], series: Mapping[str, list[Numbers]]) -> Spoken:
     words: list[str] = []
     ranks: list[int] = []
-    for parent, part in _parts(path):
-        beside = series[parent, _stem(part)]
-        if _numbers(part):
-            ranks += [beside.index(_numbers(part))] if len(beside) > 1 else []
-        words += [
-            SYNONYMS.get(word, word)
-            for word in (found.lower() for found in _WORD.findall(part))
-            if not word.isdigit()
-        ]
+    for part in parts:
+        beside = series[part.series]
+        if part.numbers and len(beside) > 1:
+            ranks.append(beside.index(part.numbers))
+        for word in _WORD.findall(part.name):
+            word = word.lower()
+            words.append(SYNONYMS.get(word, word))
     return Spoken(tuple(words), tuple(ranks))
-
-
-def _parts(path: str) -> list[tuple[str, str]]:
-    """Each part with the path above it."""
-    parts = path.split(".") if path else []
-    return [(".".join(parts[:index]), part) for index, part in enumerate(parts)]
-
-
-def _stem(part: str) -> str:
-    return re.sub(r"\d+", "#", part)
-
-
-def _numbers(part: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", part))

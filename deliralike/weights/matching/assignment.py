@@ -1,0 +1,382 @@
+"""Which layer of one network is which of another, by scores of values, names, kinds and order."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache, cached_property
+
+import numpy as np
+
+from deliralike.weights.matching.layouts import NEAR, transforms
+from deliralike.weights.matching.naming import Spoken, role, similarity, spoken
+from deliralike.weights.matching.pairing import ROLES, Pair, Side
+from deliralike.weights.matching.parts import Unit, parent
+from deliralike.weights.matching.unit_layouts import is_telling, same_layout
+
+_SPELLINGS = {
+    "normalization": "norm",
+    "deconvolution": "convtranspose",
+    "convolution": "conv",
+    "embedid": "embedding",
+}
+_BY_NAME, _BY_KIND, _BY_ORDER, _BY_FAMILY = 1.0, 0.3, 0.3, 0.5
+_LEAD = 0.1  # by so much a name must be better than the next best to decide
+_NAMED = 0.5  # a similarity from which on the names say something
+
+Places = tuple[int, int]  # of a layer of the reference and one of the candidate, in a group
+
+
+@dataclass(eq=False)
+class Layer:
+    """Units that stand together: all under one path, or a single one.
+
+    Attributes:
+        units: By role.
+        spoken: Their path in common words.
+        place: Where they stand among the others.
+        role: Of a single one whose role is known.
+    """
+
+    units: dict[str, Unit]
+    side: Side
+    spoken: Spoken
+    place: int = 0
+    role: str = ""
+
+    @property
+    def first(self) -> Unit:
+        """The first unit."""
+        return next(iter(self.units.values()))
+
+    @property
+    def axes(self) -> int:
+        """How many axes the first unit has."""
+        return len(self.first.shape)
+
+    @property
+    def around(self) -> str:
+        """The path of the block around it."""
+        return parent(self.first.owner)
+
+    @property
+    def kind(self) -> str:
+        """The class's name."""
+        return self.side.kind(self.first)
+
+    @cached_property
+    def values(self) -> dict[str, np.ndarray]:
+        """Each unit's value."""
+        return {name: self.side.value(unit) for name, unit in self.units.items()}
+
+    @cached_property
+    def distinctive(self) -> bool:
+        """Whether some values are not all the same: those of ones and zeros identify nothing."""
+        return any(is_telling(value) for value in self.values.values())
+
+    @cached_property
+    def prints(self) -> dict[str, tuple[float, ...]]:
+        """Of each unit numbers that no order of its elements changes."""
+        return {name: _print(value) for name, value in self.values.items()}
+
+
+def _print(value: np.ndarray) -> tuple[float, ...]:
+    sizes = np.abs(np.asarray(value, np.float64))
+    return float(sizes.sum()), float(np.square(sizes).sum()), float(sizes.max(initial=0))
+
+
+def layers(units: Iterable[Unit], side: Side) -> list[Layer]:
+    """Units by their path, in order."""
+    found: dict[str, dict[str, Unit]] = defaultdict(dict)
+    for unit in units:
+        found[unit.owner][role(unit.name)] = unit
+    names = spoken(found)
+    return [Layer(found[path], side, names[path], place) for place, path in enumerate(found)]
+
+
+def singles(units: Sequence[Unit], side: Side) -> list[Layer]:
+    """Units by themselves; those in a role that is not known go by their whole name."""
+    paths = {}
+    roles = {}
+    for unit in units:
+        word = role(unit.name)
+        is_known = word in ROLES
+        roles[unit] = word if is_known else ""
+        paths[unit] = unit.owner if is_known else unit.name
+    names = spoken(paths.values())
+    return [
+        Layer({"tensor": unit}, side, names[paths[unit]], place, roles[unit])
+        for place, unit in enumerate(units)
+    ]
+
+
+class Families:
+    """Which blocks around layers go together, as the pairs of layers show that are certain."""
+
+    def __init__(self, pairs: Iterable[Pair] = ()) -> None:
+        """See what pairs show; the networks themselves are around everything and show nothing."""
+        self._pairs: set[tuple[str, str]] = set()
+        for pair in pairs:
+            one = parent(pair.reference[0].owner)
+            two = parent(pair.candidate[0].owner)
+            if one and two and pair.certain:
+                self._pairs.add((one, two))
+        self._mine = {one for one, _ in self._pairs}
+        self._theirs = {two for _, two in self._pairs}
+
+    def are_one(self, mine: Layer, theirs: Layer) -> int:
+        """1 if the blocks around two layers go together, -1 if one goes with another, else 0."""
+        one, two = mine.around, theirs.around
+        if (one, two) in self._pairs:
+            return 1
+        if one in self._mine or two in self._theirs:
+            return -1
+        return 0
+
+
+@dataclass(frozen=True)
+class Found:
+    """Two layers that go together, by what, and what else would do."""
+
+    reference: Layer
+    candidate: Layer
+    decided: str
+    alternatives: tuple[Layer, ...] = ()
+
+
+def assign(
+    reference: Sequence[Layer], candidate: Sequence[Layer], exact: bool, families: Families
+) -> list[Found]:
+    """Pair layers of the same roles and shapes.
+
+    If not `exact`, the axes of shapes may have another order.
+    """
+    mine, theirs = _grouped(reference, exact), _grouped(candidate, exact)
+    found: list[Found] = []
+    for key, group in mine.items():
+        if key not in theirs:
+            continue
+        pairs = _within(group, theirs[key], families)
+        if exact and len(group) != len(theirs[key]):
+            # some of them have another shape elsewhere: order says nothing before these are seen
+            pairs = [pair for pair in pairs if pair.decided != "order"]
+        found += pairs
+    return found
+
+
+def _grouped(found: Sequence[Layer], exact: bool) -> dict[object, list[Layer]]:
+    groups: dict[object, list[Layer]] = defaultdict(list)
+    for layer in found:
+        key: dict[str, object] = {}
+        for name, unit in layer.units.items():
+            key[name] = unit.shape if exact else math.prod(unit.shape)
+        groups[frozenset(key.items())].append(layer)
+    return groups
+
+
+def _within(reference: list[Layer], candidate: list[Layer], families: Families) -> list[Found]:
+    """Pairs within a group: first those of the same values, then by names and order."""
+    likeness = {}
+    for row, one in enumerate(reference):
+        for column, two in enumerate(candidate):
+            if _fits(one, two):
+                likeness[row, column] = _Likeness.of(one, two, families)
+    by_value = _Choice(likeness, _only_by_value(likeness))
+    rows, columns = by_value.chosen.keys(), set(by_value.chosen.values())
+    left = {at: like for at, like in likeness.items() if at[0] not in rows and at[1] not in columns}
+    by_score = _Choice(left, _greedy(left))
+    found = []
+    for row, one in enumerate(reference):
+        if row in by_value.chosen:
+            column = by_value.chosen[row]
+            others = by_value.contradicting((row, column))
+            decided = "value"
+        elif row in by_score.chosen:
+            column = by_score.chosen[row]
+            decided, others = by_score.judged((row, column))
+        else:
+            continue
+        alternatives = tuple(candidate[other] for other in others)
+        found.append(Found(one, candidate[column], decided, alternatives))
+    return found
+
+
+def _fits(one: Layer, two: Layer) -> bool:
+    """Whether two layers of a group may go together."""
+    if one.role and two.role and one.role != two.role:
+        return False
+    for name, value in one.values.items():
+        other = two.values[name]
+        if value.dtype.kind != other.dtype.kind or not transforms(value.shape, other.shape):
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Likeness:
+    """How well two layers go together.
+
+    Attributes:
+        said: What names, kinds and the blocks around say, without the order.
+    """
+
+    same_values: bool
+    name: float
+    family: int
+    said: float
+
+    @classmethod
+    def of(cls, one: Layer, two: Layer, families: Families) -> _Likeness:
+        """Compare two layers."""
+        name = similarity(one.spoken, two.spoken)
+        kind = alike(one.kind, two.kind)
+        family = families.are_one(one, two)
+        said = _BY_NAME * name + _BY_KIND * kind + _BY_FAMILY * family
+        return cls(_same_values(one, two), name, family, said)
+
+
+def _same_values(one: Layer, two: Layer) -> bool:
+    """Whether both hold the same values in some layout, and values that say something."""
+    if not (one.distinctive and two.distinctive):
+        return False
+    for name in one.units:
+        if not np.allclose(one.prints[name], two.prints[name], rtol=1e2 * NEAR):
+            return False
+    return all(
+        same_layout(one.side, unit, two.side, two.units[name]) for name, unit in one.units.items()
+    )
+
+
+def _only_by_value(likeness: Mapping[Places, _Likeness]) -> dict[int, int]:
+    """Return the pairs of the same values of which neither side is in another such pair.
+
+    Layers that all hold the same values cannot be told apart by them.
+    """
+    found = [at for at, like in likeness.items() if like.same_values]
+    rows = Counter(row for row, _ in found)
+    columns = Counter(column for _, column in found)
+    return {row: column for row, column in found if rows[row] == columns[column] == 1}
+
+
+def _greedy(likeness: Mapping[Places, _Likeness]) -> dict[int, int]:
+    """The best pair, then the best of what is left, and so on."""
+    rows = _ranks(row for row, _ in likeness)
+    columns = _ranks(column for _, column in likeness)
+    losses = {}
+    for (row, column), like in likeness.items():
+        order = 1 - abs(rows[row] - columns[column])
+        losses[row, column] = -(like.said + _BY_ORDER * order)
+    chosen: dict[int, int] = {}
+    taken = set()
+    for row, column in sorted(losses, key=lambda at: (losses[at], at)):
+        if row not in chosen and column not in taken:
+            chosen[row] = column
+            taken.add(column)
+    return chosen
+
+
+def _ranks(indices: Iterable[int]) -> dict[int, float]:
+    """Places from 0 to 1."""
+    ordered = sorted(set(indices))
+    last = max(1, len(ordered) - 1)
+    return {index: place / last for place, index in enumerate(ordered)}
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Which layers of a group go together.
+
+    Attributes:
+        likeness: Of layers that may go together.
+        chosen: The place of the candidate's layer by that of the reference's.
+    """
+
+    likeness: Mapping[Places, _Likeness]
+    chosen: Mapping[int, int]
+
+    @cached_property
+    def _rows(self) -> dict[int, int]:
+        return {column: row for row, column in self.chosen.items()}
+
+    def contradicting(self, at: Places) -> list[int]:
+        """Return the candidate's layers that names would exchange with the chosen one."""
+        row = at[0]
+        others = [(row, column) for column in self.chosen.values() if (row, column) != at]
+        fitting = [other for other in others if other in self.likeness]
+        return [other[1] for other in fitting if self._loss(at, other) < -_LEAD]
+
+    def judged(self, at: Places) -> tuple[str, list[int]]:
+        """Return by what a pair was decided, and the candidate's layers that do as well."""
+        row, column = at
+        others = self._beside(at)
+        rivals = [other for other in others if self._is_rival(at, other)]
+        if rivals:
+            alternatives = [other[1] for other in rivals if other[0] == row]
+            return "order", alternatives or [column]
+        if others or self.likeness[at].name >= _NAMED:
+            return "name", []
+        return "shape", []
+
+    def _beside(self, at: Places) -> list[Places]:
+        """Return the other pairs that a layer of a pair may be in."""
+        row, column = at
+        return [(k, m) for k, m in self.likeness if (k == row) != (m == column)]
+
+    def _is_rival(self, at: Places, other: Places) -> bool:
+        if self._loss(at, other) < _LEAD:
+            return True
+        return self._crossed and self.likeness[other].family >= self.likeness[at].family
+
+    @cached_property
+    def _crossed(self) -> bool:
+        """Whether names led away from the order, and yet some names have nothing in common."""
+        ordered = [self.chosen[row] for row in sorted(self.chosen)]
+        if ordered == sorted(ordered):
+            return False
+        return any(self.likeness[at].name < _NAMED for at in self.chosen.items())
+
+    def _loss(self, at: Places, other: Places) -> float:
+        """How much less names and kinds say of two pairs with their partners exchanged.
+
+        Args:
+            at: A pair that was chosen.
+            other: One that shares a layer with it.
+        """
+        likeness = self.likeness
+        (i, j), (k, m) = at, other
+        if k == i:
+            k = self._rows.get(m, -1)
+        else:
+            m = self.chosen.get(k, -1)
+        if (k, m) not in likeness:  # the other layer is free
+            return likeness[at].said - likeness[other].said
+        if (i, m) not in likeness or (k, j) not in likeness:
+            return math.inf
+        now = likeness[at].said + likeness[k, m].said
+        return now - likeness[i, m].said - likeness[k, j].said
+
+
+@cache
+def alike(one: str, two: str) -> float:
+    """From 0 to 1: how alike the names of two classes are, whatever framework they are from."""
+    if not one or not two:
+        return 0.5
+    return SequenceMatcher(None, bare(one), bare(two), autojunk=False).ratio()
+
+
+def bare(kind: str) -> str:
+    """A class's name without dimensions, endings and spelling.
+
+    Example:
+        >>> bare("BatchNorm2d"), bare("BatchNormalization"), bare("Deconvolution2D")
+        ('batchnorm', 'batchnorm', 'convtranspose')
+    """
+    name = kind.lower()
+    for ending in ("nd", "1d", "2d", "3d"):
+        name = name.removesuffix(ending)
+    for theirs, ours in _SPELLINGS.items():
+        name = name.replace(theirs, ours)
+    return name

@@ -1,0 +1,114 @@
+"""How a unit of one side lies in its partner: by values, else by what names say of layouts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deliralike.weights.matching.layouts import Transform, equal_under, flattenings, transforms
+from deliralike.weights.matching.pairing import ROLES, Side
+from deliralike.weights.matching.parts import Shape, Unit, join, last
+
+
+def layout(
+    reference: Side, unit: Unit, candidate: Side, other: Unit
+) -> tuple[Transform, tuple[Transform, ...]]:
+    """How a unit lies in another one: by values, else by what their names say of the layout.
+
+    Returns:
+        The transform, and others that would do as well.
+    """
+    options = transforms(unit.shape, other.shape)
+    mine = _known_layout(unit)
+    theirs = _known_layout(other)
+    is_known = mine is not None and theirs is not None
+    found = same_layout(reference, unit, candidate, other)
+    if found is not None and is_telling(reference.value(unit)):
+        is_denied = is_known and mine == theirs and options[0].plain and not found.plain
+        return found, options[:1] if is_denied else ()
+    if reference.channels_last != candidate.channels_last:
+        if columns := _flattened(reference, unit, other):
+            return columns[candidate.channels_last], (columns[reference.channels_last], options[0])
+        if rows := _unflattened(reference, unit, other):
+            return options[0], rows
+    first = options[0]
+    if mine != theirs:
+        first = next((option for option in options if option.turned), first)
+    if len(options) == 1 or is_known or len(unit.shape) < 2:
+        return first, ()
+    return first, tuple(option for option in options if option.effect != first.effect)
+
+
+def same_layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Transform | None:
+    """Return the transform under which two units hold the same values.
+
+    None without one.
+    """
+    options = transforms(unit.shape, other.shape)
+    if unit.shape == other.shape and len(unit.shape) < 3:
+        channels = _channels(reference)
+        for axis in range(len(unit.shape)):
+            options += flattenings(unit.shape, channels, axis)
+    return equal_under(reference.value(unit), candidate.value(other), options)
+
+
+def is_telling(value: np.ndarray) -> bool:
+    """Whether a tensor's values are numbers and not all the same."""
+    if value.size < 2 or not np.isfinite(value).all():
+        return False
+    return bool(np.ptp(value.astype(np.float64)) > 0)
+
+
+def _channels(side: Side) -> list[int]:
+    """The numbers of channels that convolutions give out."""
+    return [tensor.shape[0] for tensor in side.tensors.values() if len(tensor.shape) > 2]
+
+
+def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
+    """Orders of the columns of a layer behind convolutions: channels or pixels first."""
+    if len(unit.shape) != 2 or not _is_of_matrix(side, unit, other):
+        return ()
+    before, _ = _matrices(side, unit)
+    beside = [shape for shape in before if shape[1:] != unit.shape[1:]]  # of several heads
+    if not beside or len(beside[0]) < 3:
+        return ()
+    return flattenings(unit.shape, beside[0][:1])[::-1]
+
+
+def _unflattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
+    """Orders of the rows of a layer in front of convolutions, if its output becomes a picture."""
+    if not _is_of_matrix(side, unit, other):
+        return ()
+    _, after = _matrices(side, unit)
+    if not after or len(after[0]) < 3:
+        return ()
+    return flattenings(unit.shape, after[0][:2], axis=0)[:2]
+
+
+def _is_of_matrix(side: Side, unit: Unit, other: Unit) -> bool:
+    """Whether both are the weight, or the bias, of a matrix of equal shape."""
+    matrix = side.tensors.get(join(unit.layer, "weight"))
+    return unit.shape == other.shape and matrix is not None and len(matrix.shape) == 2
+
+
+def _matrices(side: Side, unit: Unit) -> tuple[list[Shape], list[Shape]]:
+    """The shapes of the weights before a tensor, from the nearest on, and behind it."""
+    before: list[Shape] = []
+    after: list[Shape] = []
+    found = before
+    for name, shape in side.shapes.items():
+        if name == unit.source:
+            found = after
+        elif len(shape) > 1:
+            found.append(shape)
+    return before[::-1], after
+
+
+def _known_layout(unit: Unit) -> str | None:
+    """What a tensor's name says of its layout; None where it says nothing."""
+    leaf = last(unit.source)
+    if leaf == "kernel":  # flax's and Keras's word, where no known layer gives PyTorch's layout
+        return "in, out"
+    has_common_name = not unit.whole or unit.name != unit.source
+    if has_common_name or leaf in ROLES or "weight" in leaf:
+        return "out, in"
+    return None
