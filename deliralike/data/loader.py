@@ -155,6 +155,14 @@ class Loader:
         sizes = partition(samples, self._world_size)
         return sizes + (0,) * (self._world_size - len(sizes))
 
+    @property
+    def knows_sizes(self) -> bool:
+        """Whether shares surely have the sizes that `share_sizes` says.
+
+        A transform of batches may change the number of samples.
+        """
+        return self._pipeline.batch_transform is None
+
     def _own_rows(self, epoch: int, number: int) -> slice:
         """Return the rows of a batch that this process loads."""
         sizes = self.share_sizes(epoch, number)

@@ -148,6 +148,10 @@ class Single:
         """Return a block in which this process has no samples: its batch does not count."""
         return nullcontext()
 
+    def share_sizes(self, sizes: Sequence[int]) -> AbstractContextManager[Any]:
+        """Return a block in which each process has as many samples of a batch as `sizes` says."""
+        return nullcontext()
+
     def count_samples(self, batch: Any) -> int:
         """Return the number of samples in a batch that an optimizer is given."""
         return count_samples(batch)

@@ -19,7 +19,7 @@ from deliralike.errors import ArgumentError, SettingError, suggestion
 from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import MAIN
-from deliralike.network.enclosing import innermost
+from deliralike.network.enclosing import has_own, innermost
 from deliralike.optim import rules
 from deliralike.optim.accumulation import count_samples
 from deliralike.optim.clipping import ClipNorm, ClipValue
@@ -542,9 +542,21 @@ class Trainer:
         with ExitStack() as contexts:
             if self.processes.count > 1:
                 sizes = run.loader.share_sizes(run.epoch, number)
-                if sizes[self.processes.rank] == 0:
-                    contexts.enter_context(self.network.parallelism.empty_share())
+                contexts.enter_context(self._shares(run.loader, sizes))
             return self.network.train_step(batch, self.optimizers, **self._step_options)
+
+    def _shares(self, loader: data.Loader, sizes: tuple[int, ...]) -> AbstractContextManager[Any]:
+        """Return a block in which the processes have shares of these sizes.
+
+        Where a transform of batches, or the network's own step, may give an optimizer batches of
+        other sizes, the processes ask each other.
+        """
+        parallelism = self.network.parallelism
+        if loader.knows_sizes and not has_own(self.network, "train_step"):
+            return parallelism.share_sizes(sizes)
+        if sizes[self.processes.rank] == 0:
+            return parallelism.empty_share()
+        return nullcontext()
 
     def _samples(self, run: Run, number: int, batch: Any) -> int:
         """Return the number of samples of a batch, in all processes."""

@@ -61,6 +61,18 @@ def wrapped(processes, network, epochs, batches):
     return Way(lambda *batch: optimizer.update(loss_of, *batch))
 
 
+def wrapped_knowing(processes, network, epochs, batches):
+    """The same, where every process knows that all have equal shares, as bare wrappers assume."""
+    network = DistributedDataParallel(network, processes, in_backward={})
+    optimizer = network.backend.optimizer(rule("sgd", lr=RATE, weight_decay=DECAY), network)
+
+    def step(*batch):
+        with network.share_sizes((BATCH,) * processes.count):
+            return optimizer.update(loss_of, *batch)
+
+    return Way(step)
+
+
 def local_sgd(processes, network, epochs, batches):
     """Each by itself; parameters are averaged after every few batches, and at the end of an
     epoch."""
@@ -89,7 +101,13 @@ def daso(processes, network, epochs, batches):
     )
 
 
-WAYS = {"DistributedDataParallel": bare, "ours": wrapped, "local SGD": local_sgd, "DASO": daso}
+WAYS = {
+    "DistributedDataParallel": bare,
+    "ours": wrapped,
+    "ours, sizes known": wrapped_knowing,
+    "local SGD": local_sgd,
+    "DASO": daso,
+}
 
 
 class Digits:

@@ -4,8 +4,11 @@ import numpy as np
 import torch
 
 from deliralike import Network, backends, in_replicas, nest, random
+from deliralike.data import Loader
 from deliralike.errors import DeliralikeError
 from deliralike.optim.rules import rule
+from deliralike.training import Trainer
+from deliralike.training.callbacks import Callback
 from tests.parallel import native_norms
 from tests.planted import replicas as planted
 
@@ -128,6 +131,83 @@ def collectives(processes, accumulate, in_backward=None):
         for _ in range(6):
             optimizer.update(subject.loss, *share)
     return [processes.collectives["all_reduce"], optimizer.steps]
+
+
+class Line(Network):
+    """No buffers, so that there is nothing to tell of a step but gradients and the loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def rows_of_numbers(samples):
+    numbers = np.random.default_rng(5)
+    return numbers.normal(size=(samples, 3)), numbers.normal(size=(samples, 2))
+
+
+def squares(network, x, y):
+    return network.nn.mean((network(x) - y) ** 2)
+
+
+def squares_and_rows(network, x, y):
+    return squares(network, x, y), x[:, 0]
+
+
+def quiet(processes, sizes):
+    """Steps whose shares all processes know: losses, messages, and what goes along with them."""
+    network = Line.on("torch", seed=3, dtype="float64")()
+    network = backends.DistributedDataParallel(network, processes, in_backward={})
+    KEPT.append(network)
+    optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
+    x, y = share_of(rows_of_numbers(sum(sizes)), sizes, processes.rank)
+    found, before = {"names": sorted(dict(network.module.named_parameters()))}, {}
+    with network.training_mode(True):
+        with network.share_sizes(sizes):
+            before = processes.collectives.copy()
+            found["losses"] = [float(optimizer.update(squares, x, y)) for _ in range(2)]
+            found["sent"] = dict(processes.collectives - before)
+            found["rows"] = optimizer.update(squares_and_rows, x, y)[1].tolist()
+            if processes.rank == 1:
+                processes.ask("to end")
+            optimizer.update(squares, x, y)
+            found["agreed"] = processes.agreed
+            processes.forget()
+            optimizer.update(squares, x, y)
+            found["agreed again"] = processes.agreed
+            if processes.rank == 1:
+                x = x * np.nan
+            found["nan"] = str(float(optimizer.update(squares, x, y)))
+        found["errors"] = []
+        for wrong in (sizes[::-1], sizes[:1], [0] * len(sizes)):
+            try:
+                with network.share_sizes(wrong):
+                    optimizer.update(squares, x, y)
+            except DeliralikeError as error:
+                found["errors"].append(f"{type(error).__name__}: {error}")
+    return found
+
+
+def quiet_training(processes, transform):
+    """How many messages each step of a trainer takes, with and without a transform of batches."""
+    network = Line.on("torch", seed=3, dtype="float64")()
+    network = backends.DistributedDataParallel(network, processes, in_backward={})
+    KEPT.append(network)
+    counts = []
+
+    class Counting(Callback):
+        def on_step(self, run, step):
+            counts.append(processes.collectives["all_gather"])
+
+    trainer = Trainer(network, rule("sgd", lr=0.1), callbacks=[Counting()], processes=processes)
+    twice = (
+        (lambda batch: nest.map(lambda leaf: np.repeat(leaf, 2, 0), batch)) if transform else None
+    )
+    trainer.fit(Loader(rows_of_numbers(7), 3, batch_transform=twice), epochs=1)
+    return np.diff(counts).tolist()
 
 
 def by_policy(processes, buffers):

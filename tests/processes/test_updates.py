@@ -182,6 +182,45 @@ def test_gradients_that_are_added_during_backward_are_the_same(shares, sums):
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
 
 
+def test_steps_whose_shares_are_known_send_nothing_but_gradients():
+    """The loss goes along with them. Only other results and requests take a message."""
+    sizes = [4, 3]
+    x, y = steps.rows_of_numbers(7)
+    state = steps.Line.on("torch", seed=3, dtype="float64")().neutral_state()
+    weight, bias, losses = state["fc.weight"], state["fc.bias"], []
+    for _ in range(2):
+        off = x @ weight.T + bias - y
+        losses.append((off**2).mean())
+        weight = weight - 0.1 * 2 * off.T @ x / off.size
+        bias = bias - 0.1 * 2 * off.sum(0) / off.size
+    for rank, found in enumerate(call("torch", 2, "tests.processes.steps:quiet", sizes)):
+        np.testing.assert_allclose(found["losses"], losses, rtol=1e-14)
+        assert found["names"] == ["fc.bias", "fc.weight"]  # the network gets no parameter of ours
+        assert found["sent"] == {}
+        np.testing.assert_array_equal(found["rows"], x[:, 0])
+        assert (found["agreed"], found["agreed again"], found["nan"]) == ("to end", "", "nan")
+        other, few, none = found["errors"]
+        assert other == (
+            f"BatchError: process {rank} has {sizes[rank]} samples in a block of "
+            f"share_sizes((3, 4)), wanted {sizes[1 - rank]}: every process must say what each of "
+            "them has"
+        )
+        wanted = "wanted the number of samples in each of 2 processes, at least one in all"
+        assert few == f"SettingError: share_sizes=(4,): {wanted}"
+        assert none == f"SettingError: share_sizes=(0, 0): {wanted}"
+
+
+@pytest.mark.parametrize(
+    ("transform", "messages"),
+    # The last batch has one sample. So process 1 has none: a message for the loss, and one for the
+    # shapes of gradients, which are added after backward.
+    [(False, [0, 2]), (True, [1, 3])],
+)
+def test_a_trainer_knows_the_shares_unless_a_transform_may_change_them(transform, messages):
+    came = call("torch", 2, "tests.processes.steps:quiet_training", transform)
+    assert came == [messages] * 2
+
+
 def test_unused_parameters_during_backward():
     keywords = {"find_unused_parameters": True}
     during = call("torch", 2, "tests.processes.steps:unused", "torch", keywords)

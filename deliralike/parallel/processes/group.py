@@ -198,6 +198,11 @@ class ProcessGroup(ABC):
         """Make a request to all processes, which the next exchange carries along; see `agreed`."""
         self._request = what
 
+    @property
+    def has_request(self) -> bool:
+        """Whether this process has made a request that the next exchange carries along."""
+        return bool(self._request)
+
     def forget(self) -> None:
         """Drop the request that all processes have fulfilled; all call this at the same point."""
         self._request = ""

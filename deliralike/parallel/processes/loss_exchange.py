@@ -17,14 +17,18 @@ class LossExchange:
     """An exchange in which each process sends its part of a loss and a digest of its buffers.
 
     On a CPU the message is in flight during backward; elsewhere reading the loss would wait for
-    the device, so it is sent afterwards.
+    the device, so it is sent afterwards. Where backward itself carries the parts of the loss, as
+    one more gradient, there is a message only if some process has more to tell than a number.
 
     Attributes:
         own: This process's part of the loss.
+        is_carried: Whether backward carries the parts of the loss.
     """
 
-    def __init__(self, network: EnclosingNetwork, shares: Shares) -> None:
+    def __init__(self, network: EnclosingNetwork, shares: Shares, is_carried: bool = False) -> None:
         """Prepare the exchange of one loss of a network over the shares of one batch."""
+        self.is_carried = is_carried
+        self._total: float | None = None
         self.network: Any = network
         self.shares = shares
         self.own: float = 0.0
@@ -35,8 +39,26 @@ class LossExchange:
     def begin(self, part: LossResult | None = None) -> None:
         """Take this process's part after forward, with its graph; None without samples."""
         self._part = part
+        if self.is_carried:
+            return
         if self.network.device_name == "cpu" and any(self.shares.sizes):
             self._send()
+
+    @property
+    def wants_message(self) -> bool:
+        """Whether this process has more to tell than a number: other results, or a request."""
+        has_extras = self._part is not None and self._part.extras is not None
+        return has_extras or self.network.parallelism.batch_group.has_request
+
+    def carried(self, total: float, wanting: float) -> None:
+        """Take what backward has carried.
+
+        Args:
+            total: The sum of the parts of all processes.
+            wanting: The number of processes that want a message.
+        """
+        if wanting < 0.5:
+            self._total = total
 
     def _send(self) -> None:
         if self._part is None:
@@ -62,6 +84,8 @@ class LossExchange:
         sizes = self.shares.sizes
         if not sum(sizes):
             return LossResult(0.0, None, 0.0)
+        if self._total is not None and self._part is not None:
+            return self._part.with_value(self._total)
         if self._wait is None:
             self._send()
         assert self._wait is not None  # `_send` has set it

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from deliralike import random
-from deliralike.errors import CapabilityError, SettingError
+from deliralike.errors import BatchError, CapabilityError, SettingError
 from deliralike.network.anomalies import Anomalies, anomalies_of
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks, UpdateState
@@ -123,6 +123,7 @@ class ProcessState:
         takes_whole: Whether every process is called with the whole batch.
         averaging: The progress of local updates and averages of parameters; None without them.
         empty_share: Whether this process has no samples at the moment.
+        share_sizes: The number of samples of each process at the moment, where all know them.
         syncs: Whether gradients are added over processes.
         weighs: Whether gradients of the user's own backward passes count by samples.
         called: The number of samples of each process in the latest call.
@@ -134,6 +135,7 @@ class ProcessState:
     takes_whole: bool = False
     averaging: Averaging | None = None
     empty_share: bool = False
+    share_sizes: tuple[int, ...] = ()
     syncs: bool = True
     weighs: bool = True
     called: tuple[int, ...] = ()
@@ -241,6 +243,22 @@ class ReplicasOverProcesses(Replicas):
         """
         return self.state.set(empty_share=True)
 
+    def share_sizes(self, sizes: Sequence[int]) -> AbstractContextManager[None]:
+        """Return a block in which each process has as many samples of a batch as `sizes` says.
+
+        So processes do not ask each other. A process with 0 has none, as in `empty_share`.
+
+        Raises:
+            SettingError: There is not one number for each process, or all are 0.
+        """
+        sizes = tuple(sizes)
+        if len(sizes) != self.processes.count or not sum(sizes):
+            raise SettingError(
+                f"share_sizes={sizes}: wanted the number of samples in each of "
+                f"{self.processes.count} processes, at least one in all"
+            )
+        return self.state.set(share_sizes=sizes, empty_share=not sizes[self.processes.rank])
+
     def no_sync(self) -> AbstractContextManager[None]:
         """Return a block in which backward leaves each process its own gradients.
 
@@ -281,8 +299,7 @@ class ReplicasOverProcesses(Replicas):
         if self.state.takes_whole:
             return super().count_samples(batch)
         own = 0 if self.state.empty_share else super().count_samples(batch)
-        counts = self.batch_group.all_gather_object("the samples of a micro-batch", own)
-        return sum(counts)
+        return sum(self._sizes_of_shares(own, "the samples of a micro-batch"))
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """Return the loss of the whole batch, with the graph of this process's part.
@@ -312,7 +329,8 @@ class ReplicasOverProcesses(Replicas):
         self.note_call(shares.sizes)
         reduces_in_backward = detached and self.reduces(shares.sizes)
         self.state.reduced = frozenset()
-        exchange = LossExchange(network, shares)
+        is_carried = reduces_in_backward and self.carries_loss()
+        exchange = LossExchange(network, shares, is_carried)
 
         def forward(replica: Any, share: Any) -> Any:
             part = self.compute_part(loss, replica, share)
@@ -321,7 +339,7 @@ class ReplicasOverProcesses(Replicas):
 
         def forward_backward(replica: Any, share: Any) -> Any:
             if reduces_in_backward:
-                return self.reduce(partial(forward, replica), share, backward)
+                return self.reduce(partial(forward, replica), share, backward, exchange)
             value = forward(replica, share)
             backward(value)
             return value
@@ -429,12 +447,28 @@ class ReplicasOverProcesses(Replicas):
         if self.state.takes_whole:
             return self._own_of_whole(arguments, loss)
         shares = super().scatter(arguments, loss)
-        group = self.batch_group
         own = 0 if self.state.empty_share else shares.sizes[0]
-        sizes = tuple(group.all_gather_object("a batch, the samples of each share", own))
-        if not sum(sizes) and group is self.processes:
+        sizes = self._sizes_of_shares(own, "a batch, the samples of each share")
+        if not sum(sizes) and self.batch_group is self.processes:
             raise SettingError("no process has a sample in this batch")
         return Shares(shares.nests if own else [], sizes)
+
+    def _sizes_of_shares(self, own: int, topic: str) -> tuple[int, ...]:
+        """Return the number of samples of each process: as is known, or by asking.
+
+        Raises:
+            BatchError: This process has another number than is known.
+        """
+        known = self.state.share_sizes
+        group = self.batch_group
+        if not known or group is not self.processes:
+            return tuple(group.all_gather_object(topic, own))
+        if known[group.rank] != own:
+            raise BatchError(
+                f"process {group.rank} has {own} samples in a block of share_sizes({known}), "
+                f"wanted {known[group.rank]}: every process must say what each of them has"
+            )
+        return known
 
     def _own_of_whole(self, arguments: Any, loss: Loss | None) -> Shares:
         """Return this process's share of a batch that every process has."""
@@ -554,8 +588,16 @@ class ReplicasOverProcesses(Replicas):
         """Return whether the next backward pass itself adds the gradients of all processes."""
         return False
 
+    def carries_loss(self) -> bool:
+        """Return whether the backward pass that adds gradients adds the parts of the loss, too."""
+        return False
+
     def reduce(
-        self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]
+        self,
+        part: Callable[[Any], Any],
+        share: Any,
+        backward: Callable[[Any], None],
+        exchange: LossExchange,
     ) -> Any:
         """Return this process's part of a loss, after a backward pass.
 
@@ -563,6 +605,7 @@ class ReplicasOverProcesses(Replicas):
 
         Args:
             part: Computes the part of the loss from the share.
+            exchange: The exchange of the loss, which takes the sum where backward carries it.
 
         Raises:
             NotImplementedError: The backend adds gradients after backward.
@@ -700,6 +743,19 @@ class DistributedNetwork(ReplicatedNetwork):
         return self.parallelism.empty_share()
 
     sitting_out = empty_share  # deprecated alias
+
+    def share_sizes(self, sizes: Sequence[int]) -> AbstractContextManager[None]:
+        """Return a block in which each process has as many samples of a batch as `sizes` says.
+
+        Every process says the same of all, and makes as many steps: one that makes more waits until
+        the time limit. So they need not ask each other before each step, which takes as long as a
+        message does. A trainer with a loader of this package says it by itself.
+
+        Raises:
+            SettingError: There is not one number for each process, or all are 0.
+            BatchError: In the block, this process has another number of samples.
+        """
+        return self.parallelism.share_sizes(sizes)
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Return a block in which backward leaves each process its own gradients.

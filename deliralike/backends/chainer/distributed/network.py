@@ -13,6 +13,7 @@ from deliralike.backends.chainer.replicas.network import ChainerReplicas, DataPa
 from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import Loss
+from deliralike.parallel.processes.loss_exchange import LossExchange
 from deliralike.parallel.processes.network import (
     DistributedNetwork,
     ProcessState,
@@ -96,7 +97,11 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         return self.state.communicator is not None and self.state.syncs
 
     def reduce(
-        self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]
+        self,
+        part: Callable[[Any], Any],
+        share: Any,
+        backward: Callable[[Any], None],
+        exchange: LossExchange,
     ) -> Any:
         """Compute this process's part of a loss, and its own gradients by backward.
 

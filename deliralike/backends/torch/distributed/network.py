@@ -15,6 +15,7 @@ from deliralike.backends.torch.distributed.reducing import Reducing
 from deliralike.backends.torch.replicas.network import DataParallelTorchNetwork, TorchReplicas
 from deliralike.errors import CapabilityError
 from deliralike.optim.loss import Loss
+from deliralike.parallel.processes.loss_exchange import LossExchange
 from deliralike.parallel.processes.network import (
     DistributedNetwork,
     ProcessState,
@@ -141,8 +142,19 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
             return False
         return all(sizes) and self.batch_group is self.processes
 
+    def carries_loss(self) -> bool:
+        """Return whether the wrapper adds the parts of the loss as one more gradient.
+
+        Processes that may have to synchronize buffers tell each other more than a number.
+        """
+        return self.state.reducing.carries_loss and not self.buffer_slots()
+
     def reduce(
-        self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]
+        self,
+        part: Callable[[Any], Any],
+        share: Any,
+        backward: Callable[[Any], None],
+        exchange: LossExchange,
     ) -> Any:
         """Run backward, in which PyTorch's wrappers add the gradients; return this part's loss."""
         state = self.state
@@ -154,7 +166,7 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
 
         state.reducing.follow()
         wanted = self.network.own_parameters() if state.wanted is None else state.wanted
-        state.reduced = state.reducing.backward(compute, share, backward, wanted)
+        state.reduced = state.reducing.backward(compute, share, backward, wanted, exchange)
         return losses[0]
 
     def gradients_wanted(self, parameters: Mapping[str, Any]) -> AbstractContextManager[None]:

@@ -24,6 +24,7 @@ from deliralike.errors import (
     refuse_unknown_settings,
     suggestion,
 )
+from deliralike.parallel.processes.loss_exchange import LossExchange
 
 Computes = Callable[[Any], torch.Tensor]  # from a share of a batch, this process's part of the loss
 
@@ -46,6 +47,8 @@ class Reducing:
     Attributes:
         wrappers: By the path of a part, its wrapper and the names of the parameters whose gradients
             that one adds.
+        carries_loss: Whether the one wrapper adds the parts of the loss as well; not where a hook
+            may round them.
     """
 
     def __init__(
@@ -79,6 +82,8 @@ class Reducing:
         self.module = module
         self.processes = processes
         self.paths = list(_paths(module, parts))
+        is_delayed = any(keywords.get(name) is not None for name in _DELAYED)
+        self.carries_loss = not parts and comm_hook is None and not is_delayed
         self.hook = comm_hook
         self.state = comm_state
         defaults: dict[str, Any] = {}
@@ -106,6 +111,8 @@ class Reducing:
                 self.wrappers[path] = self._wrap(part)
 
     def _wrap(self, part: _Part) -> tuple[Any, frozenset[str]]:
+        if self.carries_loss:
+            part.carry(_Message(part.added[0], self.processes))
         wrapper = _Wrapper(part, **self.keywords)
         if self.hook is not None:
             wrapper.register_comm_hook(*comm_hook(self.hook, self.state, wrapper.process_group))
@@ -125,12 +132,14 @@ class Reducing:
         share: Any,
         backward: Callable[[Any], None],
         wanted: Mapping[str, torch.nn.Parameter],
+        exchange: LossExchange,
     ) -> frozenset[str]:
         """Compute the loss and run backward, in which wrappers add the gradients of all processes.
 
         Args:
             wanted: The parameters whose gradients are wanted: wrappers with none of them send
                 nothing.
+            exchange: The exchange of the loss, which takes what the wrapper has carried.
 
         Returns:
             The parameters whose gradients have been added.
@@ -146,9 +155,10 @@ class Reducing:
                 chosen[path] = wrapper
                 added |= names
         for wrapper in chosen.values():
-            wrapper.begin()
+            wrapper.begin(exchange)
             compute = partial(wrapper, compute)
         factor = self.processes.count if chosen else 1  # as wrappers take the mean
+        self.processes.at = "the gradients, which are added during backward"
         with self.processes.blaming():
             backward(compute(share) * factor)
         for path, wrapper in chosen.items():
@@ -164,7 +174,10 @@ class _Part(torch.nn.Module):
 
     Attributes:
         added: The parameters whose gradients the part's wrapper adds.
+        message: What the wrapper adds beside gradients; None without.
     """
+
+    message: _Message | None = None
 
     def __init__(self, module: torch.nn.Module, owned: set[int]) -> None:
         """Share everything with the module, but leave out parameters that an earlier part owns."""
@@ -176,9 +189,66 @@ class _Part(torch.nn.Module):
         self.added = [p for name, p in self.named_parameters() if name not in ignored]
         owned.update(map(id, self.added))
 
+    def carry(self, message: _Message) -> None:
+        """Let the wrapper, which is yet to be made, add a message as well."""
+        # Past PyTorch's __setattr__ and into a copy, so that the module itself stays as it is.
+        parameters = {**self._parameters, "_deliralike_message": message.parameter}
+        self.__dict__.update(_parameters=parameters, message=message)
+
     def forward(self, compute: Computes, share: Any) -> torch.Tensor:
         """Run the computation."""
-        return compute(share)
+        loss = compute(share)
+        return loss if self.message is None else self.message.sent_with(loss)
+
+
+class _Message:
+    """A part of the loss that a wrapper adds up over processes, as the gradient of a parameter.
+
+    Attributes:
+        parameter: A parameter of two numbers, whose gradient is the sum of the parts of the loss,
+            and the number of processes that want to tell more.
+    """
+
+    def __init__(self, like: torch.Tensor, processes: TorchProcessGroup) -> None:
+        """Make the parameter, in float64 where another one is, else in float32."""
+        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+        self.parameter = torch.nn.Parameter(torch.zeros(2, dtype=dtype, device=like.device))
+        self.count = processes.count
+        self.exchange: Any = None
+
+    def begin(self, exchange: LossExchange) -> None:
+        """Take the exchange of the next loss."""
+        self.exchange = exchange
+        self.parameter.grad = None
+
+    def sent_with(self, loss: torch.Tensor) -> torch.Tensor:
+        """Return the loss, whose backward pass gives the parameter its gradient."""
+        if not loss.requires_grad:
+            return loss
+        gradient = torch.zeros_like(self.parameter)
+        gradient[0] = loss.detach()
+        gradient[1] = self.exchange.wants_message
+        # The wrapper takes the mean.
+        return _Sent.apply(loss, self.parameter, gradient * self.count)
+
+    def end(self) -> None:
+        """Give the exchange what has been added up."""
+        if self.parameter.grad is not None:
+            self.exchange.carried(*self.parameter.grad.tolist())
+        self.exchange = None
+
+
+class _Sent(torch.autograd.Function):
+    """The identity of a loss, whose backward pass gives a parameter a certain gradient."""
+
+    @staticmethod
+    def forward(ctx, loss, parameter, gradient):
+        ctx.gradient = gradient
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx, of_loss):
+        return of_loss, ctx.gradient, None
 
 
 class _Wrapper(torch.nn.parallel.DistributedDataParallel):
@@ -186,7 +256,7 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
 
     _in_backward = False
 
-    def begin(self) -> None:
+    def begin(self, exchange: LossExchange) -> None:
         """Prepare for a pass in which all processes take part."""
         self._in_backward = True
         if self.find_unused_parameters and not self._delay_all_reduce_all_params:
@@ -194,6 +264,8 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
             self.reducer._reset_state()
         for parameter in self.module.added:
             parameter.grad = None  # left over from another optimizer's step
+        if self.module.message is not None:
+            self.module.message.begin(exchange)
 
     def end(self, what: str) -> None:
         """Check after the pass that no bucket waits for gradients.
@@ -202,6 +274,8 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
             ProcessError: A parameter took no part, so that gradients of others were not added.
         """
         self._in_backward = False
+        if self.module.message is not None:
+            self.module.message.end()
         if self._delay_all_reduce_all_params:
             return  # it has no reducer
         if all(parameter.grad is None for parameter in self.module.added):
