@@ -1,11 +1,12 @@
 """The application: its subcommands, its common options, and how errors reach the user."""
 
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import deliralike
 from deliralike.cli import (
@@ -28,8 +29,20 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 
+class Command(TyperCommand):
+    """A subcommand whose help shows no type at options that take no value."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options, with that of the help."""
+        return [_without_type(parameter) for parameter in super().get_params(ctx)]
+
+
 class Commands(TyperGroup):
     """Subcommands whose expected errors become one message on standard error and exit code 2."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options, as a `Command` does."""
+        return [_without_type(parameter) for parameter in super().get_params(ctx)]
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         """Run with `args`; ``--debug`` may stand anywhere."""
@@ -55,6 +68,19 @@ class Commands(TyperGroup):
             for note in getattr(error, "__notes__", []):
                 print(note, file=sys.stderr)
             raise typer.Exit(BAD_INPUT) from None
+
+
+def _without_type(parameter: Any) -> Any:
+    """Return an option after its type is hidden, if it takes no value."""
+    if getattr(parameter, "is_flag", False):
+        parameter.metavar = ""
+    return parameter
+
+
+def _help(function: Callable[..., Any]) -> str:
+    """Return the docstring of a subcommand, each of its paragraphs as one line."""
+    paragraphs = inspect.getdoc(function).split("\n\n")  # type: ignore[union-attr]
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 app = typer.Typer(
@@ -99,8 +125,13 @@ for _module in (
     conformance,
 ):
     _context = getattr(_module, "CONTEXT", None)
-    app.command(_module.__name__.rpartition(".")[2], context_settings=_context)(_module.command)
-app.add_typer(weights.app, name="weights")
+    app.command(
+        _module.__name__.rpartition(".")[2],
+        cls=Command,
+        context_settings=_context,
+        help=_help(_module.command),
+    )(_module.command)
+app.add_typer(weights.app, name="weights", cls=Commands)
 
 
 def main() -> None:

@@ -57,11 +57,14 @@ def show_table(
         title_justify="left",
         title_style="bold",
         pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     right = set(right)
     for column in columns:
         justify: Literal["left", "right"] = "right" if column in right else "left"
-        table.add_column(column, justify=justify, overflow="fold")
+        # names and numbers stay in one piece
+        is_whole = column == columns[0] or column in right
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=is_whole)
     for row in rows:
         table.add_row(*[Text(str(cell)) for cell in row])
     console().print(table)

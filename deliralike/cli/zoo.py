@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+_WIDE = 120  # the columns of a terminal in which tables show everything
+
 
 def command(
     name: Annotated[
@@ -40,7 +42,7 @@ def command(
     """
     from deliralike import zoo
     from deliralike.cli.options import key_values
-    from deliralike.errors import SettingError
+    from deliralike.errors import SettingError, UnknownName
 
     if weights:
         _weights(name or "*")
@@ -50,7 +52,10 @@ def command(
             raise SettingError(
                 "--draw wants the name of one architecture: deliralike zoo NAME --draw FILE"
             )
-        _list(zoo.list(name or "*"))
+        names = zoo.list(name or "*")
+        if not names:
+            raise UnknownName(f"no network of the zoo matches {name!r}: deliralike zoo lists all")
+        _list(names)
         return
     shape = shape_of(size)
     settings = key_values(set_ or (), "--set")
@@ -62,7 +67,7 @@ def command(
 
 def _list(names: tuple[str, ...]) -> None:
     from deliralike import zoo
-    from deliralike.cli.console import say, show_table
+    from deliralike.cli.console import console, say, show_table
     from deliralike.zoo import table
     from deliralike.zoo.summary import described
 
@@ -72,17 +77,21 @@ def _list(names: tuple[str, ...]) -> None:
         row = ours.get(name) or described(zoo.find(name))
         shapes = ", ".join(map(_input, row.inputs))
         dims = ", ".join(map(str, row.dims))
-        rows.append((name, f"{row.parameters:,}", shapes, dims, row.task))
-    show_table(["network", "parameters", "input", "axes", "task"], rows, right=["parameters"])
-    say(
-        "Shapes of one sample, channels first; axes: numbers of spatial axes. More: deliralike "
-        "zoo NAME"
-    )
+        rows.append((name, f"{row.parameters:,}", shapes, row.task, dims))
+    columns = ["network", "parameters", "input", "task", "axes"]
+    legend = "Shapes of one sample, channels first"
+    if console().width < _WIDE:
+        columns.remove("axes")
+    else:
+        legend += "; axes: numbers of spatial axes"
+    rows = [row[: len(columns)] for row in rows]
+    show_table(columns, rows, right=["parameters"])
+    say(f"{legend}. More: deliralike zoo NAME")
 
 
 def _weights(name: str) -> None:
     from deliralike import zoo
-    from deliralike.cli.console import say, show_table
+    from deliralike.cli.console import console, say, show_table
 
     if not set(name) & set("*?["):
         zoo.find(name)  # names the nearest if there is none
@@ -90,7 +99,15 @@ def _weights(name: str) -> None:
     if not table:
         say(f"nobody is known to have published weights of {name}")
         return
-    show_table(table.COLUMNS, table.rows(), right=["classes", "size"])
+    columns = list(table.COLUMNS)
+    rows = [dict(zip(columns, row, strict=True)) for row in table.rows()]
+    if len(table.names) == sum(row["architecture"] == name for row in rows):
+        columns.remove("architecture")
+    if console().width < _WIDE:
+        columns.remove("preprocessing")
+        say(f"The preprocessing is shown in a terminal of at least {_WIDE} columns.")
+    cells = [[row[column] for column in columns] for row in rows]
+    show_table(columns, cells, right=["classes", "size"])
     say(
         "The star marks weights='pretrained'. As the publishers' libraries state it; to hold it "
         "against the network: deliralike weights check"
@@ -193,4 +210,4 @@ def _nest(output: Any) -> str:
 
 
 def _sizes(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "scalar"
+    return "x".join(map(str, shape)) or "scalar"

@@ -89,11 +89,12 @@ def in_words(seconds: float) -> str:
     """Return a time about as exactly as an estimate is.
 
     Example:
-        >>> in_words(0.4), in_words(23.0), in_words(100.0)
-        ('a few seconds', 'about 20 seconds', 'about 2 minutes')
+        >>> in_words(0.4), in_words(23.0), in_words(80.0), in_words(100.0)
+        ('a few seconds', 'about 20 seconds', 'about a minute', 'about 2 minutes')
     """
     if seconds < 5:
         return "a few seconds"
     if seconds < 75:
         return f"about {max(1, round(seconds / 10)) * 10} seconds"
-    return f"about {round(seconds / 60)} minutes"
+    minutes = round(seconds / 60)
+    return "about a minute" if minutes == 1 else f"about {minutes} minutes"

@@ -302,7 +302,7 @@ MISTAKES = [
         "BackendUnavailable: settings.toml: backend: there is no backend 'jaxx'",
     ),
     ("settings mlpp", "UnknownName: network: the zoo has no 'mlpp'. Did you mean 'mlp'?"),
-    ("runs nowhere", "SettingError: there is no folder 'nowhere': 'deliralike train' makes runs/"),
+    ("runs nowhere", "SettingError: there is no folder 'nowhere': name that of your runs"),
     ("runs .", "SettingError: there is no run in '.': no folder in it has a settings.toml"),
 ]
 

@@ -33,12 +33,12 @@ def test_the_list_shows_inputs_of_every_kind():
     assert rows["resnet18"] == [
         "resnet18",
         "11,689,512",
-        "3 x 224 x 224",
-        "1, 2, 3",
+        "3x224x224",
         "classification",
+        "1, 2, 3",
     ]
-    assert rows["gpt2"] == ["gpt2", "124,439,808", "1024 (0 to 50256)", "1", "language modelling"]
-    assert rows["ddpm_cifar10"][2] == "3 x 32 x 32, scalar (0 to 999)"
+    assert rows["gpt2"] == ["gpt2", "124,439,808", "1024 (0 to 50256)", "language modelling", "1"]
+    assert rows["ddpm_cifar10"][2] == "3x32x32, scalar (0 to 999)"
 
 
 def test_a_pattern_lists_what_it_matches():
@@ -48,21 +48,21 @@ def test_a_pattern_lists_what_it_matches():
 @pytest.mark.parametrize(
     ("arguments", "inputs", "output"),
     [
-        (["lenet"], {"(input)": "1 x 28 x 28"}, "10"),
+        (["lenet"], {"(input)": "1x28x28"}, "10"),
         (
             ["gpt2", "--set", "n_layer=1", "--input", "7"],
             {"(input)": "7 (0 to 50256)"},
-            "7 x 50257",
+            "7x50257",
         ),
         (
             ["bert_tiny"],
             {"(input)": "512 (0 to 30521)"},
-            "last_hidden_state: 512 x 128, pooler_output: 128",
+            "last_hidden_state: 512x128, pooler_output: 128",
         ),
         (
             ["ddpm_small", "--input", "1x32x32"],
-            {"(input 0)": "1 x 32 x 32", "(input 1)": "scalar (0 to 999)"},
-            "1 x 32 x 32",
+            {"(input 0)": "1x32x32", "(input 1)": "scalar (0 to 999)"},
+            "1x32x32",
         ),
         (["vae", "--input", "784"], {"(input 0)": "784", "(input 1)": "20"}, "784, 20, 20"),
     ],
@@ -77,4 +77,31 @@ def test_inputs_and_outputs_of_every_kind_are_shown(arguments, inputs, output):
 
 def test_states_of_recurrent_layers_are_shown_beside_their_outputs():
     rows = {row[0]: row[1:] for row in printed("lstm_classifier")}
-    assert rows["rnn"][:2] == ["LSTM", "256 x 256, 1 x 256, 1 x 256"]
+    assert rows["rnn"][:2] == ["LSTM", "256x256, 1x256, 1x256"]
+
+
+def called(*arguments, code=0, columns=80):
+    """What a subcommand gives in a terminal of so many columns."""
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": str(columns)})
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_names_and_numbers_stay_in_one_piece_in_a_terminal_of_80_columns():
+    lines = called("zoo").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert set(zoo.list()) < {line.split()[0] for line in lines if line.strip()}
+    lines = called("zoo", "resnet18", "--weights").stdout.splitlines()
+    assert max(map(len, lines[1:-1])) <= 80
+    assert any(line.split()[:2] == ["torchvision/IMAGENET1K_V1", "*"] for line in lines)
+
+
+def test_a_pattern_that_matches_nothing_is_an_error():
+    result = called("zoo", "nosuch*", code=2)
+    assert "no network of the zoo matches 'nosuch*'" in result.stderr
+
+
+def test_the_help_shows_no_type_at_options_without_a_value_and_sentences_in_one_piece():
+    text = called("compare", "--help", columns=120).stdout
+    assert "<bool>" not in text
+    assert "2 when the input is wrong or nothing could be decided." in text

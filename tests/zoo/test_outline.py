@@ -119,7 +119,7 @@ def test_the_table_names_layers_shapes_and_totals():
     assert text.splitlines()[0].startswith(
         "lenet: input (1, 1, 28, 28), output (1, 10), 61,706 parameters"
     )
-    assert [line.split()[0] for line in text.splitlines()[1:]] == [
+    assert [line.split()[0] for line in text.splitlines()[2:]] == [
         "layer",
         "conv1",
         "activation",

@@ -97,7 +97,8 @@ def read_runs(parent: str | Path, metric: str | None = None) -> list[Row]:
     parent = Path(parent)
     if not parent.is_dir():
         raise SettingError(
-            f"there is no folder {str(parent)!r}: 'deliralike train' makes runs/ where it is called"
+            f"there is no folder {str(parent)!r}: name that of your runs, or begin one: "
+            "'deliralike train' makes runs/"
         )
     folders = _folders_of_runs(parent)
     if not folders:
