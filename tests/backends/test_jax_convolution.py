@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import enable_x64
+from jax import enable_x64, export
 
 from deliralike.backends.jax import convolution
 from deliralike.backends.jax.convolution import Geometry, convolve, convolve_transposed
@@ -165,6 +165,26 @@ def assert_equal_in_everything(ours, jaxs, x_shape, kernel):
 def test_the_cases_are_those_of_the_form(form):
     for name in FORMS[form]:
         assert convolution._form(*CASES[name]).__name__ == form
+
+
+@pytest.mark.parametrize("open_sizes", ["b, 3, 4, 5", "b, 3, h, w"])
+def test_an_exported_convolution_takes_any_size(open_sizes):
+    _, kernel, settings = CASES["small output"]
+    generator = np.random.default_rng(5)
+    weight = generator.normal(size=kernel)
+
+    def ours(x):
+        return convolve(x, weight, settings)
+
+    with enable_x64(True):
+        known = ["h >= 4", "w >= 5"] if "h" in open_sizes else []
+        shape = export.symbolic_shape(open_sizes, constraints=known)
+        program = export.export(jax.jit(ours))(jax.ShapeDtypeStruct(shape, np.float64))
+        for batch, more in ((1, 0), (7, 9)):
+            more = more if "h" in open_sizes else 0
+            x = generator.normal(size=(batch, 3, 4 + more, 5 + more))
+            wanted = jaxs_own(settings, x, weight)
+            np.testing.assert_allclose(program.call(x), wanted, rtol=0, atol=1e-13)
 
 
 def test_half_precision_is_summed_in_single():

@@ -10,7 +10,6 @@ rounding.
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import export, lax
 
 from deliralike.backends.jax.depthwise import depthwise
 from deliralike.nn import geometry
@@ -86,11 +85,16 @@ def _form(shape: tuple[int, ...], weight: tuple[int, ...], settings: Geometry) -
         is_depthwise = settings.groups == shape[1]
         return _depthwise if is_depthwise and few_taps else _part_by_part
     if set(settings.lhs_dilation) == {1}:
-        if shape[0] * math.prod(counts) <= _MOST_WINDOWS * weight[0]:
+        if not _is_above(shape[0] * math.prod(counts), _MOST_WINDOWS * weight[0]):
             return _by_product
-        if few_taps and any(map(operator.lt, counts, kernel)):
+        if few_taps and not all(map(_is_above, counts, (k - 1 for k in kernel))):
             return _by_product
     return _in_planes if len(kernel) == 3 and math.prod(kernel) > 1 else _by_xla
+
+
+def _is_above(size: Any, limit: int) -> bool:
+    """Return whether a size is above a limit. One that an export leaves open counts as large."""
+    return export.is_symbolic_dim(size) or size > limit
 
 
 def convolve_transposed(
