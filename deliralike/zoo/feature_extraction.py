@@ -61,7 +61,7 @@ def _all_stages(network: Any, *inputs: Any) -> dict[str, Any]:
     return dict(network.forward_stages(*inputs))
 
 
-def _first_stages(network: Any, wanted: Sequence[str], *inputs: Any) -> dict[str, Any]:
+def _first_stages(network: Any, wanted: tuple[str, ...], *inputs: Any) -> dict[str, Any]:
     return run_stages_of(network, inputs, wanted)
 
 
