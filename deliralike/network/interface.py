@@ -95,7 +95,9 @@ class Networks(Arrays, Generic[N]):
 
         Running statistics move, weights do not.
 
-        The call is compiled as one that is made once; see `compiling_quickly`.
+        A backend that compiles programs traces the function at each call, so that whatever it reads
+        is as it is then, and compiles what came out unless an equal program is kept, quickly; see
+        `compiling_quickly`.
         """
 
     def program(self, function: Callable[..., Any], network: N) -> Callable[..., Any]:

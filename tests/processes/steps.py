@@ -7,8 +7,7 @@ from deliralike import Network, backends, in_replicas, nest, random
 from deliralike.data import Loader
 from deliralike.errors import DeliralikeError
 from deliralike.optim.rules import rule
-from deliralike.training import Trainer
-from deliralike.training.callbacks import Callback
+from deliralike.training import Callback, Trainer
 from tests.parallel import native_norms
 from tests.planted import replicas as planted
 
@@ -374,3 +373,27 @@ def compilations(processes, buffers):
             optimizer.update(mean_loss, x, labels)
         counts.append(len(compiled) - before)
     return counts
+
+
+def compilations_of_epochs(processes):
+    """Return what XLA compiled at each step of three epochs, whose last batch is smaller."""
+    import jax  # here, as the other functions need none
+
+    compiled, by_step = [], []
+
+    def note(event, seconds, **settings):
+        if event.endswith("backend_compile_duration"):
+            compiled.append(str(settings.get("fun_name")))
+
+    class Count(Callback):
+        def on_step(self, run, step):
+            by_step.append([*compiled])
+            compiled.clear()
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    network = (Random).on("jax", seed=4)()
+    trainer = Trainer(network, rule("sgd", lr=0.1), callbacks=[Count()], processes=processes)
+    inputs = np.ones((19, 70), np.float32)
+    labels = np.arange(19) % 4
+    trainer.fit((inputs, labels), (inputs[:9], labels[:9]), epochs=3, batch_size=8)
+    return by_step

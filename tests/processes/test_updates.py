@@ -59,6 +59,16 @@ def test_on_jax_only_the_first_step_compiles(engine, buffers):
         assert counts[1:] == [0] * 5
 
 
+@pytest.mark.parametrize("engine", ["torch", "jax"])
+def test_epochs_compile_once_for_each_size_of_batch(engine):
+    """The third batch is smaller, and after it comes validation, which the first process does."""
+    for rank, by_step in enumerate(call(engine, 2, "tests.processes.steps:compilations_of_epochs")):
+        compiled = [step for step, programs in enumerate(by_step) if programs]
+        assert compiled == [[0, 2, 3], [0, 2]][rank]
+        assert ("jit(outputs_of_Random)" in by_step[3]) == (rank == 0)
+        assert "jit(tanh)" not in by_step[3]
+
+
 def test_micro_batches_are_sent_together():
     assert call("torch", 2, "tests.processes.steps:collectives", 3) == [[2, 2]] * 2
     assert call("mpi", 2, "tests.processes.steps:collectives", 1) == [[6, 6]] * 2

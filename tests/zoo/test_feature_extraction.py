@@ -64,6 +64,27 @@ def test_features_are_what_the_layers_put_out():
     assert found["layer3"] is seen["layer3"]
 
 
+def test_features_are_compiled_once_on_jax_and_follow_the_network():
+    jax, compiled = pytest.importorskip("jax"), []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    net, twin = (build(backends.get(name)).eval() for name in ("jax", "torch"))
+    x = sample()
+    for round, programs in enumerate((1, 0, 0)):
+        inputs = net.backend.array(x + round, dtype="float64")
+        before = len(compiled)
+        found = zoo.features(net, inputs, stages=["layer2", "stem"])
+        assert len(compiled) - before == programs
+        wanted = zoo.features(twin, torch.from_numpy(x + round), stages=["layer2", "stem"])
+        assert list(found) == list(wanted)
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array.detach(), rtol=0, atol=1e-12)
+        state = {name: 0.9 * value for name, value in net.neutral_state().items()}
+        net.load_neutral_state(state)
+        twin.load_neutral_state(state)
+
+
 @pytest.mark.parametrize("name", ["resnet18", "vgg11", "densenet121", "mobilenet_v2"])
 def test_nothing_runs_after_the_last_wanted_stage(name):
     net, ran = build(backends.get("torch"), **CASES[name].settings, name=name).eval(), []

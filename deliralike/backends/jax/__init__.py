@@ -170,8 +170,12 @@ class JaxBackend(Backend):
             return network_gradients(loss_function, network, batch)
 
     def program(self, function: Callable[..., Any], network: AbstractNetwork) -> Callable[..., Any]:
+        if arrays.is_op_by_op():
+            return super().program(function, network)
+        if isinstance(network, DistributedJaxNetwork) and not network.training:
+            return self.program(function, network.local_network)
         blocks = [block for _, block in network.named_blocks()]
-        if arrays.is_op_by_op() or any(map(is_replicated, blocks)):
+        if any(map(is_replicated, blocks)):
             return super().program(function, network)
         return network_program(function, network)
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from deliralike.backends.jax.compiled.kept import kept
 from deliralike.errors import CapabilityError, DeviceError, DtypeError, IndexRangeError, suggestion
 
 DTYPES = (
@@ -346,14 +347,17 @@ def name_of(device: jax.Device) -> str:
 def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile a function as ``jax.jit`` does.
 
-    Within `compiling_quickly` the compilation is fast and the program slower; within `op_by_op` the
-    function itself is called, with JAX's arrays, as a program is.
+    Within `compiling_quickly` the compilation is fast and the program slower, and none is compiled
+    that has been; within `op_by_op` the function itself is called, with JAX's arrays, as a program
+    is.
     """
     if _op_by_op.get():
         return lambda *args: function(*jax.tree.map(_on_device, args))
-    if _quickly.get() and jax.default_backend() == "cpu":
-        return jax.jit(function, **options, compiler_options=_QUICKLY)
-    return jax.jit(function, **options)
+    if not _quickly.get():
+        return jax.jit(function, **options)
+    if jax.default_backend() == "cpu":
+        options["compiler_options"] = _QUICKLY
+    return kept(function, **options)
 
 
 def _on_device(leaf: Any) -> Any:

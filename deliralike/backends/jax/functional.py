@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -362,14 +363,23 @@ def _portable_mask(stream: random.Stream, path: str, shape: tuple[int, ...], p: 
 
     It is drawn while the program runs where step or sample are traced values.
     """
-
-    def draw(step: Any, first_sample: Any) -> np.ndarray:
-        return random.keep_mask(stream.seed, path, int(step), int(first_sample), shape, p)
-
+    draw = _mask_drawer(stream.seed, path, shape, p)
     numbers = (stream.step, stream.first_sample)
     if any(map(arrays.is_traced, numbers)):
         return arrays.draw_on_host(draw, shape, *numbers)
     return jnp.asarray(draw(*numbers))
+
+
+@lru_cache
+def _mask_drawer(
+    seed: int, path: str, shape: tuple[int, ...], p: float
+) -> Callable[[Any, Any], np.ndarray]:
+    """Return the function that draws a mask: the same one each time, so its program is found."""
+
+    def draw(step: Any, first_sample: Any) -> np.ndarray:
+        return random.keep_mask(seed, path, int(step), int(first_sample), shape, p)
+
+    return draw
 
 
 def _number(path: str) -> int:

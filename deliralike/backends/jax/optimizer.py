@@ -334,7 +334,8 @@ def network_gradients(
 ) -> Gradients:
     """Return the loss, and the gradients of parameters and floating inputs.
 
-    The gradients are in PyTorch's layouts. The program is compiled anew at each call.
+    The gradients are in PyTorch's layouts. The program is traced at each call, and compiled unless
+    it has been.
     """
     programs = ProgramCache(network)
     variables, arguments = programs.variables(), flatten_arguments(inputs)

@@ -7,7 +7,8 @@ told otherwise: ``logging.getLogger("deliralike").setLevel(logging.ERROR)`` keep
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from threading import Timer
@@ -21,17 +22,23 @@ PATIENCE = 5.0  # seconds
 
 
 class _Call:
-    """A call of a program, which may compile it first."""
+    """A call of a program, which may compile it first.
 
-    def __init__(self) -> None:
+    Attributes:
+        name: Of the program.
+        batch: The arrays of the batch.
+    """
+
+    def __init__(self, name: str, batch: Sequence[Any]) -> None:
+        self.name, self.batch = name, batch
         self.timer: Timer | None = None
         self.is_announced = False
 
-    def begin(self, name: str, batch: Sequence[Any]) -> None:
+    def begin(self) -> None:
         """Announce the compilation in a while, unless it ends before."""
-        self.begun, self.name = perf_counter(), name
-        shapes = ", ".join(f"{np.shape(value)}" for value in batch)
-        text = f"compiling {name} for arrays of {shapes or 'no shape'}; it is compiled once"
+        self.begun = perf_counter()
+        shapes = ", ".join(f"{np.shape(value)}" for value in self.batch)
+        text = f"compiling {self.name} for arrays of {shapes or 'no shape'}; it is compiled once"
         self.timer = Timer(PATIENCE, self._announce, [text])
         self.timer.daemon = True
         self.timer.start()
@@ -52,6 +59,23 @@ class _Call:
 _call: ContextVar[_Call | None] = ContextVar("deliralike_jax_compiling", default=None)
 
 
+def begin() -> None:
+    """Say in a while that the program called here is being compiled, unless that ends before."""
+    call = _call.get()
+    if call is not None and call.timer is None:
+        call.begin()
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Return a context in which programs are traced that may not have to be compiled."""
+    token = _call.set(None)
+    try:
+        yield
+    finally:
+        _call.reset(token)
+
+
 def announced(
     function: Callable[..., Any], place: int, compiler: Callable[[Callable[..., Any]], Any]
 ) -> Callable[..., Any]:
@@ -64,15 +88,13 @@ def announced(
 
     @wraps(function)
     def traced(*args: Any) -> Any:
-        call = _call.get()
-        if call is not None and call.timer is None:
-            call.begin(function.__name__, args[place])
+        begin()
         return function(*args)
 
     program = compiler(traced)
 
     def run(*args: Any) -> Any:
-        call = _Call()
+        call = _Call(function.__name__, args[place])
         token = _call.set(call)
         try:
             return program(*args)

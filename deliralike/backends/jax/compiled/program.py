@@ -398,7 +398,8 @@ def network_program(function: Callable[..., Any], network: Any) -> Callable[...,
     changes the network, or if its course depends on the values of arrays.
     """
     graph, state = nnx.split(network)
-    if not _is_hashable(graph):
+    is_inside = any(map(arrays.is_traced, jax.tree.leaves(state)))  # of a program already
+    if is_inside or not _is_hashable(graph):
         return partial(function, network)
 
     def run(*values: Any) -> Any:

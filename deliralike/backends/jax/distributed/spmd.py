@@ -218,11 +218,6 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
     # Outside of an optimizer
     # ----------------------------------------------------------------------------------------------
 
-    @property
-    def local_network(self) -> Any:
-        """The network on this process alone, for evaluation."""
-        return self.root
-
     def compute_in_program(self, function: GlobalBatchFunction, batch: tuple) -> Any:
         """Run a function on the batch of all processes as one program; buffers change."""
         programs, position = self._current_state().programs, stream_position()

@@ -167,8 +167,8 @@ def run_forward(network: Any, programs: ProgramCache, function: Callable, *argum
 def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gradients:
     """Return the loss, and the gradients in PyTorch's layouts.
 
-    Gradients of parameters are the sum over the replicas. The program is compiled anew at each
-    call.
+    Gradients of parameters are the sum over the replicas. The program is traced at each call, and
+    compiled unless it has been.
     """
     programs = ProgramCache(network)
     variables = programs.variables()

@@ -1,0 +1,276 @@
+"""Gradients on JAX are compiled once, and follow all that changes between two calls.
+
+Each gradient is compared with its closed form.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+from contextlib import contextmanager
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from deliralike import random
+from deliralike.backends.jax.compiled import kept
+from deliralike.network import Network
+from deliralike.nn.start import ZEROS
+
+X = np.arange(21.0, dtype=np.float32).reshape(7, 3) / 8
+OF_SUM = np.tile(X.sum(0), (2, 1))  # the weight's gradient of the sum of a linear layer's outputs
+COMPILED = []
+FACTOR = 1.0
+
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, *_, **__: (
+        COMPILED.append(event) if event.endswith("backend_compile_duration") else None
+    )
+)
+
+
+@contextmanager
+def compilations(wanted):
+    """Count the programs that XLA compiles."""
+    before = len(COMPILED)
+    yield
+    assert len(COMPILED) - before == wanted
+
+
+class Scaled(Network):
+    """A linear layer whose outputs are scaled by all sorts of settings."""
+
+    def __init__(self, seed: int = 0) -> None:
+        """Make the layer."""
+        super().__init__()
+        self.linear = self.nn.Linear(3, 2)
+        self.factor = 1.0
+        self.factors = [1.0]
+        self.dropout = self.nn.Dropout(0.5)
+
+    def forward(self, x):
+        """Scale by settings, by a global number and by the mode."""
+        outputs = self.linear(x) * self.factor * self.factors[0] * FACTOR
+        return outputs * (1.0 if self.training else 2.0)
+
+
+@pytest.fixture
+def network():
+    return Scaled.on("jax", seed=1)()
+
+
+def gradient(network, loss, *inputs):
+    """The gradient of the linear layer's weight."""
+    inputs = inputs or (X,)
+    return network.backend.gradients(loss, network, *inputs).parameters["linear.weight"]
+
+
+def total(network, x):
+    """The sum of all outputs."""
+    return network.nn.sum(network(x))
+
+
+def test_a_second_call_compiles_nothing(network):
+    gradient(network, total)
+    with compilations(0):
+        np.testing.assert_allclose(gradient(network, total), OF_SUM)
+        np.testing.assert_allclose(gradient(network, total, 2 * X), 2 * OF_SUM)
+
+
+def test_an_equal_loss_of_an_equal_network_compiles_nothing(network):
+    gradient(network, lambda net, x: net.nn.sum(net(x)))
+    other = copy.deepcopy(network)
+    other.load_neutral_state({name: 3 * x for name, x in network.neutral_state().items()})
+    with compilations(0):
+        found = other.backend.gradients(lambda net, x: net.nn.sum(net(x)), other, X)
+    np.testing.assert_allclose(found.parameters["linear.weight"], OF_SUM)
+    state = other.neutral_state()
+    wanted = (X @ state["linear.weight"].T + state["linear.bias"]).sum()
+    np.testing.assert_allclose(found.loss, wanted, rtol=1e-5)
+
+
+def test_another_shape_is_compiled_once(network):
+    gradient(network, total)
+    for wanted in (1, 0):
+        with compilations(wanted):
+            np.testing.assert_allclose(gradient(network, total, X[:5])[0], X[:5].sum(0))
+    with compilations(0):
+        gradient(network, total)
+
+
+def set_factor(network, monkeypatch):
+    network.factor = 3.0
+
+
+def change_a_list_in_place(network, monkeypatch):
+    network.factors[0] = 3.0
+
+
+def change_a_global(network, monkeypatch):
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+
+
+def change_a_method(network, monkeypatch):
+    own = type(network).forward
+    monkeypatch.setattr(type(network), "forward", lambda self, x: 3.0 * own(self, x))
+
+
+def replace_a_block(network, monkeypatch):
+    network.linear = Tripled.on("jax", seed=2)()
+
+
+class Tripled(Network):
+    """A layer without a bias that triples its outputs."""
+
+    def __init__(self) -> None:
+        """Make the layer."""
+        super().__init__()
+        self.weight = self.nn.Parameter((2, 3), ZEROS)
+
+    def forward(self, x):
+        """Multiply."""
+        return 3.0 * self.nn.matmul(x, self.nn.permute(self.weight, (1, 0)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [set_factor, change_a_list_in_place, change_a_global, change_a_method, replace_a_block],
+)
+def test_a_change_of_the_network_is_followed(network, change, monkeypatch):
+    np.testing.assert_allclose(gradient(network, total), OF_SUM)
+    change(network, monkeypatch)
+    np.testing.assert_allclose(gradient(network, total), 3 * OF_SUM)
+
+
+def test_a_change_of_mode_is_followed_there_and_back(network):
+    np.testing.assert_allclose(gradient(network, total), OF_SUM)
+    with network.training_mode(False), compilations(1):
+        np.testing.assert_allclose(gradient(network, total), 2 * OF_SUM)
+    with compilations(0):
+        np.testing.assert_allclose(gradient(network, total), OF_SUM)
+
+
+def test_a_closure_is_read_at_each_call(network):
+    numbers, table = {"factor": 1.0}, np.linspace(0, 2, 2001, dtype=np.float32)
+
+    def loss(net, x):
+        return total(net, x) * numbers["factor"] * net.nn.mean(jnp.asarray(table))
+
+    np.testing.assert_allclose(gradient(network, loss), OF_SUM, rtol=1e-5)
+    numbers["factor"] = 3.0
+    np.testing.assert_allclose(gradient(network, loss), 3 * OF_SUM, rtol=1e-5)
+    table[1000] += table.size  # one number in the middle of a large constant
+    np.testing.assert_allclose(gradient(network, loss), 6 * OF_SUM, rtol=1e-5)
+
+
+def test_a_function_in_the_place_of_a_freed_one_is_another(network):
+    def times(factor):
+        return lambda net, x: factor * total(net, x)
+
+    loss = times(2.0)
+    place = id(loss)
+    np.testing.assert_allclose(gradient(network, loss), 2 * OF_SUM)
+    del loss
+    gc.collect()
+    others = [times(3.0)]
+    while id(others[-1]) != place and len(others) < 10_000:
+        others.append(times(3.0))
+    assert id(others[-1]) == place
+    np.testing.assert_allclose(gradient(network, others[-1]), 3 * OF_SUM)
+
+
+def test_arguments_that_are_not_used_keep_their_places(network):
+    whole = np.arange(21).reshape(7, 3)  # has no gradient, which would tell one from the other
+    for place in (0, 1):
+        found = gradient(
+            network, lambda net, *both: total(net, both[place] / 1.0), whole, 2 * whole
+        )
+        np.testing.assert_allclose(found[0], (place + 1) * whole.sum(0))
+
+
+def test_results_that_are_no_arrays_are_those_of_the_call(network):
+    for word in ("first", "second"):
+        found = network.backend.gradients(lambda net, x: (total(net, x), word), network, X)
+        assert found.beside == (word,)
+
+
+def test_frozen_parameters_have_no_gradient(network):
+    gradient(network, total)
+    network.set_trainable("linear.weight", False)
+    found = network.backend.gradients(total, network, X).parameters
+    assert set(found) == {"linear.bias"}
+    np.testing.assert_allclose(found["linear.bias"], [7, 7])
+
+
+def test_another_precision_is_another_program(network):
+    assert gradient(network, total).dtype == np.float32
+    double = network.backend.in_dtype(network, "float64")
+    found = gradient(double, total, X.astype(np.float64) / 3)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(
+        found, np.tile((X.astype(np.float64) / 3).sum(0), (2, 1)), rtol=1e-15
+    )
+    with network.backend.computing_in("bfloat16"):
+        assert gradient(network, total)[0, 0] == X[:, 0].astype("bfloat16").astype("float32").sum()
+
+
+def test_random_streams_move_on(network):
+    def loss(net, x):
+        return net.nn.sum(net.dropout(net(x)))
+
+    native = [gradient(network, loss) for _ in range(3)]
+    assert not np.array_equal(native[0], native[1])
+    with compilations(0):
+        gradient(network, loss)
+
+
+def test_portable_streams_draw_on_the_host_at_each_call(network):
+    def loss(net, x):
+        return net.nn.sum(net.dropout(net(x)))
+
+    for step, wanted in ((4, 1), (5, 0), (4, 0)):
+        with random.portable(2, step), compilations(wanted):
+            found = gradient(network, loss)
+        kept_elements = random.keep_mask(2, "dropout", step, 0, (7, 2), 0.5)
+        np.testing.assert_allclose(found, 2 * kept_elements.T @ X, rtol=1e-6)
+
+
+def test_a_call_of_the_host_is_the_one_of_the_call(network):
+    def scaled_on_host(factor):
+        return lambda x: np.float32(factor)
+
+    def loss(factor):
+        shape = jax.ShapeDtypeStruct((), np.float32)
+
+        def of(net, x):
+            return total(net, x) * jax.pure_callback(
+                scaled_on_host(factor), shape, jax.lax.stop_gradient(x)
+            )
+
+        return of
+
+    for factor in (1, 3):
+        np.testing.assert_allclose(gradient(network, loss(factor)), factor * OF_SUM)
+
+
+def test_devices_are_kept_apart():
+    for device in ("cpu:1", "cpu:2"):
+        network = Scaled.on("jax", seed=1, device=device)()
+        network.backend.gradients(total, network, X)
+        assert network.device_name == device
+        with compilations(0):
+            np.testing.assert_allclose(gradient(network, total), OF_SUM)
+
+
+def test_the_number_of_kept_programs_is_bounded(network, monkeypatch):
+    monkeypatch.setattr(kept, "_KEPT", 2)
+    monkeypatch.setattr(kept, "_programs", type(kept._programs)())
+    for size in (1, 2, 3):
+        gradient(network, total, X[:size])
+    assert len(kept._programs) == 2
+    with compilations(1):
+        gradient(network, total, X[:1])
+    with compilations(0):
+        gradient(network, total, X[:3])
