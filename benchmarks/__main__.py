@@ -17,6 +17,7 @@ from benchmarks.timing import Ratio
 
 NAMES = (
     "steps",
+    "step_memory",
     "checkpoint",
     "weights",
     "loading",

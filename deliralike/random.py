@@ -35,8 +35,7 @@ class Stream:
 
 _stream: ContextVar[Stream | None] = ContextVar("deliralike_portable_stream", default=None)
 # The number of `portable` blocks that are open in all threads. It is a plain number, since
-# torch.compile can guard on one and not on a context variable: compiled programs stay whole outside
-# of `portable`, and are compiled anew inside of it.
+# torch.compile can guard on one and not on a context variable: programs are compiled anew inside.
 _open = 0
 _counting = Lock()
 
@@ -44,6 +43,11 @@ _counting = Lock()
 def current() -> Stream | None:
     """Return the stream in force, or None where the framework's own generator is used."""
     return _stream.get() if _open else None
+
+
+def is_open() -> bool:
+    """Return whether any thread is in a `portable` block."""
+    return _open > 0
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
@@ -12,15 +12,17 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from deliralike.errors import CapabilityError, StateError
+from deliralike.errors import CapabilityError, SettingError, StateError
 from deliralike.nest.arrays import Arrays
 from deliralike.network.calls import Around, called_through
 from deliralike.network.core import NetworkCore
 from deliralike.optim.groups import Settings
+from deliralike.optim.loss import LossFunction
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import Rule
 
 N = TypeVar("N", bound=NetworkCore)
+LossCompiler = Callable[[LossFunction], LossFunction]
 
 
 @dataclass(frozen=True)
@@ -238,6 +240,26 @@ class Networks(Arrays, Generic[N]):
             ArgumentError: The rule has no such setting.
             SettingError: A setting makes no sense, or a ratio to a learning rate of 0 is wanted.
         """
+
+    def loss_compiler(self, network: N, settings: Mapping[str, Any]) -> LossCompiler | None:
+        """Return a function that compiles the loss functions of an optimizer over a network.
+
+        None where the backend compiles each step anyway.
+
+        Args:
+            settings: Those of the framework's compiler.
+
+        Raises:
+            CapabilityError: The backend does not declare ``"compile"``.
+            SettingError: It has no such setting, or cannot compile such a network.
+        """
+        self.require("compile")
+        if settings:
+            raise SettingError(
+                f"backend {self.name!r} compiles each step by itself, without settings such as "
+                f"{', '.join(settings)}: give compile=True, or leave it out"
+            )
+        return None
 
     @abstractmethod
     def wrap_optimizer(self, native: Any, network: N) -> AbstractOptimizer:

@@ -86,6 +86,9 @@ class StepLoss:
         return total, each
 
 
+_DEFAULT = StepLoss()
+
+
 def step_loss(losses: Losses | None) -> Callable[..., Any]:
     """Return the loss function of a step.
 
@@ -98,7 +101,7 @@ def step_loss(losses: Losses | None) -> Callable[..., Any]:
         ArgumentError: `losses` is something else.
     """
     if losses is None:
-        return StepLoss()
+        return _DEFAULT
     if isinstance(losses, Mapping):
         if not losses:
             raise SettingError(
@@ -178,8 +181,10 @@ def named_losses(network: NetworkCore, result: Any) -> dict[str, Any]:
             which the first mapping has the losses by name.
     """
     parts = LossResult.of(result)
-    mappings = [extra for extra in parts.extras or () if isinstance(extra, Mapping)]
     losses = {TOTAL: parts.value}
+    if parts.extras is None:
+        return losses
+    mappings = [extra for extra in parts.extras if isinstance(extra, Mapping)]
     for name, value in mappings[0].items() if mappings else ():
         if name == TOTAL:
             continue

@@ -75,7 +75,7 @@ class AccumulationWindow:
         factor = 1.0 / or_one(self.divisor)
         for gradients in replicas:
             sums = _present(gradients)
-            quotients = backend.weighted(list(sums.values()), factor)
+            quotients = backend.scaled(list(sums.values()), factor)
             gradients.update(zip(sums, quotients, strict=True))
         return replicas
 

@@ -51,7 +51,7 @@ class LossResult:
 
     def with_value(self, value: Any) -> LossResult:
         """Return the same parts with another loss."""
-        return replace(self, value=value)
+        return LossResult(value, self.extras, self.denominator)
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,10 @@ class Loss:
         if precision is None:
             return self
         return replace(self, precision=precision)
+
+    def with_function(self, function: LossFunction) -> Self:
+        """Return this loss computed by another function of the same arguments."""
+        return replace(self, function=function)
 
     def with_scale(self) -> Self:
         """Return this loss times a number, which comes before the batch and to every replica."""

@@ -86,6 +86,9 @@ class Trainer:
             ``"several steps"`` (JAX): the same steps with less time between them, which matters for
             small networks. Callbacks are called for each step after all of them; batches of other
             shapes, as the last of an epoch, make steps of their own.
+        compile: Whether PyTorch computes forward pass and loss by one program of ``torch.compile``;
+            or its settings, ``{"mode": "max-autotune"}``. See `AbstractOptimizer.compile`. JAX
+            compiles every step anyway.
         inferer: A function of inputs and network that computes the outputs in evaluation and
             prediction, such as an `inference.SlidingWindowInferer`.
 
@@ -119,6 +122,7 @@ class Trainer:
         rng: str = "portable",
         inferer: evaluation.Inferer | None = None,
         steps_per_call: int = 1,
+        compile: bool | Mapping[str, Any] = False,  # PyTorch's name
     ) -> None:
         """Combine the parts; nothing is trained."""
         if rng not in RANDOM:
@@ -138,6 +142,8 @@ class Trainer:
                 each.accumulate = accumulate
             if precision is not None or loss_scale is not None:
                 each.compute_in(precision or each.precision, loss_scale)
+            if compile is not False:
+                each.compile(**({} if compile is True else compile))
             if clip_norm is not None:
                 each.pre_update_hooks.append(ClipNorm.of(clip_norm))
             if clip_value is not None:
@@ -539,10 +545,11 @@ class Trainer:
 
     def _train_step(self, run: Run, number: int, batch: Any) -> Any:
         """Make a step on a batch, or on this process's share of it."""
-        with ExitStack() as contexts:
-            if self.processes.count > 1:
-                sizes = run.loader.share_sizes(run.epoch, number)
-                contexts.enter_context(self._shares(run.loader, sizes))
+        context: AbstractContextManager[Any] = nullcontext()
+        if self.processes.count > 1:
+            sizes = run.loader.share_sizes(run.epoch, number)
+            context = self._shares(run.loader, sizes)
+        with context:
             return self.network.train_step(batch, self.optimizers, **self._step_options)
 
     def _shares(self, loader: data.Loader, sizes: tuple[int, ...]) -> AbstractContextManager[Any]:

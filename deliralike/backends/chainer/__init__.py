@@ -168,6 +168,20 @@ class ChainerBackend(Backend):
         addition = arrays.moved(addition, device)
         return addition.copy() if total is None else total + addition
 
+    def weighted(
+        self, values: Sequence[Any], weight: float, totals: Sequence[Any] | None = None
+    ) -> list[Any]:
+        if totals is None:
+            return [arrays.raw(value * weight) for value in values]
+        for total, value in zip(totals, values, strict=True):
+            total += value * weight  # an array, in place
+        return list(totals)
+
+    def scaled(self, totals: Sequence[Any], factor: float) -> list[Any]:
+        for total in totals:
+            total *= factor
+        return list(totals)
+
     def replicate(self, network: Any, settings: ReplicaSettings) -> DataParallelChainerNetwork:
         return DataParallelChainerNetwork.of(network, settings)
 

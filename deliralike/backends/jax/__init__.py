@@ -276,9 +276,12 @@ class JaxBackend(Backend):
     ) -> list[jax.Array]:
         if not values:
             return []
-        if totals is not None:
-            totals = list(totals)
-        return mixed_precision.weighted(list(values), weight, totals)
+        if totals is None:
+            return mixed_precision.weighted(list(values), weight)
+        return mixed_precision.added(list(totals), list(values), weight)
+
+    def scaled(self, totals: Sequence[jax.Array], factor: float) -> list[jax.Array]:
+        return mixed_precision.scaled(list(totals), factor) if totals else []
 
     def copied(self, array: jax.Array) -> jax.Array:
         return array

@@ -5,9 +5,9 @@ A compiled program is made for each precision.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import jax
@@ -43,14 +43,21 @@ def all_finite(values: Sequence[jax.Array]) -> jax.Array:
 
 
 @jax.jit
-def weighted(
-    values: list[jax.Array], weight: float, totals: list[jax.Array] | None
-) -> list[jax.Array]:
-    """Arrays times a weight, added to totals if there are any."""
-    products = [value * weight for value in values]
-    if totals is None:
-        return products
-    return [*map(operator.add, totals, products)]
+def weighted(values: list[jax.Array], weight: float) -> list[jax.Array]:
+    """Arrays times a weight."""
+    return [value * weight for value in values]
+
+
+@partial(jax.jit, donate_argnums=0)
+def added(totals: list[jax.Array], values: list[jax.Array], weight: float) -> list[jax.Array]:
+    """Totals plus arrays times a weight, in the storage of the totals."""
+    return [total + value * weight for total, value in zip(totals, values, strict=True)]
+
+
+@partial(jax.jit, donate_argnums=0)
+def scaled(totals: list[jax.Array], factor: float) -> list[jax.Array]:
+    """Totals times a factor, in their storage."""
+    return [total * factor for total in totals]
 
 
 @jax.jit

@@ -45,6 +45,7 @@ from deliralike.backends.torch.compat.functions import (
     scatter,
     scatter_kwargs,
 )
+from deliralike.backends.torch.compiled_loss import LossCompiler
 from deliralike.backends.torch.distributed import (
     DistributedTorchNetwork,
     LayerwiseTorchNetwork,
@@ -284,6 +285,13 @@ class TorchBackend(Backend):
             torch._foreach_add_(list(totals), list(values), alpha=weight)
         return list(totals)
 
+    def scaled(self, totals: Sequence[torch.Tensor], factor: float) -> list[torch.Tensor]:
+        if not totals or any(total.is_sparse for total in totals):
+            return self.weighted(totals, factor)
+        with torch.no_grad():
+            torch._foreach_mul_(list(totals), factor)
+        return list(totals)
+
     def copied(self, array: torch.Tensor) -> torch.Tensor:
         return array.detach().clone()
 
@@ -355,6 +363,9 @@ class TorchBackend(Backend):
         self, native: torch.optim.Optimizer, network: AbstractNetwork
     ) -> TorchOptimizer:
         return TorchOptimizer(network, native)
+
+    def loss_compiler(self, network: AbstractNetwork, settings: Mapping[str, Any]) -> LossCompiler:
+        return LossCompiler(network, settings)
 
     def evaluating(self) -> AbstractContextManager[Any]:
         return torch.inference_mode()

@@ -46,7 +46,8 @@ def tensor(value: Any, name: str | None = None, device: Any = None) -> torch.Ten
     """Return a tensor of a value, in a type and on a device; it never aliases a NumPy array."""
     if not isinstance(value, torch.Tensor):
         value = torch.from_numpy(np.array(value, order="C"))
-    return value.to(device=device, dtype=None if name is None else dtype(name))
+    home = None if device is None else _device(device)
+    return value.to(device=home, dtype=None if name is None else dtype(name))
 
 
 def numpy(value: torch.Tensor) -> np.ndarray:
@@ -69,9 +70,7 @@ def numbers(values: Sequence[Any]) -> list[float]:
     }
     if len(kinds) == 1 and _is_accelerated(values[0]):
         return torch.stack([each.reshape(()) for each in values]).tolist()
-    return [
-        float(numpy(each)) if isinstance(each, torch.Tensor) else float(each) for each in values
-    ]
+    return [float(numpy(each)) if is_distributed(each) else float(each) for each in values]
 
 
 def _is_accelerated(value: Any) -> bool:
@@ -80,7 +79,7 @@ def _is_accelerated(value: Any) -> bool:
     )
 
 
-def is_distributed(value: torch.Tensor) -> bool:
+def is_distributed(value: Any) -> bool:
     """Return whether a tensor is a ``DTensor``, without the slow import of its package."""
     return hasattr(value, "full_tensor")
 

@@ -1,6 +1,7 @@
 """The functions of `nn` on tensors: PyTorch's own wherever it has one."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -8,9 +9,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from deliralike import random
 from deliralike.backends.torch import arrays
-from deliralike.backends.torch.random import draws_by_key, keyed_bernoulli
+from deliralike.backends.torch.random import (
+    draws_by_key,
+    draws_portably,
+    keyed_bernoulli,
+    native_mask,
+    portable_mask,
+)
 from deliralike.network.construction import require_construction
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
@@ -65,7 +71,7 @@ class TorchFunctions(Functions):
     def concrete(self, x):
         if torch.compiler.is_compiling() or isinstance(x, torch._subclasses.FakeTensor):
             return None
-        return x.detach().numpy() if x.device.type == "cpu" else None
+        return x.detach().numpy() if x.is_cpu else None
 
     # Losses
 
@@ -79,9 +85,9 @@ class TorchFunctions(Functions):
             labels = self.concrete(target)
             if labels is None:  # not on the host, or in a compiled program
                 return _cross_entropy(logits, target, ignore_index, reduction)
-            has_only_classes = labels.size and labels.min() >= 0 and labels.max() < logits.shape[1]
-            if has_only_classes and ignore_index < 0:
-                return F.cross_entropy(logits, target.long(), reduction=reduction)
+            if ignore_index < 0 and labels.size and labels.min() >= 0:
+                with suppress(IndexError):  # a label is no class: the error is raised below
+                    return F.cross_entropy(logits, target.long(), reduction=reduction)
         return super().cross_entropy(
             logits, target, weight, ignore_index, reduction, label_smoothing
         )
@@ -161,6 +167,9 @@ class TorchFunctions(Functions):
 
     def reshape(self, x, shape):
         return torch.reshape(x, tuple(shape))
+
+    def flatten(self, x, start_dim=1, end_dim=-1):
+        return torch.flatten(x, start_dim, end_dim)
 
     def permute(self, x, dims):
         return torch.permute(x, tuple(dims))
@@ -400,12 +409,11 @@ class TorchFunctions(Functions):
     def keep_mask(
         self, layer: Any, shape: Sequence[int], p: float, like: torch.Tensor
     ) -> torch.Tensor:
-        stream = random.current()
-        if stream is not None:
-            mask = _portable_mask(stream, layer.block_path, tuple(shape), p)
-            return mask.to(like.device, like.dtype)
-        keep = torch.full(tuple(shape), 1.0 - p, dtype=like.dtype, device=like.device)
-        return keyed_bernoulli(keep) if draws_by_key() else torch.bernoulli(keep)
+        if draws_portably():
+            return portable_mask(layer.block_path, shape, p, like)
+        if draws_by_key():
+            return keyed_bernoulli(like.new_full(tuple(shape), 1.0 - p))
+        return native_mask(shape, p, like)
 
 
 def _cross_entropy(
@@ -421,14 +429,6 @@ def _cross_entropy(
 def _has_no_axes(dim: int | Sequence[int] | None) -> bool:
     """Return whether there are no axes to reduce; PyTorch would reduce all."""
     return isinstance(dim, Sequence) and not len(dim)
-
-
-@torch.compiler.disable  # drawn on the host
-def _portable_mask(
-    stream: random.Stream, path: str, shape: tuple[int, ...], p: float
-) -> torch.Tensor:
-    mask = random.keep_mask(stream.seed, path, int(stream.step), int(stream.first_sample), shape, p)
-    return torch.from_numpy(mask)
 
 
 def _one_layer(*weights: torch.Tensor | None) -> tuple:

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from deliralike import random
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.network import AbstractTorchNetwork
-from deliralike.backends.torch.random import draws_by_key
+from deliralike.backends.torch.random import draws_by_key, draws_portably
 from deliralike.backends.torch.replicas.batch_norm import move_statistics
 from deliralike.errors import SettingError
 from deliralike.network.construction import current_construction
@@ -76,10 +75,21 @@ class _Native(AbstractTorchNetwork):
             self.reset_running_stats()
 
 
+# PyTorch refuses most wrong inputs itself. So the checks, which name the layer and say what to do,
+# come after its error, or where it would take what other backends do not; compiled programs make
+# them once, as they are traced.
+
+
 class _Conv(_Native):
     def forward(self, x):
-        self.written_once.check_input(self, x)
-        return super().forward(x)
+        is_usual = len(x.shape) == self.n + 2 and x.shape[1] == self.in_channels
+        if not is_usual or torch.compiler.is_compiling():
+            self.written_once.check_input(self, x)
+        try:
+            return super().forward(x)
+        except RuntimeError:
+            self.written_once.check_input(self, x)
+            raise
 
     def _conv_forward(self, x, weight, bias):
         if (
@@ -104,15 +114,20 @@ class _Norm(_Native):
     synchronised = False
 
     def forward(self, x):
-        is_without_length = self.n == 1 and len(x.shape) <= 2
-        checks.channels(self, x, self.num_features, None if is_without_length else self.n)
-        if self.track_running_stats and not self.training:
+        if len(x.shape) != self.n + 2 or x.shape[1] != self.num_features:
+            is_without_length = self.n == 1 and len(x.shape) <= 2
+            checks.channels(self, x, self.num_features, None if is_without_length else self.n)
+        if self.training or not self.track_running_stats:
+            replica = self.written_once.replica(self)
+            if replica is not None:
+                return self._over_replicas(x, replica)
+            if x.numel() <= self.num_features:
+                checks.several_values(self, x)
+        try:
             return super().forward(x)
-        replica = self.written_once.replica(self)
-        if replica is not None:
-            return self._over_replicas(x, replica)
-        checks.several_values(self, x)
-        return super().forward(x)
+        except RuntimeError:
+            checks.floating(self, x)
+            raise
 
     def _over_replicas(self, x, replica):
         count = math.prod(x.shape) // x.shape[1]
@@ -144,14 +159,24 @@ class _PReLU(_Native):
 
 class _Linear(_Native):
     def forward(self, x):
-        checks.last_axes(self, x, (self.in_features,))
-        return super().forward(x)
+        if torch.compiler.is_compiling():
+            checks.last_axes(self, x, (self.in_features,))
+        try:
+            return super().forward(x)
+        except RuntimeError:
+            checks.last_axes(self, x, (self.in_features,))
+            raise
 
 
 class _LayerNorm(_Native):
     def forward(self, x):
-        checks.last_axes(self, x, self.normalized_shape)
-        return super().forward(x)
+        if torch.compiler.is_compiling():
+            checks.last_axes(self, x, self.normalized_shape)
+        try:
+            return super().forward(x)
+        except RuntimeError:
+            checks.last_axes(self, x, self.normalized_shape)
+            raise
 
 
 class _Embedding(_Native):
@@ -172,8 +197,11 @@ class _Dropout(_Native):
     draws_masks = True
 
     def forward(self, x):
-        if random.current() is None and not draws_by_key():
-            self.written_once.check_input(self, x)
+        self.written_once.check_input(self, x)
+        if not self.training or self.p == 0:
+            return x
+        draws_itself = not torch.compiler.is_compiling()  # inductor draws other masks
+        if draws_itself and not draws_portably() and not draws_by_key():
             return super().forward(x)
         return self.written_once.forward(self, x)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import torch
@@ -30,13 +31,16 @@ class OwnedParameters:
         """Find the parameters of `network` whose names `owns` accepts."""
         self._network = network
         self._owns = owns
-        # each table of a module (parameters or children), with its names and values
-        self._tables: list[tuple[dict, list[str], list[Any]]] = []
+        # the tables of all modules (parameters and children), and what they held
+        self._tables: list[dict[str, Any]] = []
+        self._names: list[str] = []
+        self._values: list[Any] = []
+        self._sizes: list[int] = []
         self.refresh()
 
     def refresh(self) -> None:
         """Find the parameters again if the network's modules have changed."""
-        if self._tables and all(_is_unchanged(*entry) for entry in self._tables):
+        if self._tables and self._is_unchanged():
             return
         slots = {}
         for name, slot in self._network.neutral_slots().items():
@@ -47,12 +51,15 @@ class OwnedParameters:
         root: Any = getattr(self._network, "root", self._network)
         self._tables = []
         for module in root.modules():
-            for table in (module._parameters, module._modules):
-                self._tables.append((table, list(table), list(table.values())))
+            self._tables += (module._parameters, module._modules)
+        self._sizes = list(map(len, self._tables))
+        self._names = list(chain.from_iterable(self._tables))
+        self._values = list(chain.from_iterable(map(dict.values, self._tables)))
 
-
-def _is_unchanged(table: dict, names: list[str], values: list[Any]) -> bool:
-    if len(table) != len(names):
-        return False
-    # `is`, as tensors compare element by element
-    return list(table) == names and all(map(operator.is_, table.values(), values))
+    def _is_unchanged(self) -> bool:
+        if list(map(len, self._tables)) != self._sizes:
+            return False
+        if list(chain.from_iterable(self._tables)) != self._names:
+            return False
+        values = chain.from_iterable(map(dict.values, self._tables))
+        return all(map(operator.is_, values, self._values))  # tensors compare element by element

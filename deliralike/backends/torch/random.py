@@ -1,17 +1,17 @@
-"""The random generators of native masks, and their states.
+"""Masks of random layers: portable ones, and native ones with the generators they are drawn from.
 
-Inside replicas the masks are reproducible, and different in each replica and each call.
+Inside replicas native masks are reproducible, and different in each replica and each call.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
+from deliralike import random
 from deliralike.parallel.replicas.context import Replica
 from deliralike.parallel.replicas.context import current as current_replica
 
@@ -24,6 +24,67 @@ def draws_masks(module: torch.nn.Module) -> bool:
     PyTorch's own layers draw from its global generator.
     """
     return getattr(module, "draws_masks", False)
+
+
+def draws_portably() -> bool:
+    """Return whether masks come from the portable stream.
+
+    A program of ``torch.compile`` cannot see which stream is this thread's: `portable_mask` looks
+    when it runs.
+    """
+    if torch.compiler.is_compiling():
+        return random.is_open()
+    return random.current() is not None
+
+
+def portable_mask(path: str, shape: Sequence[int], p: float, like: torch.Tensor) -> torch.Tensor:
+    """Return the portable mask of the layer at a path; it is drawn on the host.
+
+    Args:
+        like: A tensor of the mask's type, on its device.
+    """
+    draw = _portable_in_program if torch.compiler.is_compiling() else _portable
+    return draw(like.detach(), shape, p, path)
+
+
+def native_mask(shape: Sequence[int], p: float, like: torch.Tensor) -> torch.Tensor:
+    """Return a mask of PyTorch's generator, which on a CPU is the one that its dropout draws."""
+    draw = _native_in_program if torch.compiler.is_compiling() else _native
+    return draw(like.detach(), shape, p)
+
+
+def _portable(like: torch.Tensor, shape: Sequence[int], p: float, path: str) -> torch.Tensor:
+    stream = random.current()
+    if stream is None:  # another thread's is open, and the program cannot know whose
+        return _native(like, shape, p)
+    step, first_sample = int(stream.step), int(stream.first_sample)
+    mask = random.keep_mask(stream.seed, path, step, first_sample, tuple(shape), p)
+    return torch.from_numpy(mask).to(like.device, like.dtype)
+
+
+def _native(like: torch.Tensor, shape: Sequence[int], p: float) -> torch.Tensor:
+    return _empty(like, shape).bernoulli_(1.0 - p)
+
+
+def _empty(like: torch.Tensor, shape: Sequence[int], *_: Any) -> torch.Tensor:
+    if tuple(shape) == tuple(like.shape):
+        return torch.empty_like(like)
+    return like.new_empty(tuple(shape))
+
+
+def _operator(name: str, draw: Callable[..., torch.Tensor], *tags: torch.Tag) -> Any:
+    """Return a draw as one operator of compiled programs, which is called anew in each step.
+
+    By its tag it is neither left out nor made a second time; inductor would draw otherwise.
+    """
+    tags = (torch.Tag.nondeterministic_seeded, *tags)
+    operator = torch.library.custom_op(f"deliralike::{name}", draw, mutates_args=(), tags=tags)
+    operator.register_fake(_empty)
+    return operator
+
+
+_native_in_program = _operator("native_mask", _native)
+_portable_in_program = _operator("portable_mask", _portable, torch.Tag.cudagraph_unsafe)
 
 
 def draws_by_key() -> bool:

@@ -96,7 +96,7 @@ def split_concatenate_and_stack(backend: Backend) -> None:
 
 @check("arrays", "L1")
 def sums_of_gradients(backend: Backend) -> None:
-    """Check `add`, `weighted`, `blended`, `all_finite` and `copied`.
+    """Check `add`, `weighted`, `scaled`, `blended`, `all_finite` and `copied`.
 
     Accumulation and averaging are built on these.
     """
@@ -107,6 +107,7 @@ def sums_of_gradients(backend: Backend) -> None:
         ("add(x, y)", lambda x, y: backend.add(x, y, device), _X + _Y),
         ("weighted([x], 0.25)", lambda x, y: backend.weighted([x], 0.25)[0], 0.25 * _X),
         ("weighted([y], 0.5, [x])", lambda x, y: backend.weighted([y], 0.5, [x])[0], _X + 0.5 * _Y),
+        ("scaled([x], 0.25)", lambda x, y: backend.scaled([x], 0.25)[0], 0.25 * _X),
         (
             "blended([x], [y], 0.1)",
             lambda x, y: backend.blended([x], [y], 0.1)[0],

@@ -171,6 +171,7 @@ def make_trainer(
         callbacks,
         schedule=make_schedule(settings.schedule, settings.schedule_settings),
         precision=settings.precision,
+        compile=settings.compile,
         accumulate=settings.accumulate,
         clip_norm=settings.clip_norm,
         clip_value=settings.clip_value,

@@ -135,6 +135,11 @@ class Settings:
         checks.optional(checks.one_of(*PRECISIONS)),
         'A shorter type for the forward pass: "bfloat16" or "float16".',
     )
+    compile: bool = _is(
+        checks.flag,
+        "Whether torch.compile makes one program of forward pass and loss; JAX compiles anyway.",
+        False,
+    )
     checkpoint_blocks: Sequence[str] = _is(
         checks.texts,
         'Patterns of blocks that compute their activations again for gradients: ["layer*.*"]. It '
