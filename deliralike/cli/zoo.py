@@ -72,7 +72,7 @@ def _list(names: tuple[str, ...]) -> None:
     from deliralike.zoo.summary import described
 
     ours = table.rows()
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name in names:
         row = ours.get(name) or described(zoo.find(name))
         shapes = ", ".join(map(_input, row.inputs))

@@ -185,8 +185,8 @@ class Trainer:
         for name, optimizer in self.optimizers.items():
             title = "optimizer" if len(self.optimizers) == 1 else f"optimizer {name}"
             facts.append((title, repr(optimizer)))
-        if self._schedules:
-            facts.append(("schedule", ", ".join(map(str, self._schedules.values()))))
+        if self.given_schedules:
+            facts.append(("schedule", ", ".join(map(str, self.given_schedules.values()))))
         if self.metrics:
             facts.append(("metrics", ", ".join(evaluation.figure_names(self.metrics))))
         if self.callbacks:
