@@ -3,16 +3,18 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test test-all test-mpi measure mutation lint types table docs package bench bench-gpu environment lock clean
+.PHONY: help demo quick test test-all test-minimum test-mpi measure mutation lint types table docs package bench bench-gpu environment lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/stamp
 LOCK := requirements/lock.txt
+OLDEST := requirements/lock-minimum.txt
 # Everything but cupy, which is of use on a machine with CUDA only, and the peers of the benchmarks.
 REQUIREMENTS := $(filter-out $(LOCK) requirements/chainer-cuda.txt requirements/bench.txt requirements/bench-alone.txt requirements/mutation.txt,$(sort $(wildcard requirements/*.txt)))
 # What pip says goes to a log, of which the end is shown when it fails.
 PIP := -m pip --disable-pip-version-check --require-virtualenv --no-input install --progress-bar off
+REQUIREMENTS := $(filter-out $(OLDEST),$(REQUIREMENTS))
 # Two test processes of one thread each: more threads than cores make each other slow.
 WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
@@ -22,6 +24,7 @@ help:
 	@echo "make quick   the cheapest tests, at each save"
 	@echo "make test    the short suite, before a commit (PYTEST='-k nest' passes arguments on)"
 	@echo "make test-all  all tests"
+	@echo "make test-minimum  the cheapest tests with the oldest versions that requirements/ admits"
 	@echo "make measure   all tests, and what each costs"
 	@echo "make mutation  how many changes of the package each suite sees"
 	@echo "make test-mpi  the tests of processes over MPI alone"
@@ -51,6 +54,19 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	@$(RUN_TESTS) --suite all $(PYTEST)
+
+# The quick suite in an environment of its own.
+test-minimum: PY := .venv-minimum/bin/python
+test-minimum: .venv-minimum/stamp
+	@$(RUN_TESTS) --suite quick $(PYTEST)
+
+.venv-minimum/stamp: $(OLDEST) setup.cfg
+	@rm -f $@
+	@$(call make_venv,$(@D))
+	@{ PIP_BUILD_CONSTRAINT=$(OLDEST) PIP_CONSTRAINT=$(OLDEST) $(@D)/bin/python $(PIP) -r $(OLDEST) && \
+		$(@D)/bin/python $(PIP) --no-index --no-deps --no-build-isolation -e .; } > $(@D)/pip.log 2>&1 \
+		|| { $(call tell,test-minimum,$(@D)); exit 1; }
+	@touch $@
 
 # Everything, and what each test costs: the file is read by `make quick` and by `python -m tests.measuring`. What the
 # quick suite leaves out others have to pay for, so its own costs are measured, too.
@@ -151,7 +167,7 @@ lock:
 	@echo "lock: $$(grep -c == $(LOCK)) packages in $(LOCK); run 'make test' and 'make lint' before you commit it"
 
 clean:
-	rm -rf $(VENV) .venv-lock .venv-empty build dist docs/_build docs/_generated *.egg-info
+	rm -rf $(VENV) .venv-lock .venv-empty .venv-minimum build dist docs/_build docs/_generated *.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -144,7 +144,9 @@ def pytest_testnodedown(node):
 def pytest_terminal_summary(terminalreporter, config):
     say = terminalreporter.write_line
     gpu = [
-        report for report in terminalreporter.stats.get("skipped", ()) if "gpu" in report.keywords
+        report
+        for report in terminalreporter.stats.get("skipped", ())
+        if "gpu" in getattr(report, "keywords", ())
     ]
     if gpu:
         say(f"tests that need a GPU: {len(gpu)} skipped, as this machine has none")

@@ -10,9 +10,9 @@ from typing import Any
 
 import flax.linen
 import jax
-import jax.extend
 import jax.numpy as jnp
 from flax import nnx
+from flax.nnx.tracers import current_jax_trace
 from jax import lax
 
 from deliralike.backends import held_functions
@@ -43,26 +43,22 @@ def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
         blocks: Those of the network: functions may be their attributes.
         around: As in `Backend.native_functions_called_through`.
     """
-    outside = _traced_by()
-    follower = Follower(around, _is_array, lambda: _traced_by() == outside)
+    outside = current_jax_trace()
+    follower = Follower(around, _is_array, lambda: current_jax_trace() == outside)
     with held_functions.called_through(follower, _known(), blocks, _spaces()):
         yield
 
 
 def here(around: Callable[..., Any]) -> Callable[..., Any]:
     """Let `around` make calls of blocks, but none within what JAX traces apart from here."""
-    outside = _traced_by()
+    outside = current_jax_trace()
 
     def untraced(path: str, block: Any, call: Any, args: Any, kwargs: Any) -> Any:
-        if _traced_by() != outside:
+        if current_jax_trace() != outside:
             return call(*args, **kwargs)
         return around(path, block, call, args, kwargs)
 
     return untraced
-
-
-def _traced_by() -> Any:
-    return jax.extend.core.get_opaque_trace_state(convention="nnx")
 
 
 def _is_array(value: Any) -> bool:
