@@ -67,6 +67,17 @@ IN_ONE_NODE = {
         [normal(seed, 2, 3, *shape) for seed, shape in enumerate([(4, 5), (7, 5), (7, 6)])]
         + [normal(3, 4, 7), normal(4, 3, 1, 7)],
     ),
+    "attention without leading axes": (
+        lambda nn, *arrays: squares(nn.attention(*arrays, scale=0.3)[:1], nn),
+        lambda *arrays: squares([attended(*arrays, 0.0, 1.0)[0]]),
+        [normal(seed, *shape) for seed, shape in enumerate([(4, 5), (7, 5), (7, 6)])],
+    ),
+    "attention in pieces": (
+        lambda nn, *arrays: squares([nn.attention(*arrays, scale=0.3)[1]], nn),
+        lambda *arrays: squares([attended(*arrays, 1.0)[1]]),
+        [normal(seed, 3, 1, *shape) for seed, shape in enumerate([(240, 1), (250, 1), (250, 1)])]
+        + [normal(3, 240, 250)],
+    ),
     "self-attention": (
         lambda nn, x: squares(nn.attention(x, x, x, need_weights=False)[:1], nn),
         lambda x: squares([torch.nn.functional.scaled_dot_product_attention(x, x, x)]),
@@ -109,7 +120,7 @@ IN_ONE_NODE = {
             lambda x, name=name: squares([getattr(torch.nn.functional, name)(x * 4.0)]),
             [normal(0, 5, 7)],
         )
-        for name in ("silu", "gelu", "relu6", "hardswish")
+        for name in ("silu", "gelu", "leaky_relu", "relu6", "hardswish")
     },
     "hard sigmoid": (
         lambda nn, x: squares([nn.hardsigmoid(x * 4.0)], nn),
@@ -170,5 +181,20 @@ def test_a_depthwise_convolution_by_shifts_has_the_second_derivatives_of_pytorch
                 [x, w],
             )
             for stride in (1, 2)
+        },
+    )
+
+
+def test_a_large_convolution_of_three_axes_is_that_of_pytorch():
+    x, w = normal(0, 1, 8, 18, 20, 19), normal(1, 6, 8, 3, 3, 3)
+    agree_twice(
+        "chainer",
+        {
+            f"{padding=}": (
+                lambda nn, x, w, p=padding: squares([nn.conv(x, w, padding=p)], nn),
+                lambda x, w, p=padding: squares([torch.nn.functional.conv3d(x, w, padding=p)]),
+                [x, w],
+            )
+            for padding in (1, (2, 0, 1))
         },
     )

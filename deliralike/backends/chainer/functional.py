@@ -328,6 +328,12 @@ class ChainerFunctions(Functions):
     # Activations, attention and recurrence
     # ------------------------------------------------------------
 
+    def leaky_relu(self, x, negative_slope=0.01, inplace=False):
+        composed = partial(super().leaky_relu, negative_slope=negative_slope)
+        if not are_plain(x):
+            return composed(x)
+        return fused.LeakyReLU(composed, negative_slope).of(x)[0]
+
     def relu6(self, x, inplace=False):
         return self._clipped(super().relu6, x, shift=0.0, factor=1.0, is_gate=False)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,14 @@ class Geometry:
         """Return the index of the input within the padded input."""
         axes = zip(self.pads, self.size, strict=True)
         return (..., *(slice(before, before + n) for (before, _), n in axes))
+
+    def turned(self) -> Geometry | None:
+        """Return the windows of the transpose as a convolution; None with strides."""
+        axes = zip(self.kernel, self.dilation, self.pads, strict=True)
+        pads = tuple((d * (k - 1) - a, d * (k - 1) - b) for k, d, (a, b) in axes)
+        if set(self.stride) != {1} or min(map(min, pads)) < 0:
+            return None
+        return replace(self, pads=pads, size=self.count, count=self.size)
 
     def padded(self) -> tuple[int, ...]:
         """Return the size with padding."""
@@ -108,6 +116,10 @@ class Transposed(chainer.FunctionNode):
         g = self.geometry
         grid = _grid(g, y, w.shape)
         if grid is not None:
+            turned = g.turned()
+            if g.groups == 1 and turned is not None:  # fewer sums than the transpose
+                grid = shifted.grid_of(turned, len(y))
+                return (shifted.convolve(y, _turned(w), grid),)
             return (shifted.transpose(y, w, grid),)
         weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
         columns = _product(weight.swapaxes(1, 2), _channels_first(y, g.groups))
@@ -181,6 +193,11 @@ def _grid(g: Geometry, x: Any, weight: Sequence[int]) -> shifted.Grid | None:
     windows = batch * math.prod(g.count)
     is_large = channels * math.prod(g.kernel) * windows > _LARGE
     return grid if is_large and cost < 0.7 and grid.length < 1.5 * windows else None
+
+
+def _turned(w: Any) -> Any:
+    """Return the kernel of the transpose as a convolution, (in, out, *kernel)."""
+    return np.flip(w, tuple(range(2, w.ndim))).swapaxes(0, 1)
 
 
 def _columns(x: Any, g: Geometry) -> Any:

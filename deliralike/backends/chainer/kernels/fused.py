@@ -17,6 +17,7 @@ import numpy as np
 from deliralike.backends.chainer.arrays import Variable, array_module, chainer
 
 F = chainer.functions
+_PIECE = 1 << 17  # elements that fit into the second cache
 
 
 class Fused(chainer.FunctionNode):
@@ -149,6 +150,24 @@ class GELU(Fused):
         return (slope,)
 
 
+class LeakyReLU(Fused):
+    """`x` where it is positive, else `x` times a slope."""
+
+    def __init__(self, composed, slope):
+        super().__init__(composed)
+        self.slope = slope
+
+    def compute(self, x):
+        y = x * self.slope
+        array_module(x).copyto(y, x, where=x > 0)
+        return (y,)
+
+    def derive(self, arguments, gradients):
+        gx = gradients[0] * self.slope
+        array_module(gx).copyto(gx, gradients[0], where=arguments[0] > 0)
+        return (gx,)
+
+
 class Clipped(Fused):
     """``min(max(x + shift, 0), 6)`` times a factor, and times `x` if `is_gate`.
 
@@ -223,7 +242,10 @@ class AddBias(Fused):
 
 
 class Attention(Fused):
-    """Scaled dot-product attention of arrays with the same leading axes; outputs and weights."""
+    """Scaled dot-product attention of arrays with the same leading axes; outputs and weights.
+
+    Samples go through all steps one piece after the other, so that scores stay in the cache.
+    """
 
     def __init__(self, composed, scale):
         super().__init__(composed)
@@ -231,38 +253,67 @@ class Attention(Fused):
 
     def compute(self, query, key, value, bias, mask):
         xp = array_module(query)
-        weights = xp.matmul(query * self.scale, key.swapaxes(-1, -2))
-        if bias is not None:
-            weights += bias
-        weights -= weights.max(-1, keepdims=True)
-        xp.exp(weights, out=weights)
-        weights /= weights.sum(-1, keepdims=True)
-        self.weights = weights
-        masked = weights if mask is None else weights * mask
-        return xp.matmul(masked, value), weights
+        shape = (*query.shape[:-1], key.shape[-2])
+        self.weights = xp.empty(shape, query.dtype)
+        output = xp.empty((*query.shape[:-1], value.shape[-1]), query.dtype)
+        bias, mask = _broadcast(bias, shape), _broadcast(mask, shape)
+        for piece in _pieces(self.weights):
+            weights = self.weights[piece]
+            xp.matmul(query[piece] * self.scale, key[piece].swapaxes(-1, -2), out=weights)
+            if bias is not None:
+                weights += bias[piece]
+            weights -= weights.max(-1, keepdims=True)
+            xp.exp(weights, out=weights)
+            weights /= weights.sum(-1, keepdims=True)
+            masked = weights if mask is None else weights * mask[piece]
+            xp.matmul(masked, value[piece], out=output[piece])
+        return output, self.weights
 
     def derive(self, arguments, gradients):
         query, key, value, bias, mask = arguments
         xp = array_module(query)
-        weights = self.weights
-        g_output, g_weights = gradients
-        g_value = g_mask = g_bias = None
-        slope = xp.zeros_like(weights)
-        if g_output is not None:
-            masked = weights if mask is None else weights * mask
-            g_value = xp.matmul(masked.swapaxes(-1, -2), g_output)
-            slope = xp.matmul(g_output, value.swapaxes(-1, -2))
-        if mask is not None:
-            g_mask = chainer.utils.sum_to(slope * weights, mask.shape)
-            slope *= mask
-        if g_weights is not None:
-            slope += g_weights
-        slope -= xp.einsum("...k,...k->...", slope, weights)[..., None]
-        slope *= weights
-        if bias is not None and 3 in self.wanted:
-            g_bias = chainer.utils.sum_to(slope, bias.shape)
-        g_query = xp.matmul(slope, key)
-        g_query *= self.scale
-        g_key = xp.matmul(slope.swapaxes(-1, -2), query)
-        g_key *= self.scale
-        return g_query, g_key, g_value, g_bias, g_mask
+        results = [xp.empty(each.shape, each.dtype) for each in arguments[:3]]
+        shape = self.weights.shape
+        # gradients of bias and mask before they are summed to their shapes
+        full_bias, full_mask = (
+            xp.empty(shape, query.dtype) if place in self.wanted else None for place in (3, 4)
+        )
+        mask_everywhere = _broadcast(mask, shape)
+        for piece in _pieces(self.weights):
+            weights = self.weights[piece]
+            g_output, g_weights = (None if each is None else each[piece] for each in gradients)
+            factor = None if mask is None else mask_everywhere[piece]
+            if g_output is None:
+                g_output = xp.zeros((*weights.shape[:-1], value.shape[-1]), weights.dtype)
+            masked = weights if factor is None else weights * factor
+            xp.matmul(masked.swapaxes(-1, -2), g_output, out=results[2][piece])
+            slope = xp.matmul(g_output, value[piece].swapaxes(-1, -2))
+            if full_mask is not None:
+                full_mask[piece] = slope * weights
+            if factor is not None:
+                slope *= factor
+            if g_weights is not None:
+                slope += g_weights
+            slope -= xp.einsum("...k,...k->...", slope, weights)[..., None]
+            slope *= weights
+            if full_bias is not None:
+                full_bias[piece] = slope
+            slope_of_scores = slope * self.scale
+            xp.matmul(slope_of_scores, key[piece], out=results[0][piece])
+            xp.matmul(slope_of_scores.swapaxes(-1, -2), query[piece], out=results[1][piece])
+        for each, gradient in ((bias, full_bias), (mask, full_mask)):
+            results.append(None if gradient is None else chainer.utils.sum_to(gradient, each.shape))
+        return results
+
+
+def _broadcast(x: Any, shape: Sequence[int]) -> Any:
+    """Return a view of another shape; None stays None."""
+    return None if x is None else array_module(x).broadcast_to(x, shape)
+
+
+def _pieces(x: Any) -> list[slice]:
+    """Return slices of the first axis: on the host of so many elements as fit into the cache."""
+    if not isinstance(x, np.ndarray) or x.ndim == 2 or x.size <= _PIECE:
+        return [slice(None)]
+    step = max(1, _PIECE * len(x) // x.size)
+    return [slice(start, start + step) for start in range(0, len(x), step)]
