@@ -10,7 +10,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/stamp
 LOCK := requirements/lock.txt
 # Everything but cupy, which is of use on a machine with CUDA only, and the peers of the benchmarks.
-REQUIREMENTS := $(filter-out $(LOCK) requirements/chainer-cuda.txt requirements/bench.txt requirements/bench-alone.txt requirements/mutation.txt,$(sort $(wildcard requirements/*.txt)))
+REQUIREMENTS := $(filter-out $(LOCK) requirements/chainer-cuda.txt requirements/bench.txt requirements/bench-alone.txt requirements/mutation.txt requirements/wandb.txt requirements/mlflow.txt,$(sort $(wildcard requirements/*.txt)))
 # What pip says goes to a log, of which the end is shown when it fails.
 PIP := -m pip --disable-pip-version-check --require-virtualenv --no-input install --progress-bar off
 # Two test processes of one thread each: more threads than cores make each other slow.
