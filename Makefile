@@ -11,7 +11,7 @@ STAMP := $(VENV)/stamp
 LOCK := requirements/lock.txt
 OLDEST := requirements/lock-minimum.txt
 # Everything but cupy, which is of use on a machine with CUDA only, and the peers of the benchmarks.
-REQUIREMENTS := $(filter-out $(LOCK) requirements/chainer-cuda.txt requirements/bench.txt requirements/bench-alone.txt requirements/mutation.txt,$(sort $(wildcard requirements/*.txt)))
+REQUIREMENTS := $(filter-out $(LOCK) requirements/chainer-cuda.txt requirements/bench.txt requirements/bench-alone.txt requirements/mutation.txt requirements/wandb.txt requirements/mlflow.txt,$(sort $(wildcard requirements/*.txt)))
 # What pip says goes to a log, of which the end is shown when it fails.
 PIP := -m pip --disable-pip-version-check --require-virtualenv --no-input install --progress-bar off
 REQUIREMENTS := $(filter-out $(OLDEST),$(REQUIREMENTS))

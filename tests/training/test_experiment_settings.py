@@ -61,6 +61,8 @@ OTHERS = {
     "checkpoints": {"every_epochs": None, "every_steps": 3, "keep": 1},
     "pictures": 2,
     "tensorboard": True,
+    "wandb": {"project": "cells", "mode": "offline"},
+    "mlflow": {"experiment": "cells", "tracking_uri": "sqlite:///runs.db"},
     "stop_on_nan": 10,
 }
 

@@ -8,11 +8,13 @@ from deliralike.training.callbacks.early_stopping import EarlyStopping
 from deliralike.training.callbacks.gradient_statistics import GradientStatistics
 from deliralike.training.callbacks.images import Images
 from deliralike.training.callbacks.json_lines import JsonLines
+from deliralike.training.callbacks.mlflow_runs import MLflow
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.callbacks.profiler import Profiler
 from deliralike.training.callbacks.progress import ProgressBar
 from deliralike.training.callbacks.stop_on_nan import StopOnNaN
 from deliralike.training.callbacks.tensorboard import TensorBoard
+from deliralike.training.callbacks.weights_and_biases import WandB
 from deliralike.training.callbacks.writer import Writer
 
 __all__ = [
@@ -25,10 +27,12 @@ __all__ = [
     "GradientStatistics",
     "Images",
     "JsonLines",
+    "MLflow",
     "Monitor",
     "Profiler",
     "ProgressBar",
     "StopOnNaN",
     "TensorBoard",
+    "WandB",
     "Writer",
 ]

@@ -59,11 +59,12 @@ class TensorBoard(Writer):
             self._writer = None
 
     def _add(self, step: Step) -> None:
-        for tag, value in _scalars(step).items():
+        for tag, value in scalars(step).items():
             self._writer.add_scalar(f"train/{tag}", value, step.step)
 
 
-def _scalars(step: Step) -> dict[str, float]:
+def scalars(step: Step) -> dict[str, float]:
+    """Return the values of a step by name: losses, learning rates and speed."""
     scalars = {TOTAL: step.loss, **step.losses}
     for tag, lr in rates(step).items():
         if lr is not None:

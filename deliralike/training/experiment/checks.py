@@ -172,11 +172,21 @@ def _each(check: Check, key: str, values: Iterable[Any]) -> tuple[Any, ...]:
 
 def made_by(make: Callable[..., Any], *unwanted: str) -> Check:
     """Return a check for a table of arguments of `make`, except those in `unwanted`."""
-    allowed = [name for name in inspect.signature(make).parameters if name not in unwanted]
+    allowed = []
+    required = []
+    for name, parameter in inspect.signature(make).parameters.items():
+        is_named = parameter.kind is not parameter.VAR_KEYWORD
+        if is_named and name not in unwanted:
+            allowed.append(name)
+            if parameter.default is parameter.empty:
+                required.append(name)
 
     def check(key: str, value: Any) -> dict[str, Any]:
         settings = table(key, value)
         refuse_unknown_settings(key, settings, allowed)
+        for name in required:
+            if name not in settings:
+                raise SettingError(f"{key} needs {name!r}: {key} = {{{name} = ...}}")
         return settings
 
     return check

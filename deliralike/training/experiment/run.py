@@ -39,6 +39,8 @@ MAY_CHANGE = (
     "checkpoints",
     "pictures",
     "tensorboard",
+    "wandb",
+    "mlflow",
 )
 
 # The fingerprints of a checkpoint that may differ where an accepted setting does. A setting that is

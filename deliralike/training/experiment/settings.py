@@ -13,6 +13,8 @@ from deliralike.optim.groups import Groups
 from deliralike.optim.precision import PRECISIONS
 from deliralike.training.callbacks.checkpoint import Checkpoint
 from deliralike.training.callbacks.early_stopping import EarlyStopping
+from deliralike.training.callbacks.mlflow_runs import MLflow
+from deliralike.training.callbacks.weights_and_biases import WandB
 from deliralike.training.experiment import checks
 from deliralike.training.experiment.checks import Check, located
 from deliralike.training.experiment.parts import (
@@ -214,6 +216,14 @@ class Settings:
     )
     tensorboard: bool = _is(
         checks.flag, "Write for TensorBoard as well, into a folder of the run's.", False
+    )
+    wandb: Mapping[str, Any] | None = _is(
+        checks.optional(checks.made_by(WandB, "folder", "config")),
+        'Log to Weights & Biases as well: {project = "cells", mode = "offline"}.',
+    )
+    mlflow: Mapping[str, Any] | None = _is(
+        checks.optional(checks.made_by(MLflow, "params")),
+        'Log to MLflow as well: {experiment = "cells", tracking_uri = "sqlite:///runs.db"}.',
     )
     stop_on_nan: int = _is(
         checks.whole(0),

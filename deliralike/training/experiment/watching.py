@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from deliralike.training.callbacks import (
     EarlyStopping,
     Images,
     JsonLines,
+    MLflow,
     StopOnNaN,
     TensorBoard,
+    WandB,
 )
 from deliralike.training.experiment import folder as run_folder
 from deliralike.training.experiment.parts import make_transform
@@ -33,6 +36,10 @@ def callbacks_of(settings: Settings, dataset: data.Dataset, folder: Path) -> Ite
     yield Csv(folder)
     if settings.tensorboard:
         yield TensorBoard(folder / run_folder.TENSORBOARD)
+    if settings.wandb is not None:
+        yield WandB(**settings.wandb, folder=folder, config=asdict(settings))
+    if settings.mlflow is not None:
+        yield MLflow(**settings.mlflow, params=asdict(settings))
     if settings.pictures:
         yield Images(
             folder / run_folder.PICTURES, some_held_out(settings, dataset), settings.pictures

@@ -1,0 +1,94 @@
+"""Values of a run for Weights & Biases, on its server or in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deliralike.data.packages import needed
+from deliralike.training.callbacks.later import Later
+from deliralike.training.callbacks.tensorboard import scalars
+from deliralike.training.callbacks.writer import Writer
+from deliralike.training.fields import TEXT, refuse_wrong_fields
+from deliralike.training.history import Epoch, Step
+from deliralike.training.run import Run
+
+
+class WandB(Writer):
+    """Log values of steps as ``train/…`` and metrics of epochs as ``validation/…``, over ``step``.
+
+    The values of a step are losses, learning rate and speed. The callback needs the package wandb.
+    A resumed run of training goes on in the same run of Weights & Biases; values after the
+    checkpoint that were logged before are there twice.
+
+    Args:
+        project: The project.
+        name: The name of the run; one is made up when not given.
+        config: Settings that are shown with the run.
+        folder: The folder for wandb's files, ``wandb/…`` in it; the working directory when not
+            given.
+        mode: ``"online"``, ``"offline"`` (send later by ``wandb sync``), ``"disabled"``; that of
+            the environment variable WANDB_MODE when not given.
+        options: What else ``wandb.init`` takes: ``entity``, ``group``, ``tags``.
+
+    Raises:
+        DataUnavailable: The package is not installed.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        *,
+        name: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        folder: str | Path | None = None,
+        mode: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Import the package; nothing is written before the run starts."""
+        self._package = needed("wandb", package="wandb", extra="wandb", purpose="Weights & Biases")
+        self.options = {"project": project, "name": name, "mode": mode, **options}
+        self.options["config"] = dict(config or {})
+        self.options["dir"] = None if folder is None else str(folder)
+        self.id: str | None = options.get("id")
+        self._run: Any = None
+        self._steps = Later(self._add)
+
+    def on_start(self, run: Run) -> None:
+        """Begin a run of Weights & Biases, or go on with that of the checkpoint."""
+        again = {} if self.id is None else {"id": self.id, "resume": "allow"}
+        self._run = self._package.init(**self.options | again)
+        self._run.define_metric("*", step_metric="step")
+        self.id = self._run.id
+
+    def on_step(self, run: Run, step: Step) -> None:
+        """Take a step."""
+        self._steps.add(step)
+
+    def on_epoch(self, run: Run, epoch: Epoch) -> None:
+        """Log its steps, and the metrics at the last step of the epoch."""
+        self._steps.flush()
+        values = {f"validation/{name}": value for name, value in epoch.held_out.items()}
+        if values:
+            self._run.log({"step": epoch.steps - 1, **values})
+
+    def on_end(self, run: Run) -> None:
+        """Finish the run; it has failed if it came to no end."""
+        if self._run is not None:
+            self._steps.flush()
+            self._run.finish(exit_code=0 if run.is_complete else 1)
+            self._run = None
+
+    def state(self) -> dict[str, Any]:
+        """Return the id of the run, to go on with it."""
+        return {"id": self.id or ""}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take the id of a run."""
+        refuse_wrong_fields("state of WandB", state, {"id": TEXT})
+        self.id = state["id"] or None
+
+    def _add(self, step: Step) -> None:
+        values = {f"train/{tag}": value for tag, value in scalars(step).items()}
+        self._run.log({"step": step.step, **values})
