@@ -40,9 +40,11 @@ class Products(Shaping):
     @other_name
     def inner(self, x: Array, other: Array) -> Array:
         """The sums of products over the last axes of two arrays."""
-        rows = self.reshape(x, (-1, x.shape[-1]))
-        columns = self.transpose(self.reshape(other, (-1, other.shape[-1])), 0, 1)
-        return self.reshape(self.matmul(rows, columns), (*x.shape[:-1], *other.shape[:-1]))
+        *first, length = x.shape
+        *second, other_length = other.shape
+        rows = self.reshape(x, (-1, length))
+        columns = self.transpose(self.reshape(other, (-1, other_length)), 0, 1)
+        return self.reshape(self.matmul(rows, columns), (*first, *second))
 
     def outer(self, x: Array, vec2: Array) -> Array:
         """The products of all pairs of two vectors' elements."""

@@ -230,9 +230,11 @@ class Reductions(Elementwise):
         Shapes:
             ``(..., n, width)`` and ``(..., m, width)`` give ``(..., n, m)``.
         """
-        rows = self.reshape(x1, (*x1.shape[:-1], 1, x1.shape[-1]))
-        columns = self.reshape(x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
-        return self.norm(rows - columns, p, -1)
+        *batch1, rows, width1 = x1.shape
+        *batch2, columns, width2 = x2.shape
+        x1 = self.reshape(x1, (*batch1, rows, 1, width1))
+        x2 = self.reshape(x2, (*batch2, 1, columns, width2))
+        return self.norm(x1 - x2, p, -1)
 
     def pdist(self, x: Array, p: float = 2.0) -> Array:
         """The distances of all pairs of different rows: those above the diagonal of `cdist`."""

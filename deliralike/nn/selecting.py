@@ -75,7 +75,8 @@ class Selecting(Reductions, Shaping):
         """Replace the parts at positions along an axis by a number."""
         self._check_positions("index_fill", x, dim, index)
         places = self.constant(np.arange(x.shape[dim]), like=index)
-        is_named = self.any(self.expand_dims(places, 1) == self.expand_dims(index, 0), 1)
+        is_equal = self.expand_dims(places, 1) == self.expand_dims(index, 0)
+        is_named = self.any(is_equal, 1)
         return self.masked_fill(x, self._along(is_named, dim, len(x.shape)), value)
 
     # By order
@@ -241,7 +242,8 @@ class Selecting(Reductions, Shaping):
         return self.zeros(tuple(shape), like=like) + 1
 
     def _check_positions(self, name: str, x: Array, dim: int, index: Array) -> None:
-        checks.whole_numbers(index, f"{name}: index")
-        self.checked(index, checks.InRange(x.shape[dim], f"{name}: index"))
+        what = f"{name}: index"
+        checks.whole_numbers(index, what)
+        self.checked(index, checks.InRange(x.shape[dim], what))
         if not -len(x.shape) <= dim < len(x.shape):
             raise SettingError(f"{name}: dim={dim} is no axis of shape {tuple(x.shape)}")

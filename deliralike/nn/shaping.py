@@ -16,10 +16,11 @@ class Shaping(Primitives):
 
     def flatten(self, x: Array, start_dim: int = 1, end_dim: int = -1) -> Array:
         """Merge the axes from `start_dim` to `end_dim` (inclusive) into one, in NCHW order."""
-        start = start_dim % len(x.shape)
-        end = end_dim % len(x.shape) + 1
-        merged = math.prod(x.shape[start:end])
-        return self.reshape(x, (*x.shape[:start], merged, *x.shape[end:]))
+        shape = x.shape
+        start = start_dim % len(shape)
+        end = end_dim % len(shape) + 1
+        merged = math.prod(shape[start:end])
+        return self.reshape(x, (*shape[:start], merged, *shape[end:]))
 
     def expand_dims(self, x: Array, dim: int) -> Array:
         """Insert an axis of length one at `dim` of the result."""

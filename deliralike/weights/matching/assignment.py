@@ -94,7 +94,10 @@ def layers(units: Iterable[Unit], side: Side) -> list[Layer]:
     for unit in units:
         found[unit.owner][role(unit.name)] = unit
     names = spoken(found)
-    return [Layer(found[path], side, names[path], place) for place, path in enumerate(found)]
+    layers = []
+    for place, (path, of_layer) in enumerate(found.items()):
+        layers.append(Layer(of_layer, side, names[path], place))
+    return layers
 
 
 def singles(units: Sequence[Unit], side: Side) -> list[Layer]:
@@ -107,10 +110,10 @@ def singles(units: Sequence[Unit], side: Side) -> list[Layer]:
         roles[unit] = word if is_known else ""
         paths[unit] = unit.owner if is_known else unit.name
     names = spoken(paths.values())
-    return [
-        Layer({"tensor": unit}, side, names[paths[unit]], place, roles[unit])
-        for place, unit in enumerate(units)
-    ]
+    layers = []
+    for place, (unit, path) in enumerate(paths.items()):
+        layers.append(Layer({"tensor": unit}, side, names[path], place, roles[unit]))
+    return layers
 
 
 class Families:
@@ -258,7 +261,11 @@ def _only_by_value(likeness: Mapping[Places, _Likeness]) -> dict[int, int]:
     found = [at for at, like in likeness.items() if like.same_values]
     rows = Counter(row for row, _ in found)
     columns = Counter(column for _, column in found)
-    return {row: column for row, column in found if rows[row] == columns[column] == 1}
+    chosen = {}
+    for row, column in found:
+        if rows[row] == 1 and columns[column] == 1:
+            chosen[row] = column
+    return chosen
 
 
 def _greedy(likeness: Mapping[Places, _Likeness]) -> dict[int, int]:
@@ -304,9 +311,14 @@ class _Choice:
     def contradicting(self, at: Places) -> list[int]:
         """Return the candidate's layers that names would exchange with the chosen one."""
         row = at[0]
-        others = [(row, column) for column in self.chosen.values() if (row, column) != at]
-        fitting = [other for other in others if other in self.likeness]
-        return [other[1] for other in fitting if self._loss(at, other) < -_LEAD]
+        contradicting = []
+        for column in self.chosen.values():
+            other = row, column
+            if other == at or other not in self.likeness:
+                continue
+            if self._loss(at, other) < -_LEAD:
+                contradicting.append(column)
+        return contradicting
 
     def judged(self, at: Places) -> tuple[str, list[int]]:
         """Return by what a pair was decided, and the candidate's layers that do as well."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import permutations
+from itertools import accumulate, permutations
 
 import numpy as np
 
@@ -67,13 +68,16 @@ class Transform:
         That is ``(out, in)`` as ``(in, out)``, or ``(out, in, *size)`` as ``(*size, in, out)``, or
         back.
         """
-        plain = tuple(range(len(self.axes)))
+        count = len(self.axes)
+        in_order = tuple(range(count))
         if min(len(self.start), len(self.end)) == 2:
             first = self.axes[0]
-            return first > 0 and self.axes == plain[first:] + plain[:first]
-        to_last = (*plain[2:], 1, 0)
-        to_first = (*plain[:-3:-1], *plain[:-2])
-        return len(plain) > 2 and self.axes in (to_last, to_first)
+            return first > 0 and self.axes == in_order[first:] + in_order[:first]
+        if count < 3:
+            return False
+        to_last = (*in_order[2:], 1, 0)
+        to_first = (count - 1, count - 2, *in_order[:-2])
+        return self.axes in (to_last, to_first)
 
     def __str__(self) -> str:
         """In words; empty where nothing changes."""
@@ -161,8 +165,12 @@ def _merges_to(many: Shape, few: Shape) -> bool:
     """Whether neighbouring axes of the first multiply to the axes of the second."""
     if len(many) == len(few):
         return many == few
-    boundaries = {math.prod(many[:length]) for length in range(len(many) + 1)}
-    return all(math.prod(few[:length]) in boundaries for length in range(len(few) + 1))
+    return set(_products(few)) <= set(_products(many))
+
+
+def _products(shape: Shape) -> Iterator[int]:
+    """Yield the products of the first axes."""
+    return accumulate(shape, operator.mul, initial=1)
 
 
 def channels_first(axes: int) -> tuple[int, ...]:

@@ -19,10 +19,10 @@ from deliralike.weights.matching.assignment import (
 )
 from deliralike.weights.matching.conventions import twin, units
 from deliralike.weights.matching.cutting import ordered, pieces, series
-from deliralike.weights.matching.layouts import transforms
+from deliralike.weights.matching.layouts import plain, transforms
 from deliralike.weights.matching.naming import role
 from deliralike.weights.matching.pairing import Pair, Side
-from deliralike.weights.matching.parts import Unit, whole
+from deliralike.weights.matching.parts import Shape, Unit, whole
 from deliralike.weights.matching.unit_layouts import is_telling, layout, same_layout
 
 Partners = str | Sequence[str]  # of a tensor or a block, by name; or of a tensor's parts
@@ -67,8 +67,10 @@ class _Search:
 
     def pair(self, one: Unit, two: Unit, decided: str, alternatives: Iterable[str] = ()) -> None:
         """Two units go together."""
-        transform, others = layout(self.sides[0], one, self.sides[1], two)
-        self.pairs.append(Pair((one,), (two,), transform, decided, tuple(alternatives), others))
+        reference, candidate = self.sides
+        transform, layouts = layout(reference, one, candidate, two)
+        pair = Pair((one,), (two,), transform, decided, tuple(alternatives), layouts)
+        self.pairs.append(pair)
         self.left[0].pop(one.name, None)
         self.left[1].pop(two.name, None)
 
@@ -78,13 +80,14 @@ class _Search:
         for name in shared:
             one = self.left[0].pop(name)
             two = self.left[1].pop(name)
-            self.pairs.append(Pair((one,), (two,), transforms(one.shape, two.shape)[0], "name"))
+            self.pairs.append(Pair((one,), (two,), plain(one.shape), "name"))
 
     def split(self) -> None:
         """Known conventions: gates and projections under common names."""
-        mine, theirs = ({u.source: u.shape for u in left.values()} for left in self.left)
-        own = units(mine, self.sides[0].kinds, theirs)
-        others = units(theirs, self.sides[1].kinds, mine)
+        mine, theirs = (_shapes(left) for left in self.left)
+        reference, candidate = self.sides
+        own = units(mine, reference.kinds, theirs)
+        others = units(theirs, candidate.kinds, mine)
         self.left = [_by_name(own), _by_name(others)]
 
     def single(self) -> None:
@@ -170,11 +173,16 @@ class _Search:
         for here in (0, 1):
             pairs = [pair for pair in self.pairs if pair.sides[here][0].whole]
             for name, unit in list(self.left[here].items()):
-                tied = (pair for pair in pairs if self._are_one(here, pair.sides[here][0], unit))
-                pair = next(tied, None)
+                pair = self._first_tied(here, unit, pairs)
                 if pair is not None:
                     self.pairs.append(replace(_with(pair, here, unit), decided="tie"))
                     del self.left[here][name]
+
+    def _first_tied(self, here: int, unit: Unit, pairs: Iterable[Pair]) -> Pair | None:
+        for pair in pairs:
+            if self._are_one(here, pair.sides[here][0], unit):
+                return pair
+        return None
 
     def _are_one(self, here: int, one: Unit, two: Unit) -> bool:
         """Whether two tensors of a side are tied, or equal in every number."""
@@ -301,6 +309,10 @@ def _with(pair: Pair, here: int, *units: Unit) -> Pair:
     if here == 0:
         return replace(pair, reference=units)
     return replace(pair, candidate=units)
+
+
+def _shapes(left: Left) -> dict[str, Shape]:
+    return {unit.source: unit.shape for unit in left.values()}
 
 
 def _by_name(units: Iterable[Unit]) -> Left:

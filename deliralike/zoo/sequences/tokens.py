@@ -25,15 +25,15 @@ def check_tokens(model: Any, tokens: Any, most: int | None = None, setting: str 
         SettingError: They are no whole numbers.
     """
     shape = tuple(tokens.shape)
+    where = checks.where(model)
     if len(shape) != 2:
+        raise ShapeError(f"{where}: got tokens of shape {shape}, wanted (batch, tokens)")
+    checks.whole_numbers(tokens, f"{where}: tokens")
+    count = shape[1]
+    if most is not None and count > most:
         raise ShapeError(
-            f"{checks.where(model)}: got tokens of shape {shape}, wanted (batch, tokens)"
-        )
-    checks.whole_numbers(tokens, f"{checks.where(model)}: tokens")
-    if most is not None and shape[1] > most:
-        raise ShapeError(
-            f"{checks.where(model)}: a sequence of {shape[1]} tokens is too long: there are "
-            f"positions for {setting}={most}; cut it, or build the network with a larger {setting}"
+            f"{where}: a sequence of {count} tokens is too long: there are positions for "
+            f"{setting}={most}; cut it, or build the network with a larger {setting}"
         )
 
 
@@ -118,7 +118,7 @@ def attend_heads(
         ``(batch, queries, heads * width)``.
     """
     batch, heads, queries, width = query.shape
-    key_heads, keys = key.shape[1], key.shape[2]
+    _, key_heads, keys, _ = key.shape
     group = heads // key_heads
     rows = group * queries
     if group > 1:
@@ -143,8 +143,10 @@ def _dropout_mask(nn: Any, dropout: Any, shape: tuple[int, ...], like: Any) -> A
     """Return the factors of the weights in training, or None: zero where a weight is dropped."""
     if not dropout.training or not dropout.p:
         return None
-    scale = 1.0 / (1.0 - dropout.p) if dropout.p < 1 else 0.0
-    return nn.keep_mask(dropout, shape, dropout.p, like) * scale
+    mask = nn.keep_mask(dropout, shape, dropout.p, like)
+    if dropout.p < 1:
+        return mask * (1.0 / (1.0 - dropout.p))
+    return mask * 0.0
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:
