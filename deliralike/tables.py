@@ -59,9 +59,12 @@ def html_table(
 
     Example:
         >>> html_table(["name"], [("<b>",)]).partition("<tbody>")[2]
-        '<tr><td>&lt;b&gt;</td></tr></tbody></table>'
+        '<tr><td style="text-align: left">&lt;b&gt;</td></tr></tbody></table>'
     """
-    styles = [' style="text-align: right"' if name in right else "" for name in columns]
+    styles = []
+    for name in columns:  # notebooks have rules of their own for cells without one
+        side = "right" if name in right else "left"
+        styles.append(f' style="text-align: {side}"')
     head = []
     for name, style in zip(columns, styles, strict=True):
         head.append(f'<th scope="col"{style}>{escape(name)}</th>')
@@ -71,7 +74,9 @@ def html_table(
         for cell, style in zip(row, styles, strict=True):
             cells.append(f"<td{style}>{escape(str(cell))}</td>")
         body.append(f"<tr>{''.join(cells)}</tr>")
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    title = ""
+    if caption:
+        title = f'<caption style="text-align: left">{escape(caption)}</caption>'
     return (
         f"<table>{title}<thead><tr>{''.join(head)}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table>"

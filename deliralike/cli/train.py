@@ -56,7 +56,7 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="What may differ from the run that is gone on with: clip_norm, transforms.",
+            help="What may differ from the run that is resumed: clip_norm, transforms.",
         ),
     ] = None,
     continue_: Annotated[

@@ -84,8 +84,7 @@ def _list(names: tuple[str, ...]) -> None:
         columns.remove("axes")
     else:
         legend += "; axes: numbers of spatial axes"
-    rows = [row[: len(columns)] for row in rows]
-    show_table(columns, rows, right=["parameters"])
+    show_table(columns, [row[: len(columns)] for row in rows], right=["parameters"])
     say(f"{legend}. More: deliralike zoo NAME")
 
 

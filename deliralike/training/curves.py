@@ -22,7 +22,7 @@ from deliralike.training.history import History, Step
 from deliralike.training.learning_rate import LearningRates
 
 # Colours that people with colour-blindness tell apart (Okabe and Ito 2008); wide, thin and dotted
-# lines that can be told apart where they lie on one another.
+# lines that can be distinguished where they coincide.
 _STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#56B4E9", "linewidth": 5.0, "linestyle": "-"},
     {"color": "#E69F00", "linewidth": 2.6, "linestyle": "-"},

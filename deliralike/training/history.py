@@ -188,7 +188,8 @@ class History:
         rows = []
         for record in records:
             rows.append([_cell(record.get(name)) for name in columns])
-        return [name.removeprefix("held_out/") for name in columns], rows
+        titles = ["training loss" if name == "loss" else name for name in columns]
+        return [name.removeprefix("held_out/") for name in titles], rows
 
     def _epoch_records(self) -> list[dict[str, Any]]:
         """Return what `to_frame` says of each epoch."""

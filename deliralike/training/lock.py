@@ -21,7 +21,7 @@ from deliralike.errors import CheckpointError
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _held: set[int] = set()  # descriptors of this process
-_watching: list[bool] = []  # whether forks are told of
+_watching: list[bool] = []  # whether forks are watched
 
 
 class Lock:

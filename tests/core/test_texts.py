@@ -73,7 +73,7 @@ def test_an_optimizer_prints_its_rule_and_its_updates(backend):
     assert lines[2].endswith("steps=1)")
     assert "  schedule: cosine" in lines
     assert "  metrics: accuracy" in lines
-    assert "<td>accuracy</td>" in trainer._repr_html_()
+    assert ">accuracy</td>" in trainer._repr_html_()
 
 
 def test_an_optimizer_of_a_framework_prints_its_class():
@@ -112,7 +112,7 @@ def test_a_history_prints_its_latest_epochs_in_the_width_of_the_terminal(monkeyp
     monkeypatch.setenv("COLUMNS", "40")
     title, head, *rows = repr(history()).splitlines()
     assert title == "History: 24 steps, 12 epochs (the last 10 are shown)"
-    assert head.split() == ["epoch", "steps", "loss", "accuracy"]
+    assert head.split() == ["epoch", "steps", "training", "loss", "accuracy"]
     # By hand: the last epoch has the losses 1/23 and 1/24, whose mean is 0.04257.
     assert (len(rows), rows[-1].split()) == (10, ["11", "24", "0.04257", "0.11"])
     assert repr(History()) == "History: 0 steps, 0 epochs"

@@ -40,7 +40,7 @@ def test_a_loop_that_would_leave_other_weights_in_each_process_is_an_error_at_th
     first, second = call("torch", 2, "tests.processes.own_loops:refused_on_torch")
     for said in (first[0], second[0]):
         assert said.startswith(
-            "a backward pass of your own, where parameters are averaged now and then"
+            "a backward pass of your own, where parameters are averaged every few updates"
         )
         assert (
             "network.backend.wrap_optimizer(optimizer, network).update(loss_function, *batch)"
@@ -63,7 +63,7 @@ def test_loops_with_chainers_own_optimizers_are_those_of_one_process(engine):
 def test_a_loop_of_chainers_that_would_go_wrong_is_an_error_at_the_first_step():
     for said in call("torch", 2, "tests.processes.own_loops:refused_on_chainer"):
         assert said[0].startswith(
-            "a backward pass of your own, where parameters are averaged now and then"
+            "a backward pass of your own, where parameters are averaged every few updates"
         )
         assert said[1].startswith(
             "a backward pass of your own, and outputs of the whole batch have no graph"

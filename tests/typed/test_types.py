@@ -14,7 +14,7 @@ from tests.typed import interface
 HEAD = """\
 from typing import assert_type
 
-from deliralike import zoo
+from deliralike import summary, zoo
 from deliralike.backends.chainer import AbstractChainerNetwork
 from deliralike.backends.jax import AbstractJaxNetwork
 from deliralike.backends.torch import AbstractTorchNetwork
@@ -53,6 +53,8 @@ Outer.on("jax")(depth=3)  # type: ignore[call-arg]
 assert_type(zoo.build("resnet18", backend="torch", num_classes=10), AbstractTorchNetwork)
 assert_type(zoo.build("resnet18", backend="chainer"), AbstractChainerNetwork)
 assert_type(zoo.build("resnet18", backend="jax"), AbstractJaxNetwork)
+assert_type(summary(network, (8,)).parameters, int)
+history.to_frame("batches")  # type: ignore[arg-type]
 """
 
 MYPY = """\
@@ -85,6 +87,7 @@ def checker(*command, cwd):
     )
 
 
+@pytest.mark.long
 def test_a_file_with_the_examples_of_the_readme_passes_mypy_in_its_strict_mode(user_file, request):
     settings = user_file.with_name("mypy.ini")
     settings.write_text(MYPY)
@@ -101,6 +104,7 @@ def test_a_file_with_the_examples_of_the_readme_passes_mypy_in_its_strict_mode(u
     assert result.stdout.startswith("Success"), result.stdout + result.stderr
 
 
+@pytest.mark.long
 def test_a_file_with_the_examples_of_the_readme_passes_pyright(user_file):
     pytest.importorskip("basedpyright", reason="pyright's engine is not installed")
     settings = {

@@ -636,8 +636,8 @@ class ReplicasOverProcesses(Replicas):
         sizes = self.state.called
         if self.state.averaging is not None:
             raise CapabilityError(
-                f"a backward pass of your own, where parameters are averaged now and then, as an "
-                f"optimizer counts its updates: {BY_AN_OPTIMIZER}"
+                "a backward pass of your own, where parameters are averaged every few updates, "
+                f"which only an optimizer counts: {BY_AN_OPTIMIZER}"
             )
         if 0 in sizes:
             raise CapabilityError(
