@@ -156,9 +156,10 @@ def _by_product(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Arra
     counts = settings.counts(x.shape[2:], kernel)
     columns = _columns(jnp.moveaxis(x, 1, -1), kernel, counts, settings)
     of_window = tuple(range(x.ndim - 1, columns.ndim))
-    contracted = of_window, tuple(range(1, weight.ndim))
-    y = lax.dot_general(columns, weight, (contracted, ((), ())), precision=precision())
-    return jnp.moveaxis(y, -1, 1)
+    contracted = tuple(range(1, weight.ndim)), of_window
+    # with the kernel first XLA transposes a copy of the columns, which are few, and not of the kernel
+    y = lax.dot_general(weight, columns, (contracted, ((), ())), precision=precision())
+    return jnp.moveaxis(y, 0, 1)
 
 
 @partial(jax.jit, static_argnums=(2, 3))
