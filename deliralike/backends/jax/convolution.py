@@ -108,9 +108,11 @@ def convolve_transposed(
         size: Of its input, so that the result is ``(batch, in, *size)``.
         settings: Of the convolution; its input is not dilated.
     """
-    is_strided = set(settings.stride) != {1}
-    if jax.default_backend() == "cpu" and settings.groups == 1 and is_strided:
-        return _transposed_by_product(x, weight, size, settings)
+    if jax.default_backend() == "cpu" and settings.groups == 1:
+        is_strided = set(settings.stride) != {1}
+        windows = x.shape[0] * math.prod(x.shape[2:])
+        if is_strided or not _is_above(windows, _MOST_WINDOWS * weight.shape[0]):
+            return _transposed_by_product(x, weight, size, settings)
     return _transposed_by_convolving(x, weight, size, settings)
 
 
@@ -157,7 +159,7 @@ def _by_product(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Arra
     columns = _columns(jnp.moveaxis(x, 1, -1), kernel, counts, settings)
     of_window = tuple(range(x.ndim - 1, columns.ndim))
     contracted = tuple(range(1, weight.ndim)), of_window
-    # with the kernel first XLA transposes a copy of the columns, which are few, and not of the kernel
+    # the kernel comes first: XLA transposes a copy of the second factor, here the few columns
     y = lax.dot_general(weight, columns, (contracted, ((), ())), precision=precision())
     return jnp.moveaxis(y, 0, 1)
 
