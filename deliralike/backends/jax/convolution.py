@@ -158,8 +158,13 @@ def _by_product(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Arra
     counts = settings.counts(x.shape[2:], kernel)
     columns = _columns(jnp.moveaxis(x, 1, -1), kernel, counts, settings)
     of_window = tuple(range(x.ndim - 1, columns.ndim))
-    contracted = tuple(range(1, weight.ndim)), of_window
-    # the kernel comes first: XLA transposes a copy of the second factor, here the few columns
+    of_kernel = tuple(range(1, weight.ndim))
+    # XLA transposes a copy of the second factor, which had better be the smaller one
+    if _is_above(columns.size, weight.size):
+        contracted = of_window, of_kernel
+        y = lax.dot_general(columns, weight, (contracted, ((), ())), precision=precision())
+        return jnp.moveaxis(y, -1, 1)
+    contracted = of_kernel, of_window
     y = lax.dot_general(weight, columns, (contracted, ((), ())), precision=precision())
     return jnp.moveaxis(y, 0, 1)
 
