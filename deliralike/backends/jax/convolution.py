@@ -108,9 +108,11 @@ def convolve_transposed(
         size: Of its input, so that the result is ``(batch, in, *size)``.
         settings: Of the convolution; its input is not dilated.
     """
-    is_strided = set(settings.stride) != {1}
-    if jax.default_backend() == "cpu" and settings.groups == 1 and is_strided:
-        return _transposed_by_product(x, weight, size, settings)
+    if jax.default_backend() == "cpu" and settings.groups == 1:
+        is_strided = set(settings.stride) != {1}
+        windows = x.shape[0] * math.prod(x.shape[2:])
+        if is_strided or not _is_above(windows, _MOST_WINDOWS * weight.shape[0]):
+            return _transposed_by_product(x, weight, size, settings)
     return _transposed_by_convolving(x, weight, size, settings)
 
 
@@ -156,9 +158,15 @@ def _by_product(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Arra
     counts = settings.counts(x.shape[2:], kernel)
     columns = _columns(jnp.moveaxis(x, 1, -1), kernel, counts, settings)
     of_window = tuple(range(x.ndim - 1, columns.ndim))
-    contracted = of_window, tuple(range(1, weight.ndim))
-    y = lax.dot_general(columns, weight, (contracted, ((), ())), precision=precision())
-    return jnp.moveaxis(y, -1, 1)
+    of_kernel = tuple(range(1, weight.ndim))
+    # XLA transposes a copy of the second factor, which had better be the smaller one
+    if _is_above(columns.size, weight.size):
+        contracted = of_window, of_kernel
+        y = lax.dot_general(columns, weight, (contracted, ((), ())), precision=precision())
+        return jnp.moveaxis(y, -1, 1)
+    contracted = of_kernel, of_window
+    y = lax.dot_general(weight, columns, (contracted, ((), ())), precision=precision())
+    return jnp.moveaxis(y, 0, 1)
 
 
 @partial(jax.jit, static_argnums=(2, 3))
