@@ -488,7 +488,7 @@ class Trainer:
 
     def _train_step(self, run: Run, number: int, batch: Any) -> Any:
         """Make a step on a batch, or on this process's share of it."""
-        context = nullcontext()
+        context: AbstractContextManager[Any] = nullcontext()
         if self.processes.count > 1:
             sizes = run.loader.share_sizes(run.epoch, number)
             if sizes[self.processes.rank] == 0:
