@@ -1,13 +1,14 @@
 """The peak memory of a training step of ResNet-18 against the framework's own loop by hand.
 
-The peak counts above what is held when the step begins: parameters and the optimizer's state. On
-PyTorch every allocation of its allocator counts, on Chainer those that NumPy reports to
-`tracemalloc`, on JAX the arguments, results and temporaries of the largest compiled program.
+On PyTorch it is the peak of its allocator above what is held when the step begins; on Chainer that
+of all arrays, which NumPy reports to `tracemalloc`; on JAX the arguments, results and temporaries
+of the largest compiled program.
 """
 
 import importlib
 import tracemalloc
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -19,6 +20,7 @@ from deliralike.optim.rules import rule
 
 LIMIT = 1.02
 LR, MOMENTUM = 0.01, 0.9
+Make = Callable[[], Callable[[], object]]  # makes a network and what steps it
 
 
 def run() -> list[Ratio]:
@@ -27,11 +29,10 @@ def run() -> list[Ratio]:
 
 
 def _step(name: str) -> Ratio:
-    batch = _batch()
-    ours = _ours(name)
+    backends.get(name)  # Chainer can be imported when its backend is loaded
     by_hand = importlib.import_module(f"benchmarks.by_hand.{name}_resnet")
-    theirs = by_hand.training_step(*batch)
-    return _ratio(f"peak of a ResNet-18 step, {name} by hand", PEAKS[name], [ours, theirs])
+    contestants = partial(_ours, name), partial(by_hand.training_step, *_batch())
+    return _ratio(f"peak of a ResNet-18 step, {name} by hand", PEAKS[name], contestants)
 
 
 def _accumulated() -> Ratio:
@@ -49,8 +50,8 @@ def _accumulated() -> Ratio:
             (torch.nn.functional.cross_entropy(network(images), labels) / 2).backward()
         optimizer.step()
 
-    ours = _ours("torch", batches=2)
-    return _ratio("peak of an update of two batches, torch by hand", _torch_peak, [ours, theirs])
+    contestants = partial(_ours, "torch", batches=2), lambda: theirs
+    return _ratio("peak of an update of two batches, torch by hand", _torch_peak, contestants)
 
 
 def _ours(name: str, batches: int = 1) -> Callable[[], None]:
@@ -75,14 +76,15 @@ def _batch() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(16, 3, 64, 64)).astype(np.float32), rng.integers(0, 1000, 16)
 
 
-def _ratio(what: str, peak: Callable[..., int], steps: Iterable[Callable[[], object]]) -> Ratio:
-    ours, theirs = map(peak, steps)
+def _ratio(what: str, peak: Callable[[Make], int], contestants: Iterable[Make]) -> Ratio:
+    ours, theirs = map(peak, contestants)
     return Ratio(what, ours, theirs, *[ours / theirs] * 3, LIMIT, "bytes")
 
 
-def _torch_peak(step: Callable[[], object]) -> int:
+def _torch_peak(make: Make) -> int:
     import torch
 
+    step = make()
     step(), step()  # state and gradients are there afterwards
     with torch.profiler.profile(profile_memory=True) as profiler:
         step()
@@ -91,23 +93,23 @@ def _torch_peak(step: Callable[[], object]) -> int:
     return max(accumulate(event.nbytes() for event in events))
 
 
-def _chainer_peak(step: Callable[[], object]) -> int:
-    step(), step()
+def _chainer_peak(make: Make) -> int:
     tracemalloc.start()
-    step()
+    step = make()
+    step(), step()
     tracemalloc.reset_peak()
-    before, _ = tracemalloc.get_traced_memory()
     step()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return peak - before
+    return peak
 
 
-def _jax_peak(step: Callable[[], object]) -> int:
+def _jax_peak(make: Make) -> int:
     import jax
 
     client = jax.devices()[0].client
     before = {id(each) for each in client.live_executables()}
+    step = make()
     step()
     new = [each for each in client.live_executables() if id(each) not in before]
     return max(_bytes(each.get_compiled_memory_stats()) for each in new)

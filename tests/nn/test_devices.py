@@ -187,6 +187,18 @@ def test_in_single_precision_every_layer_is_within_rounding_on_every_device(
 
 
 @pytest.mark.gpu
+def test_batches_that_are_copied_while_the_device_computes_arrive_whole_and_in_order(place):
+    backend, device = place
+    network = build(backend.nn.Linear, 1 << 10, 1 << 10, device=device)
+    arrived, x = [], backend.prepare(np.ones((1 << 10, 1 << 10), np.float32), network)
+    for number in range(9):
+        x = network(x)  # the device is busy for longer than the copy takes
+        arrived.append(backend.prepare(np.full((512, 513), number, np.float32), network) + 1)
+    for number, array in enumerate(arrived):
+        assert (backend.numpy(array) == number + 1).all()
+
+
+@pytest.mark.gpu
 def test_the_precision_in_force_is_shown(place):
     backend, _ = place
     shown = []

@@ -43,6 +43,7 @@ OTHERS = {
     "devices": ("cpu:0", "cpu:1"),
     "dtype": "float64",
     "precision": "bfloat16",
+    "compile": True,
     "checkpoint_blocks": ("layer*.*", "head"),
     "rng": "native",
     "seed": 2**40,

@@ -43,11 +43,33 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def tensor(value: Any, name: str | None = None, device: Any = None) -> torch.Tensor:
-    """Return a tensor of a value, in a type and on a device; it never aliases a NumPy array."""
+    """Return a tensor of a value, in a type and on a device; it never aliases a NumPy array.
+
+    A copy to a GPU goes on beside what the GPU computes, and nobody waits for it on the host.
+    """
     if not isinstance(value, torch.Tensor):
         value = torch.from_numpy(np.array(value, order="C"))
     home = None if device is None else _device(device)
-    return value.to(device=home, dtype=None if name is None else dtype(name))
+    wanted = None if name is None else dtype(name)
+    goes_to_gpu = home is not None and home.type == "cuda" and value.is_cpu
+    if goes_to_gpu and not value.requires_grad:
+        return _copied_ahead(value.to(dtype=wanted), home)
+    return value.to(device=home, dtype=wanted)
+
+
+def _copied_ahead(value: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Begin to copy a tensor to a GPU; what is computed there from now on waits for the copy."""
+    stream, current = _copy_stream(device), torch.cuda.current_stream(device)
+    with torch.cuda.stream(stream):
+        copy = value.pin_memory().to(device, non_blocking=True)
+    current.wait_stream(stream)
+    copy.record_stream(current)  # its memory is not taken again before `current` has used it
+    return copy
+
+
+@cache
+def _copy_stream(device: torch.device) -> Any:
+    return torch.cuda.Stream(device)
 
 
 def numpy(value: torch.Tensor) -> np.ndarray:

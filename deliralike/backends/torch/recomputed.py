@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from deliralike import random
 
 
+@torch.compiler.disable  # the contexts around the second pass; the block is computed eagerly
 def recomputed(
     block: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
