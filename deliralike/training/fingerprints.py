@@ -94,6 +94,22 @@ def of_the_same_kinds(here: Texts, before: Texts) -> Texts:
     return {path: text for path, text in here.items() if _kind(path) in known}
 
 
+def without_new_arguments(here: Texts, before: Texts, network: AbstractNetwork) -> Texts:
+    """Return the fingerprints without arguments of layers that came after a checkpoint.
+
+    These are the ones that the checkpoint does not have and that have their defaults here.
+    """
+    defaults: Texts = {}
+    for path, block in network.named_blocks():
+        where = f"network.{path}".rstrip(".")
+        written = getattr(type(block), "written_once", None)
+        for name, value in _defaults(written).items():
+            defaults |= described(f"{where}.{name}", value)
+    return {
+        path: text for path, text in here.items() if path in before or defaults.get(path) != text
+    }
+
+
 def warn_of_unchecked(before: Iterable[str], here: Iterable[str]) -> None:
     """Warn of the kinds of fingerprints that a checkpoint of an older version lacks."""
     missing = sorted(_kinds(here) - _kinds(before))
@@ -242,11 +258,7 @@ def _arguments(written: Any, block: Any) -> dict[str, Any]:
 
     A number that was set by hand since has its new value.
     """
-    arguments = {}
-    for parameter in inspect.signature(written.__init__).parameters.values():
-        if parameter.default is not parameter.empty:
-            arguments[parameter.name] = parameter.default
-    arguments |= getattr(block, "init_kwargs", {})
+    arguments = _defaults(written) | getattr(block, "init_kwargs", {})
     values = {}
     for name, argument in arguments.items():
         value = vars(block).get(name)
@@ -255,6 +267,14 @@ def _arguments(written: Any, block: Any) -> dict[str, Any]:
         if not isinstance(argument, Block) and not callable(argument):
             values[name] = argument
     return values
+
+
+def _defaults(written: Any) -> dict[str, Any]:
+    """Return the arguments of a class that have defaults; none of a framework's own class."""
+    if written is None:
+        return {}
+    parameters = inspect.signature(written.__init__).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
 def _attributes(block: Any) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from deliralike.training.fingerprints import (
     refuse_unknown_names,
     samples_of,
     warn_of_unchecked,
+    without_new_arguments,
 )
 from deliralike.training.history import Epoch
 from deliralike.training.run import Run, Trainer
@@ -168,7 +169,7 @@ def _refuse_other_run(run: Run, state: Mapping[str, Any], accept: Sequence[str])
             here[where] = rule_here
     else:
         warn_of_unchecked(before, here)
-        here = of_the_same_kinds(here, before)
+        here = without_new_arguments(of_the_same_kinds(here, before), before, run.network)
     refuse_unknown_names(accept, {*names, *here, *before})
     same_backend = of_run["backend"] == run.network.backend.name
     changed = refuse_differences(before, here, same_backend, accept)

@@ -258,6 +258,19 @@ def test_a_checkpoint_without_fingerprints_goes_on_and_says_what_was_not_compare
         fitted(backend.name, epochs=2, resume=path, rule=adam, accept=["optimizer"])
 
 
+def test_an_argument_that_a_layer_has_got_since_is_a_difference_only_if_it_is_used(tmp_path):
+    fitted("torch", Checkpoint(tmp_path))
+    path = Checkpoints.latest(tmp_path)
+    state = checkpoint.read(path)
+    del state["run"]["fingerprints"]["network.drop.inplace"]
+    checkpoint.write(path, state)
+    assert len(fitted("torch", epochs=2, resume=path)[1].steps) == 3
+    del state["run"]["fingerprints"]["network.drop.p"]
+    checkpoint.write(path, state)
+    with pytest.raises(CheckpointError, match="network.drop.p was absent, here it is 0.1"):
+        fitted("torch", epochs=2, resume=path)
+
+
 def test_a_setting_that_a_run_changes_by_itself_is_not_compared(tmp_path):
     counts = []
 
