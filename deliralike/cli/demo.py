@@ -61,7 +61,7 @@ def command(
     process. A picture, metrics and weights are written into a new folder.
     """
     from deliralike import data
-    from deliralike.cli.console import console, say
+    from deliralike.cli.console import say
     from deliralike.cli.options import limit_threads
     from deliralike.errors import BackendUnavailable
     from deliralike.training import experiment
@@ -90,7 +90,7 @@ def command(
         f"{', '.join(names)}"
     )
     begin = time.perf_counter()
-    with limit_threads(threads), bars(console()) as progress:
+    with limit_threads(threads), bars() as progress:
         for result in results:
             if not result.problem:
                 _train(result, shared, dataset, folder, progress)

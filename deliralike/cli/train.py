@@ -245,7 +245,6 @@ def _end(experiment: "Experiment", result: "RunResult") -> None:
 
 def _trained(prepared: Any, folder: Path, resume: bool, again: Path | None = None) -> "RunResult":
     """Train with a bar; `again` is the folder to resume after Ctrl-C or another signal."""
-    from deliralike.cli.console import console
     from deliralike.training.callbacks.progress import ProgressBar, bars
 
     is_root = prepared.processes.is_root
@@ -254,7 +253,7 @@ def _trained(prepared: Any, folder: Path, resume: bool, again: Path | None = Non
     try:
         if not is_root:
             return prepared.train(folder, [], resume=resume)
-        with bars(console()) as progress:
+        with bars() as progress:
             bar = ProgressBar(progress=progress, label=prepared.settings.backend)
             return prepared.train(folder, [bar], resume=resume)
     except KeyboardInterrupt as error:

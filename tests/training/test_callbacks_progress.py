@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 from nbclient import NotebookClient
 from rich.console import Console
@@ -96,7 +97,7 @@ def test_a_stream_has_a_rate_and_no_total():
 @pytest.mark.parametrize("moment", ["on_start", "on_step"])
 def test_the_terminal_is_given_back_when_the_run_fails(moment, monkeypatch):
     console = screen()
-    monkeypatch.setattr("deliralike.training.callbacks.progress.Console", lambda: console)
+    monkeypatch.setattr("deliralike.training.callbacks.progress.Console", lambda **_: console)
     for callbacks in ([ProgressBar(), Do(moment, fail)], [Do(moment, fail), ProgressBar()]):
         with pytest.raises(Broken):
             trainer("torch", callbacks).fit(samples())
@@ -104,9 +105,42 @@ def test_the_terminal_is_given_back_when_the_run_fails(moment, monkeypatch):
     assert console.file.getvalue().count("\x1b[?25l") == console.file.getvalue().count("\x1b[?25h")
 
 
-def test_nothing_is_shown_where_there_is_no_terminal(capsys):
-    trainer("torch", [ProgressBar()]).fit(samples(), samples(3), epochs=2)
-    assert capsys.readouterr() == ("", "")
+LONG = "mean_average_precision_at_intersection_over_union_of_one_half"
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_long_names_of_metrics_do_not_break_the_line(width):
+    metrics = {f"{LONG}_{letter}": scripted(0.123456, 0.2) for letter in "ab"}
+
+    def run(progress):
+        bar = ProgressBar("torch", progress=progress)
+        trainer("torch", [bar], metrics=metrics).fit(samples(), samples(3), epochs=2)
+
+    lines = shown(run, width)
+    assert all(len(line) <= width and line.startswith("torch ") for line in lines)
+    assert "2/2" in lines[-1]
+    assert " loss 0." in lines[-1]
+
+
+@pytest.mark.parametrize("asked", ["", "1"])
+def test_each_epoch_is_a_line_where_there_is_no_terminal(capsys, monkeypatch, asked):
+    """As in a job's log, where a service may ask for colours: no bar, and no line that wraps."""
+    monkeypatch.setenv("FORCE_COLOR", asked)
+    monkeypatch.setenv("COLUMNS", "40")
+    metrics = {LONG: scripted(0.25, 0.5), "second": scripted(1, 2), "third": scripted(3, 4)}
+    callbacks = [ProgressBar("run"), EarlyStopping("second", patience=1)]
+    history = trainer("torch", callbacks, metrics=metrics).fit(
+        samples(), samples(3), epochs=9, batch_size=4
+    )
+    first, second, third = capsys.readouterr().out.splitlines()
+    loss = f"{np.mean(history.losses[:2]):.4g}"
+    assert re.fullmatch(
+        rf"run: epoch 1/9, step 2, loss {loss}, \S+ steps/s, validation (loss \S+, )?{LONG} 0.25, "
+        r"second 1, third 3(, loss \S+)?",
+        first,
+    )
+    assert second.startswith("run: epoch 2/9, step 4, loss ")
+    assert third == "run: stopped: second has not been better than 1 for 1 epoch"
 
 
 def test_a_trainer_shows_nothing_of_itself(capsys):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
 import time
+from itertools import takewhile
 from typing import Any
 
 from rich.console import Console
@@ -34,8 +36,9 @@ NOTEBOOK_SECONDS = 0.5  # between two drawings
 class ProgressBar(Writer):
     """Show a bar on the terminal, or in the output of a notebook's cell, while the run goes on.
 
-    Nothing is shown where there is neither. A run over a stream does not know its length: its bar
-    shows the rate without the time left.
+    Where there is neither, as in the log of a job, each epoch prints one line: the mean loss of its
+    steps, their rate, and all metrics. A run over a stream does not know its length: its bar shows
+    the rate without the time left.
 
     Args:
         label: The text in front of the bar.
@@ -94,11 +97,10 @@ class ProgressBar(Writer):
         """Show the last steps and the first metrics."""
         if self._advanced:
             self._show(run.history.steps[-1])
-        shown = []
-        for name, value in list(epoch.held_out.items())[:METRICS_SHOWN]:
-            shown.append(f"{name} {value:.4g}")
-        text = f"validation {', '.join(shown)}" if shown else ""
-        self._bars.update(self._task, validation=text)
+        validation = _validation(epoch)
+        self._bars.update(self._task, validation=", ".join(validation[:METRICS_SHOWN]))
+        if self._prints_lines:
+            self._print(", ".join([*_training(run, epoch), *validation]))
 
     def on_end(self, run: Run) -> None:
         """Stop the bar, with the reason if the run ended early."""
@@ -110,10 +112,22 @@ class ProgressBar(Writer):
             self._bars.update(self._task, total=self._bar().completed)
         if run.stopped:
             self._bars.update(self._task, text=f"stopped: {run.stopped}", validation="")
+            if self._prints_lines:
+                self._print(f"stopped: {run.stopped}")
         self._bars.stop_task(self._task)
         self._task = None
         if self._alone:
             self._bars.stop()
+
+    @property
+    def _prints_lines(self) -> bool:
+        """Whether there is neither a terminal nor a notebook."""
+        return self._bars.disable and not self._bars.console.is_jupyter
+
+    def _print(self, text: str) -> None:
+        """Print a line of any length."""
+        line = f"{self.label}: {text}"
+        self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _bar(self) -> Task:
         return self._bars.tasks[self._bars.task_ids.index(self._task)]
@@ -128,9 +142,10 @@ def bars(console: Console | None = None) -> Progress:
     """Return a place for bars, one below another; use it in a ``with`` block.
 
     Args:
-        console: The console that shows them; standard output when not given.
+        console: The console that shows them; standard output when not given, which is no terminal
+            where it is piped, even if FORCE_COLOR asks for colours.
     """
-    console = console or Console()
+    console = console or Console(force_terminal=sys.stdout.isatty())
     columns = [
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),
         BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=6)),
@@ -146,6 +161,23 @@ def bars(console: Console | None = None) -> Progress:
     if console.is_jupyter:
         return NotebookBars(*columns, console=console)
     return Progress(*columns, console=console, disable=not console.is_terminal, expand=True)
+
+
+def _training(run: Run, epoch: Epoch) -> list[str]:
+    """Return the place of an epoch, the mean loss of its steps, and their rate."""
+    steps = list(takewhile(lambda step: step.epoch == epoch.epoch, reversed(run.history.steps)))
+    texts = [f"epoch {epoch.epoch + 1}/{run.epochs}", f"step {epoch.steps}"]
+    if steps:
+        loss = sum(step.loss for step in steps) / len(steps)
+        seconds = sum(step.seconds + step.data_seconds for step in steps) or 1e-9
+        texts += [f"loss {loss:.4g}", f"{len(steps) / seconds:.3g} steps/s"]
+    return texts
+
+
+def _validation(epoch: Epoch) -> list[str]:
+    """Return the metrics of an epoch, the first with the word before it."""
+    texts = [f"{name} {value:.4g}" for name, value in epoch.held_out.items()]
+    return [f"validation {texts[0]}", *texts[1:]] if texts else []
 
 
 class RateColumn(ProgressColumn):
