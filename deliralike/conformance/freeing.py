@@ -1,7 +1,9 @@
 """Memory of large networks, given back before the next level needs it."""
 
+import ctypes
 import gc
 import math
+import sys
 
 from deliralike.network.base import AbstractNetwork
 
@@ -9,6 +11,26 @@ LARGE = 10**6  # parameters; to look through a whole process takes longer than a
 
 
 def collect(network: AbstractNetwork) -> None:
-    """Collect copies that refer to their optimizers, and these to them, if the network is large."""
-    if sum(math.prod(slot.shape) for slot in network.neutral_slots().values()) >= LARGE:
+    """Give back what a level has held, if the network is large.
+
+    Copies refer to their optimizers, and these to them, so they have to be collected.
+    """
+    if is_large(network):
         gc.collect()
+        give_back()
+
+
+def is_large(network: AbstractNetwork) -> bool:
+    """Return whether a network has so many parameters that its memory counts."""
+    return sum(math.prod(slot.shape) for slot in network.neutral_slots().values()) >= LARGE
+
+
+def give_back() -> None:
+    """Give freed memory back to the system.
+
+    glibc keeps it for later, in pieces that may be too small then. Other C libraries do not.
+    """
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)

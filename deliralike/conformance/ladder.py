@@ -14,7 +14,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance import filling
 from deliralike.conformance.findings import FAILED, NOT_NEEDED, NOT_REACHED, PASSED, Level
-from deliralike.conformance.freeing import collect
+from deliralike.conformance.freeing import collect, is_large
 from deliralike.conformance.levels import (
     checkpoints,
     curve,
@@ -38,6 +38,8 @@ from deliralike.conformance.sides import Sides, bring_together, matched_by_names
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError, DtypeError, StateError
 
+# Level L4 needs the most memory, and comes last, when what other levels have compiled can go.
+_ORDER = ("L0", "L1", "L2", "L5", "L6", "L7", "L4")
 _EVALUATIONS_A_PASS = 3  # backwards takes twice as long as forwards
 
 
@@ -106,12 +108,12 @@ class Ladder:
         self.seconds_a_pass = _EVALUATIONS_A_PASS * (time.perf_counter() - start) / len(self.given)
         passes = sum(map(self.settings.passes, planned))
         time_ = in_words(passes * self.seconds_a_pass)
-        what = f"{', '.join(planned)} of {' and '.join(map(str, self.given))}"
+        what = f"{', '.join(sorted(planned))} of {' and '.join(map(str, self.given))}"
         self.settings.progress(f"Plan: {what}: about {passes} passes, {time_}", 0.0)
 
     def _planned(self) -> list[str]:
         """The levels to come if nothing differs; level L3 looks for differences."""
-        asked = [level for level in LEVELS if level != "L3" and level in self.settings.levels]
+        asked = [level for level in _ORDER if level in self.settings.levels]
         beside = [level for level in BESIDE if level in self.settings.levels]
         return [level for level in asked if level != "L6" or self.settings.replicates] + beside
 
@@ -221,6 +223,7 @@ class Ladder:
         for at, name in enumerate(names):
             self._begin("L1", f" ({name})", at / len(names))
             modes[name] = self.running.mode(name)
+            collect(self.running.reference.network)
         self.seconds_a_pass = (time.perf_counter() - start) / self.settings.passes("L1")
         folded = sides.folded or self._held_otherwise(sides)
         found = semantics.level(modes)
@@ -264,6 +267,7 @@ class Ladder:
             self.running.drop_gradients()
             if "L3" in self.settings.levels:
                 self._begin("L3")
+                self._forget_programs()
                 self.levels.append(places.level(self.running))
             others = "L2", "L4", "L5", "L6", "L7"
             self._leave_out("level L1 failed", *others, status=NOT_NEEDED)
@@ -318,10 +322,10 @@ class Ladder:
         match = self.match
         makers: dict[str, Callable[[], Level]] = {
             "L2": self._rounding,
-            "L4": self._stepping,
             "L5": self._curve,
             "L6": self._replicas,
             "L7": self._probes,
+            "L4": self._stepping,
             "checkpoints": self._checkpoints,
         }
         if match is not None and (match.together or match.summed):
@@ -334,9 +338,20 @@ class Ladder:
             self._begin(name)
             if name != "L2":
                 self.running.drop_gradients()
+            if name == "L4":
+                self._forget_programs()
             with self.running.quickly(name):
                 self.levels.append(makers[name]())
             collect(self.running.reference.network)
+
+    def _forget_programs(self) -> None:
+        """Free the programs of single operations, which no level after this one needs."""
+        networks = [side.network for side in self._sides]
+        if not is_large(networks[0]):
+            return
+        for backend in {network.backend for network in networks}:
+            backend.forget_programs()
+        collect(networks[0])
 
     @property
     def _sides(self) -> tuple[Subject, Subject]:

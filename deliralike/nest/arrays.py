@@ -311,6 +311,12 @@ class Arrays(ABC):
         """
         self.require("kept programs")
 
+    def forget_programs(self) -> None:
+        """Drop the programs that are compiled; what is called again is compiled anew.
+
+        A backend that compiles nothing does nothing.
+        """
+
     def op_by_op(self) -> AbstractContextManager[Any]:
         """Return a context for many small networks that run once.
 

@@ -211,6 +211,9 @@ class JaxBackend(Backend):
     def keep_programs(self, folder: str | Path) -> None:
         arrays.keep_programs(folder)
 
+    def forget_programs(self) -> None:
+        jax.clear_caches()
+
     def op_by_op(self) -> AbstractContextManager[Any]:
         return arrays.op_by_op()
 

@@ -17,6 +17,7 @@ from deliralike import random
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.agreement import differences as each_difference
 from deliralike.conformance.findings import LIMIT, NOT_REACHED, Finding, Level
+from deliralike.conformance.freeing import collect
 from deliralike.conformance.last_bit import allowed, shake_parameters
 from deliralike.conformance.levels.stepping import rate_of
 from deliralike.conformance.matching import Match
@@ -57,7 +58,11 @@ def level(
         return Level("L5", TITLE, NOT_REACHED, notes=(reason,))
     train = partial(_Training, optimizer=optimizer, batches=batches, seed=seed)
     mine, other = train(reference), train(candidate)
-    curves = {"reference": list(mine.losses(steps)), "candidate": list(other.losses(steps))}
+    curves = {}
+    for name, training in (("reference", mine), ("candidate", other)):
+        curves[name] = list(training.losses(steps))
+        training.drop_optimizer()
+        collect(training.network)
     if null is None:
         gradients = _gradients(reference, batches[0], seed)
         null = compare(gradients, gradients).null
@@ -143,6 +148,10 @@ class _Training:
                 result = self.optimizer.update(self.subject.loss, *batch)
             loss = result[0] if isinstance(result, tuple) else result
             yield self.network.backend.number(loss)
+
+    def drop_optimizer(self) -> None:
+        """Free the states of the optimizer, after the last step."""
+        del self.optimizer
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from deliralike.conformance.findings import (
     Finding,
     Level,
 )
-from deliralike.conformance.freeing import collect
+from deliralike.conformance.freeing import collect, give_back, is_large
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import AbstractNetwork
@@ -314,6 +314,7 @@ class _Run:
         self.traced = _traced(forced.shapes)
         self.recorded: list[tuple[Arrays, ...]] = []
         self.rest: list[tuple[float, float, float]] = []
+        self.is_large = is_large(self.reference.network)
         for step in range(forced.steps):
             self._step(step)
 
@@ -323,6 +324,8 @@ class _Run:
         rate = None if self.free else base
         self.rates.append(_or_one(self.reference.lr) if rate is None else rate)
         self.reference.step(parameters, gradients, rate)
+        if self.is_large:
+            give_back()
         _tried(partial(self.candidate.step, parameters, gradients, rate))
         self.later.append(_or_one(self.reference.lr))
         if rate is not None:

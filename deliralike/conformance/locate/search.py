@@ -15,6 +15,7 @@ import numpy as np
 
 from deliralike.conformance.composing import composition
 from deliralike.conformance.findings import LIMIT
+from deliralike.conformance.freeing import collect
 from deliralike.conformance.last_bit import SLIGHT
 from deliralike.conformance.locate.accusing import Suspect, accused, filled, layer_of
 from deliralike.conformance.locate.between import between, kind_of
@@ -81,6 +82,7 @@ def look_into(units: Units) -> Iterator[Place]:
     suspects, itself = _examined(units, forcing)
     # They hold as much as the network does, and blocks are looked into next.
     del calls, recording, counterpart, weights, forcing
+    collect(units.mine.network)
     while suspects:
         yield from _judge(units, suspects.pop(0))
     yield from itself

@@ -51,13 +51,13 @@ class LossExchange:
         return has_extras or self.network.parallelism.batch_group.has_request
 
     def carried(self, total: float, wanting: float) -> None:
-        """Take what backward has carried.
+        """Take what backward has carried, if it was to carry the loss.
 
         Args:
             total: The sum of the parts of all processes.
             wanting: The number of processes that want a message.
         """
-        if wanting < 0.5:
+        if self.is_carried and wanting < 0.5:
             self._total = total
 
     def _send(self) -> None:
