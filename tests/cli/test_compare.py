@@ -28,8 +28,8 @@ TWO = ["--backends", "torch,chainer"]
 
 
 def run(*arguments, code=0):
-    """Run the command in this process."""
-    result = CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "200"})
+    """Run the command in this process, as in a pipe."""
+    result = CliRunner().invoke(app, ["compare", *map(str, arguments)])
     if result.exit_code != code:
         raise AssertionError(f"exit code {result.exit_code}: {result.output}") from result.exception
     return result.output
