@@ -12,13 +12,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-PIPED_WIDTH = 150
+PIPED_WIDTH = 10_000  # so that no row of a table is broken
+
+
+def is_piped() -> bool:
+    """Return whether the output goes to a file or another program, which have no width."""
+    return not sys.stdout.isatty() and "COLUMNS" not in os.environ
 
 
 def console() -> Console:
     """Return a console on standard output."""
-    is_piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    width = PIPED_WIDTH if is_piped else None
+    width = PIPED_WIDTH if is_piped() else None
     return Console(width=width, highlight=False)
 
 

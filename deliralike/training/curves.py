@@ -61,7 +61,7 @@ def draw_curves(
 
 def figure_of(
     runs: Mapping[str, History], title: str = "", metrics: Sequence[str] | None = None
-) -> Picture:
+) -> Figure:
     """Return the picture that `draw_curves` saves, as a figure."""
     runs = {literal(name): history for name, history in runs.items()}
     panels = _panels(runs, metrics)
@@ -74,7 +74,7 @@ def figure_of(
     return figure
 
 
-class Picture(Figure):
+class _Picture(Figure):
     """A figure that a notebook shows, whether or not matplotlib's interactive part is loaded."""
 
     def _repr_png_(self) -> bytes:
@@ -130,12 +130,12 @@ def _columns(panels: int) -> int:
     return 3
 
 
-def _grid(rows: int, columns: int, count: int) -> tuple[Picture, list[Any]]:
+def _grid(rows: int, columns: int, count: int) -> tuple[_Picture, list[Any]]:
     """Return a figure with `count` axes, column by column; the lowest ones have a label."""
     layout = ConstrainedLayoutEngine(hspace=0.06)
     width = 8.0 if columns == 1 else 6.0 * columns
     height = 1.0 + 2.6 * rows
-    figure = Picture(figsize=(width, height), dpi=120, layout=layout, facecolor="white")
+    figure = _Picture(figsize=(width, height), dpi=120, layout=layout, facecolor="white")
     axes = list(figure.subplots(rows, columns, sharex=True, squeeze=False).T.flat)
     for axis in axes[count:]:
         axis.remove()

@@ -105,3 +105,11 @@ def test_the_help_shows_no_type_at_options_without_a_value_and_sentences_in_one_
     text = called("compare", "--help", columns=120).stdout
     assert "<bool>" not in text
     assert "2 when the input is wrong or nothing could be decided." in text
+
+
+def test_a_table_in_a_pipe_has_a_line_for_each_row():
+    result = CliRunner().invoke(app, ["zoo", "resnet18", "--weights"])
+    lines = result.stdout.splitlines()
+    rule = next(number for number, line in enumerate(lines) if "───" in line)
+    first_words = [line.split()[0] for line in lines[rule + 1 :] if line.strip()]
+    assert first_words[:-1] == list(zoo.weights("resnet18").names)
