@@ -85,8 +85,6 @@ def test_the_updates_are_those_of_eager_mode_in_one_graph_for_each_of_two_sizes(
 
 @pytest.mark.long
 @normalised_apart
-# torch 2.13 sends it to itself when inductor is imported
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_programs_of_inductor_make_the_updates_of_eager_mode(name):
     assert_equal_runs(trained(True, **SETTINGS[name]), trained(False, **SETTINGS[name]))
