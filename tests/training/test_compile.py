@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deliralike import DataParallel, Network, errors, rules, zoo
+from deliralike import DataParallel, Network, data, errors, rules, zoo
 from deliralike.training import Trainer
 
 torch = pytest.importorskip("torch")
@@ -108,7 +108,8 @@ def test_evaluation_is_eager_and_masks_follow_the_step_when_they_are_drawn_in_a_
     found, backend = programs
     network = Small.on("torch", dtype="float64")()
     trainer = Trainer(network, rules.rule("sgd", lr=0.0), compile={"backend": backend})
-    losses = trainer.fit(samples(), samples(), batch_size=COUNT, epochs=2).losses
+    in_order = data.Loader(samples(), COUNT, shuffle=False)
+    losses = trainer.fit(in_order, samples(), epochs=2).losses
     assert len(found) == 1
     assert losses[0] != losses[1]  # of the same batch and weights: only the masks differ
 
