@@ -266,8 +266,8 @@ class AbstractOptimizer(ABC):
         steps are compiled anyway, as on JAX.
 
         Args:
-            settings: Those of ``torch.compile``, such as ``mode`` and ``dynamic``. Without any,
-                native masks are drawn as in eager mode, and a GPU runs CUDA graphs.
+            settings: Those of ``torch.compile``, such as ``mode`` and ``dynamic``. A GPU runs CUDA
+                graphs unless they choose another mode.
 
         Raises:
             CapabilityError: The backend does not declare ``"compile"``, as Chainer.

@@ -5,6 +5,7 @@ Only this backend has this file: JAX compiles each step anyway, and Chainer comp
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -41,7 +42,10 @@ class LossCompiler:
         if self._is_on_gpu and not {"mode", "options", "backend"} & settings.keys():
             settings = {"mode": "reduce-overhead", **settings}  # CUDA graphs
         try:
-            self._program = torch.compile(_compute, isolate_recompiles=True, **settings)
+            with warnings.catch_warnings():
+                # torch 2.13 sends it to itself when inductor is imported
+                warnings.filterwarnings("ignore", ".torch.jit.script_method. is deprecated")
+                self._program = torch.compile(_compute, isolate_recompiles=True, **settings)
         except (TypeError, RuntimeError) as error:
             raise SettingError(f"compile={dict(settings)}: torch.compile: {error}") from None
 
