@@ -53,19 +53,19 @@ class LearningRates:
 
         Args:
             rule: ``"steepest"``: where the smoothed loss falls fastest with the logarithm of the
-                rate, before its smallest value (backward differences; the first tenth of the steps
-                is left out, since few losses are averaged there). ``"minimum"``: a tenth of the
-                rate with the smallest smoothed loss.
+                rate, before its smallest value (backward differences). ``"minimum"``: a tenth of
+                the rate with the smallest smoothed loss. The first tenth of the steps is left out,
+                since few losses are averaged there.
 
         Raises:
             SettingError: There is no such rule, or the smoothed loss falls nowhere.
         """
         if rule not in RULES:
             raise SettingError(f"rule={rule!r} must be one of {', '.join(map(repr, RULES))}")
-        smallest = int(np.argmin(self.smoothed))
+        first = len(self.rates) // 10
+        smallest = first + int(np.argmin(self.smoothed[first:]))
         if rule == "minimum":
             return self.rates[smallest] / 10.0
-        first = len(self.rates) // 10
         falls = -np.diff(self.smoothed[first : smallest + 1])
         if not len(falls) or falls.max() <= 0.0:
             raise SettingError(

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from deliralike.backends.chainer.kernels import shifted
-from deliralike.backends.chainer.kernels.convolution import Geometry
+from deliralike.backends.chainer.kernels.geometry import Geometry
 from deliralike.nn.geometry import conv_size
 from tests.nn.agreement import agree_twice, normal, same
 

@@ -20,8 +20,8 @@ from deliralike.backends.chainer.kernels import (
     recurrence,
     windows,
 )
-from deliralike.backends.chainer.kernels.convolution import Geometry
 from deliralike.backends.chainer.kernels.fused import are_plain
+from deliralike.backends.chainer.kernels.geometry import Geometry
 from deliralike.backends.chainer.kernels.windows import windows_over
 from deliralike.backends.chainer.network import BufferValue, Parameter
 from deliralike.errors import DtypeError, ShapeError

@@ -12,12 +12,11 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from deliralike.backends.chainer.kernels.convolution import Geometry
+from deliralike.backends.chainer.kernels.geometry import Geometry
 
 # elements that are worked on at once: they fit into the second cache
 _PIECE = 1 << 17
