@@ -4,7 +4,7 @@ learning rate."""
 import numpy as np
 import pytest
 
-from deliralike import Network, start
+from deliralike import Network, backends, start
 from deliralike.errors import ArgumentError, SettingError, StateError, UnknownName
 from deliralike.optim.rules import RULES, rule
 from tests.core.networks import Classifier, cross_entropy
@@ -284,3 +284,20 @@ def test_a_state_of_another_network_is_refused_and_changes_nothing(vector):
     after = optimizer.neutral_state()
     assert after.keys() == before.keys()
     assert all(np.array_equal(after[name], value) for name, value in before.items())
+
+
+def test_a_parameter_that_moves_to_the_next_block_comes_under_its_new_name():
+    torch = pytest.importorskip("torch")
+    blocks = torch.nn.ModuleList([torch.nn.Module(), torch.nn.Module()])
+    blocks[0].weight = torch.nn.Parameter(torch.ones(3))
+    backend = backends.get("torch")
+    optimizer = backend.optimizer(rule("sgd", lr=0.1), backend.wrap(blocks))
+
+    def names():
+        return list(optimizer.gradients(lambda _: next(blocks.parameters()).sum())[1])
+
+    assert names() == ["0.weight"]
+    weight = blocks[0].weight
+    del blocks[0].weight
+    blocks[1].weight = weight
+    assert names() == ["1.weight"]
