@@ -1,4 +1,4 @@
-"""Values of a run for MLflow, on a tracking server, in a database or in a folder."""
+"""Values of a run for MLflow, on a tracking server or in a database."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ class MLflow(Writer):
     """Log values of steps as ``train/…`` and metrics of epochs as ``validation/…`` to MLflow.
 
     The values of a step are losses, learning rate and speed. The callback needs the package mlflow
-    (mlflow-skinny is enough for a server or a folder). MLflow's active run and its global settings
+    (mlflow-skinny is enough for a server). MLflow's active run and its global settings
     stay as they are. A resumed run of training goes on in the same run of MLflow; values after the
     checkpoint that were logged before are there twice.
 
     Args:
         experiment: The name of the experiment, which is made where there is none.
-        tracking_uri: Where the runs are kept: ``"http://server:5000"``, ``"sqlite:///runs.db"``,
-            ``"file:///runs"``; MLflow's own setting when not given.
+        tracking_uri: Where the runs are kept: ``"http://server:5000"`` or ``"sqlite:///runs.db"``;
+            MLflow's own setting when not given. Version 3 of MLflow refuses folders unless its
+            variable ``MLFLOW_ALLOW_FILE_STORE`` is ``true``.
         name: The name of the run; one is made up when not given.
         params: Settings that are shown with the run.
 
