@@ -176,6 +176,7 @@ def _from_table(request: _Request, path: Path) -> Dataset:
             f"{request.name!r} has the columns {columns}: wanted are one of {_PATHS}, one of "
             f"{_CLASSES}, and split (train, val) where the data are split"
         )
+    _refuse_uneven_rows(request.name, rows, columns)
     classes = sorted({row[of_label] for row in rows})
 
     def pictures(entries: Iterable[tuple[Path, int]]) -> ImageFolder:
@@ -194,6 +195,16 @@ def _from_table(request: _Request, path: Path) -> Dataset:
     if train is None or held_out is None:
         return request.dataset(pictures(entries), classes)
     return request.dataset((pictures(parts[train]), pictures(parts[held_out])), classes)
+
+
+def _refuse_uneven_rows(name: str, rows: Iterable[Mapping[Any, Any]], columns: list[str]) -> None:
+    """Refuse a table in which a row has fewer or more cells than there are columns."""
+    for number, row in enumerate(rows, start=1):
+        if None in row or None in row.values():
+            raise SettingError(
+                f"{name!r}: row {number} below the header, {[*row.values()]}, does not have one "
+                f"cell for each of the columns {columns}"
+            )
 
 
 def _column(columns: Sequence[str], words: Sequence[str]) -> str | None:

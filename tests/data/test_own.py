@@ -121,6 +121,14 @@ def test_a_table_of_paths(is_split, tmp_path):
     np.testing.assert_allclose(shades, (40 * dataset.held_out.labels + 10) / 255, rtol=1e-6)
 
 
+@pytest.mark.parametrize("row", ["b.png,oak", "b.png,oak,val,7"], ids=["short", "long"])
+def test_a_row_without_a_cell_for_each_column_is_named(row, tmp_path):
+    table = tmp_path / "all.csv"
+    table.write_text(f"path,label,split\na.png,ash,train\n{row}\n")
+    with pytest.raises(SettingError, match=r"row 2 below the header, .*'oak'.*one cell for each"):
+        data.load(str(table))
+
+
 class Stranger:
     """A dataset as PyTorch's users write it."""
 
