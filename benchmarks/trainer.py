@@ -25,7 +25,8 @@ def run() -> list[Ratio]:
         _by_hand(name, network) for network in NETWORKS for name in ("torch", "chainer", "jax")
     ]
     by_hand.append(_by_hand("jax", "mlp", steps_per_call=11))
-    return by_hand + [_peer(name) for name in PEERS]
+    peers = [_peer(name) for name in PEERS]
+    return [*by_hand, *peers, _peer("JAX, Keras 3", steps_per_call=11)]
 
 
 def _by_hand(name: str, network: str, steps_per_call: int = 1) -> Ratio:
@@ -38,22 +39,25 @@ def _by_hand(name: str, network: str, steps_per_call: int = 1) -> Ratio:
             network, *samples, BATCH, HIDDEN, LR, MOMENTUM
         )
 
-    several = f", {steps_per_call} steps a call" if steps_per_call > 1 else ""
-    return compare_fresh(
-        f"epoch of {network}, {name} by hand{several}", make, rounds=3, pairs=10, limit=LIMIT
-    )
+    what = f"epoch of {network}, {name} by hand{_several(steps_per_call)}"
+    return compare_fresh(what, make, rounds=3, pairs=10, limit=LIMIT)
 
 
-def _peer(name: str) -> Ratio:
+def _peer(name: str, **options: int) -> Ratio:
+    """Return the ratio to a peer, which takes the same options."""
     samples = data.load("digits").train
 
     def make():
-        theirs = PEERS[name](*samples, BATCH, HIDDEN, LR, MOMENTUM, EPOCHS)
-        return ours(name.partition(",")[0].lower(), samples, "mlp", EPOCHS), theirs
+        theirs = PEERS[name](*samples, BATCH, HIDDEN, LR, MOMENTUM, EPOCHS, **options)
+        backend = name.partition(",")[0].lower()
+        return ours(backend, samples, "mlp", EPOCHS, **options), theirs
 
-    return compare_fresh(
-        f"{EPOCHS} epochs of mlp, {name}", make, rounds=1, pairs=10, limit=LIMIT_OF_PEERS
-    )
+    what = f"{EPOCHS} epochs of mlp, {name}{_several(**options)}"
+    return compare_fresh(what, make, rounds=1, pairs=10, limit=LIMIT_OF_PEERS)
+
+
+def _several(steps_per_call: int = 1) -> str:
+    return f", {steps_per_call} steps a call" if steps_per_call > 1 else ""
 
 
 def images(network: str) -> data.Samples:
