@@ -251,6 +251,15 @@ def gru(x, h, w_ih, w_hh, b_ih, b_hh):
     return np.stack(outputs), h
 
 
+def rnn(x, h, w_ih, w_hh, b_ih, b_hh):
+    """Elman 1990, with tanh."""
+    outputs = []
+    for step in x:
+        h = np.tanh(linear(step, w_ih, b_ih) + linear(h, w_hh, b_hh))
+        outputs.append(h)
+    return np.stack(outputs), h
+
+
 def attention(query, key, value, bias=0.0):
     """Vaswani et al. 2017, equation 1, with a term added to the scores; and its weights."""
     scores = query @ np.swapaxes(key, -1, -2) / math.sqrt(query.shape[-1]) + bias

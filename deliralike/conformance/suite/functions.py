@@ -177,11 +177,11 @@ _ROWS(
 # -----------------------------------------------------------------------------
 
 
-def _sequence(gates: int) -> list[np.ndarray]:
-    """A batch of sequences, a state, and the weights of a recurrent layer."""
+def _sequence(gates: int, states: int = 1) -> list[np.ndarray]:
+    """A batch of sequences, the states, and the weights of a recurrent layer."""
     rows = 2 * gates
     weights = [values(rows, 3), values(rows, 2), values(rows, seed=12), values(rows, seed=13)]
-    return [values(4, 2, 3), *(values(2, 2, seed=11),) * (gates - 2), *weights]
+    return [values(4, 2, 3), *(values(2, 2, seed=11),) * states, *weights]
 
 
 def _add_up(nn: Any, xs: Any, w: Any) -> tuple[Any, Any]:
@@ -199,8 +199,9 @@ def _added_up(xs: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 _QUERY, _KEY = values(2, 3, 4), values(2, 5, 4)
 _ROWS(
     ("attention", formulas.attention, _QUERY, _KEY, values(2, 5, 4, seed=1), values(2, 3, 5)),
-    ("lstm", formulas.lstm, *_sequence(4)),
+    ("lstm", formulas.lstm, *_sequence(4, states=2)),
     ("gru", formulas.gru, *_sequence(3)),
+    ("rnn", formulas.rnn, *_sequence(1)),
 )
 _ROWS(("scan", _added_up, values(4, 2), values(2)), call=_add_up)
 
