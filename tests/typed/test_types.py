@@ -134,6 +134,15 @@ COMPLETED = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cache_of_one_process(tmp_path_factory):
+    """jedi reads a half-written file where two processes share its cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jedi.settings, "cache_directory", str(tmp_path_factory.mktemp("jedi")))
+        yield
+
+
+@pytest.mark.xdist_group("jedi")
 @pytest.mark.parametrize("what", COMPLETED)
 def test_an_editor_shows_the_arguments_of(what):
     line, shown = COMPLETED[what]
@@ -142,6 +151,7 @@ def test_an_editor_shows_the_arguments_of(what):
     assert signature.to_string().startswith(shown)
 
 
+@pytest.mark.xdist_group("jedi")
 def test_an_editor_completes_the_names_of_layers_and_functions():
     line = "        nn.Conv"
     script = jedi.Script(f"{NET}{line}\n", project=jedi.Project(ROOT))
