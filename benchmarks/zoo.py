@@ -6,6 +6,7 @@ fewer multiply-adds than torchvision's).
 """
 
 import importlib
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,6 +24,14 @@ ON_TORCH = {
     "efficientnet_b0": ({}, (3, 224, 224), 2),
     "vit_b_16": ({}, (3, 224, 224), 2),
     "unet": ({"dims": 3}, (1, 48, 48, 48), 1),
+}
+# architecture: (module by hand, settings)
+ON_JAX: dict[str, tuple[str, dict[str, Any]]] = {
+    "resnet50": ("jax_resnet50", {}),
+    "vit_b_16": ("jax_vit", {}),
+    "mixer_b16_224": ("jax_mixer", {}),
+    "convnext_tiny": ("jax_convnext", {"stochastic_depth": 0.0}),
+    "swin_t": ("jax_swin", {"stochastic_depth": 0.0}),
 }
 LIMITS = {"torch": 1.02, "chainer": 1.02, "jax": 1.05}
 
@@ -79,26 +88,34 @@ def on_chainer() -> list[Ratio]:
 
 
 def on_jax() -> list[Ratio]:
-    """ResNet-50 and ViT-B/16, one compiled program each."""
-    ratios = []
-    for name, module in (("resnet50", "jax_resnet50"), ("vit_b_16", "jax_vit")):
-        by_hand = importlib.import_module(f"benchmarks.by_hand.{module}")
-        backend, images, labels = backends.get("jax"), _inputs(name), _labels(2)
+    """Forward and step, one compiled program each."""
+    return [ratio for name in ON_JAX for ratio in _on_jax(name)]
 
-        def make(name=name, by_hand=by_hand, backend=backend, images=images, labels=labels):
-            return _neutral_step(backend, name, images, labels), by_hand.training_step(
-                images, labels
-            )
 
-        ratios.append(
-            compare_fresh(f"{name}, JAX, step", make, rounds=1, pairs=8, limit=LIMITS["jax"])
-        )
-    return ratios
+def _on_jax(name: str) -> list[Ratio]:
+    module, settings = ON_JAX[name]
+    by_hand = importlib.import_module(f"benchmarks.by_hand.{module}")
+    backend, images, labels = backends.get("jax"), _images(2, 3, 224, 224), _labels(2)
+
+    def forward():
+        network = zoo.build(name, backend=backend, **settings).eval()
+        return partial(_evaluated, backend, network, images), by_hand.forward(images)
+
+    def step():
+        ours = _neutral_step(backend, name, images, labels, **settings)
+        return ours, by_hand.training_step(images, labels, donate=True)
+
+    timed = partial(compare_fresh, rounds=1, pairs=8, limit=LIMITS["jax"])
+    return [timed(f"{name}, JAX, forward", forward), timed(f"{name}, JAX, step", step)]
 
 
 def _inputs(name: str) -> np.ndarray:
     _, shape, batch = ON_TORCH[name]
-    return np.random.default_rng(0).standard_normal((batch, *shape)).astype(np.float32)
+    return _images(batch, *shape)
+
+
+def _images(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
 def _labels(batch: int) -> np.ndarray:
@@ -178,9 +195,9 @@ def _saved_bytes(network: Any, images: np.ndarray) -> int:
 
 
 def _neutral_step(
-    backend: Any, name: str, images: np.ndarray, labels: np.ndarray
+    backend: Any, name: str, images: np.ndarray, labels: np.ndarray, **settings: Any
 ) -> Callable[[], float]:
-    network = zoo.build(name, backend=backend).train()
+    network = zoo.build(name, backend=backend, **settings).train()
     optimizer = backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
     return lambda: float(backend.numpy(optimizer.update(_loss, images, labels)))
 
@@ -191,4 +208,5 @@ def _loss(network, images, labels):
 
 def _evaluated(backend: Any, network: Any, images: np.ndarray) -> np.ndarray:
     with backend.evaluating():
-        return backend.numpy(network(backend.prepare(images, network)))
+        evaluate = backend.program(operator.call, network)
+        return backend.numpy(evaluate(backend.prepare(images, network)))

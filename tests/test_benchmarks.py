@@ -1,11 +1,17 @@
 """What the benchmarks make of their figures, and how they go without a GPU."""
 
 import json
+from functools import partial
 
+import jax
+import numpy as np
 import pytest
+from flax import nnx
 
 from benchmarks import gpu, growth
-from deliralike import backends, compare
+from benchmarks.by_hand import jax_convnext, jax_mixer, jax_swin
+from benchmarks.by_hand.jax_weights import take_over
+from deliralike import backends, compare, zoo
 
 
 def figures(power, bytes_power=1):
@@ -91,3 +97,55 @@ def test_a_speed_is_the_inverse_of_a_ratio_of_times():
     table = gpu.table({"part": [ratio]}, {"other": "no device"}, gpu.PLANS["gpu"])
     assert "| net | 10.00 | 8.00 | 0.800 (0.500 to 1.000) | 0.99 |" in table
     assert "not run: other: no device" in table
+
+
+MIXER = {"embed_dim": 16, "num_blocks": 2, "image_size": 48}
+CONVNEXT = {"layers": (2, 1), "widths": (8, 16)}
+SWIN = {"depths": (2, 2), "embed_dim": 12, "num_heads": (2, 4)}
+
+
+@pytest.mark.parametrize(
+    ("ours", "settings", "theirs", "sides", "size"),
+    [
+        ("mixer_b16_224", MIXER, jax_mixer.Mixer, {"side": 48, "width": 16, "depth": 2}, 48),
+        ("convnext_tiny", CONVNEXT, jax_convnext.ConvNeXt, {"depths": (2, 1), "width": 8}, 40),
+        (
+            "swin_t",
+            SWIN,
+            jax_swin.Swin,
+            {"size": 14, "depths": (2, 2), "width": 12, "heads": 2},
+            56,
+        ),
+    ],
+)
+def test_networks_by_hand_are_those_of_the_zoo(ours, settings, theirs, sides, size):
+    rng = np.random.default_rng(0)
+    network = zoo.build(ours, backend="torch", num_classes=5, **settings).eval()
+    state = network.neutral_state()
+    parameters = {}
+    for name, slot in network.neutral_slots().items():
+        if slot.is_parameter:
+            parameters[name] = rng.normal(size=slot.shape).astype("f4")
+    network.load_neutral_state(state | parameters)
+    peer = theirs(nnx.Rngs(0), classes=5, **sides)
+    take_over(peer, parameters)
+    images = rng.normal(size=(2, 3, size, size)).astype("f4")
+    with network.backend.evaluating():
+        wanted = network.backend.numpy(network(network.backend.prepare(images, network)))
+    scores = nnx.jit(theirs.__call__)(peer, images.transpose(0, 2, 3, 1))
+    np.testing.assert_allclose(scores, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_shifted_products_have_the_gradients_of_jaxs_own_depthwise_convolution():
+    rng = np.random.default_rng(0)
+    x, pull = (rng.normal(size=(2, 9, 8, 5)) for _ in range(2))
+    shifted = jax_convnext.Depthwise(5, nnx.Rngs(0))
+    plain = jax_convnext.Depthwise(5, nnx.Rngs(0), plain=True)
+
+    def gradients(layer):
+        graph, state = nnx.split(layer)
+        y, backward = jax.vjp(lambda state, x: nnx.merge(graph, state)(x), state, x)
+        return y, *backward(pull.astype(y.dtype))
+
+    same = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4)
+    jax.tree.map(same, gradients(shifted), gradients(plain))

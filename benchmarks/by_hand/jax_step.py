@@ -1,5 +1,9 @@
-"""A training step of a flax network with optax: one compiled program, channels-last images."""
+"""Forward pass, and training step with optax, of a flax network: one compiled program each.
 
+Images have their channels last.
+"""
+
+from functools import partial
 from typing import Any
 
 import jax
@@ -7,6 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+
+
+def forward(network: nnx.Module, images: np.ndarray):
+    """A function that computes the outputs in evaluation mode: host arrays both ways."""
+    network.eval()
+    graph, state = nnx.split(network)
+    images = _channels_last(images)
+    compiled = jax.jit(lambda state, x: nnx.merge(graph, state)(x))
+    return lambda: np.asarray(compiled(state, images))
 
 
 def training_step(
@@ -17,6 +30,7 @@ def training_step(
     momentum: float = 0.9,
     dtype: Any = jnp.float32,
     device: Any = None,
+    donate: bool = False,
 ):
     """A function that makes one training step and returns the loss.
 
@@ -24,11 +38,12 @@ def training_step(
 
     Args:
         dtype: In which the network computes; parameters, their updates and the loss are float32.
+        donate: Whether a step writes over the arrays of the one before.
     """
     graph, parameters, rest = nnx.split(network, nnx.Param, ...)
     optimizer = optax.sgd(lr, momentum)
     state = optimizer.init(parameters)
-    images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
+    images = _channels_last(images)
     if device is not None:
         placed = jax.device_put((parameters, rest, state, images, labels), device)
         parameters, rest, state, images, labels = placed
@@ -40,7 +55,7 @@ def training_step(
         loss = optax.softmax_cross_entropy_with_integer_labels(outputs, y).mean()
         return loss, nnx.split(network, nnx.Param, ...)[2]
 
-    @jax.jit
+    @partial(jax.jit, donate_argnums=(0, 1, 2) if donate else ())
     def compiled(parameters, rest, state, x, y):
         (loss, rest), gradients = jax.value_and_grad(loss_function, has_aux=True)(
             parameters, rest, x, y
@@ -54,3 +69,7 @@ def training_step(
         return float(loss)
 
     return step
+
+
+def _channels_last(images: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(images.transpose(0, 2, 3, 1))
