@@ -10,11 +10,11 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/stamp
 LOCK := requirements/lock.txt
 OLDEST := requirements/lock-minimum.txt
-# Everything but cupy, which is of use on a machine with CUDA only, and the peers of the benchmarks.
-REQUIREMENTS := $(filter-out $(LOCK) requirements/chainer-cuda.txt requirements/bench.txt requirements/bench-alone.txt requirements/mutation.txt requirements/wandb.txt requirements/mlflow.txt,$(sort $(wildcard requirements/*.txt)))
+# Everything but cupy, which is of use on a machine with CUDA only, the peers of the benchmarks, and trackers of runs.
+APART := chainer-cuda bench bench-alone mutation wandb mlflow
+REQUIREMENTS := $(filter-out $(LOCK) $(OLDEST) $(APART:%=requirements/%.txt),$(sort $(wildcard requirements/*.txt)))
 # What pip says goes to a log, of which the end is shown when it fails.
 PIP := -m pip --disable-pip-version-check --require-virtualenv --no-input install --progress-bar off
-REQUIREMENTS := $(filter-out $(OLDEST),$(REQUIREMENTS))
 # Two test processes of one thread each: more threads than cores make each other slow.
 WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
