@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 import jax
-from jax.extend.core import jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from deliralike.backends.jax.compiled import announcing
 
@@ -96,10 +96,17 @@ def _places(leaves: Sequence[Any]) -> Iterator[Any]:
         yield leaf.sharding if isinstance(leaf, jax.Array) else None
 
 
-def _callbacks(jaxpr: Any) -> Iterator[Any]:
+def _callbacks(jaxpr: Jaxpr) -> Iterator[Any]:
     """Yield the functions on the host that a program without effects calls."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "pure_callback":
             yield equation.params["callback"]
-        for inner in jaxprs_in_params(equation.params):
-            yield from _callbacks(inner)
+        for value in jax.tree.leaves(equation.params, is_leaf=_is_program):
+            if isinstance(value, ClosedJaxpr):
+                yield from _callbacks(value.jaxpr)
+            elif isinstance(value, Jaxpr):
+                yield from _callbacks(value)
+
+
+def _is_program(value: Any) -> bool:
+    return isinstance(value, Jaxpr | ClosedJaxpr)
