@@ -39,7 +39,7 @@ def _backward(kept, gradient):
     sums = []
     for first in range(0, len(products), _TOGETHER):
         some = tuple(products[first : first + _TOGETHER])
-        zeros = (np.float32(0),) * len(some)
+        zeros = (np.zeros((), gradient.dtype),) * len(some)
         sums += lax.reduce(some, zeros, _add, (0, 1, 2))
     return depthwise(gradient, kernel[::-1, ::-1]), jnp.stack(sums).reshape(kernel.shape)
 
