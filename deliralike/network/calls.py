@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -95,18 +96,30 @@ def functions_called_through(functions: Any, around: Around) -> Iterator[None]:
         return follow
 
     followers = {}
-    for name in dir(type(functions)):
-        if not name[0].islower() or name in _COMPUTE_NOTHING:
-            continue
-        call = getattr(functions, name)
-        if callable(call) and not getattr(call, "is_other_name", False):
-            followers[name] = through(name, call)
+    for name in _names_of_functions(type(functions)):
+        followers[name] = through(name, getattr(functions, name))
     vars(functions).update(followers)
     try:
         yield
     finally:
         for name in followers:
             del vars(functions)[name]
+
+
+def _names_of_functions(vocabulary: type) -> tuple[str, ...]:
+    """Return the names of what computes something in a vocabulary, whose classes may grow."""
+    return _names_in(vocabulary, tuple(len(vars(kind)) for kind in vocabulary.mro()))
+
+
+@lru_cache
+def _names_in(vocabulary: type, _sizes: tuple[int, ...]) -> tuple[str, ...]:
+    names = []
+    for name in dir(vocabulary):
+        value = getattr(vocabulary, name)
+        is_followed = callable(value) and not getattr(value, "is_other_name", False)
+        if is_followed and name[0].islower() and name not in _COMPUTE_NOTHING:
+            names.append(name)
+    return tuple(names)
 
 
 _COMPUTE_NOTHING = frozenset(

@@ -218,6 +218,29 @@ def test_functions_are_followed_and_replaced(backend):
     )
 
 
+def test_a_function_that_a_vocabulary_gains_later_is_followed(backend, monkeypatch):
+    """Also one that takes another's place, as an author of a backend may write it."""
+    nn = backend.nn
+    came = []
+
+    def around(name, functions, call, args, kwargs):
+        came.append(name)
+        return call(*args, **kwargs)
+
+    def twice(self, x):
+        return 2 * x
+
+    with functions_called_through(nn, around):
+        assert not hasattr(nn, "twice")
+    monkeypatch.setattr(type(nn), "twice", twice, raising=False)
+    monkeypatch.setattr(type(nn), "relu", twice)
+    with functions_called_through(nn, around):
+        assert nn.twice(3) == nn.relu(3) == 6
+    assert came == ["twice", "relu"]
+    assert nn.twice(3) == 6
+    assert came == ["twice", "relu"]
+
+
 def test_functions_are_as_before_after_an_error(backend):
     before = dict(vars(backend.nn))
     with (
