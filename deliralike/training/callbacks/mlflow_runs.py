@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from deliralike.data.packages import needed
-from deliralike.training.callbacks.later import Later
-from deliralike.training.callbacks.tensorboard import scalars
-from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fields import TEXT, refuse_wrong_fields
-from deliralike.training.history import Epoch, Step
+from deliralike.training.callbacks.tracker import TrackedRun
 from deliralike.training.run import Run
 
 
-class MLflow(Writer):
+class MLflow(TrackedRun):
     """Log values of steps as ``train/…`` and metrics of epochs as ``validation/…`` to MLflow.
 
     The values of a step are losses, learning rate and speed. The callback needs the package mlflow
@@ -44,24 +40,17 @@ class MLflow(Writer):
         params: Mapping[str, Any] | None = None,
     ) -> None:
         """Import the package; nothing is written before the run starts."""
-        needed("mlflow", package="mlflow", extra="mlflow", purpose="MLflow")
-        self._tracking = needed(
-            "mlflow.tracking", package="mlflow", extra="mlflow", purpose="MLflow"
-        )
-        self._entities = needed(
-            "mlflow.entities", package="mlflow", extra="mlflow", purpose="MLflow"
-        )
+        super().__init__()
+        self._package = needed("mlflow", package="mlflow", extra="mlflow", purpose="MLflow")
         self.experiment = experiment
         self.tracking_uri = tracking_uri
         self.name = name
         self.params = dict(params or {})
-        self.id: str | None = None
         self._client: Any = None
-        self._steps = Later(self._add)
 
     def on_start(self, run: Run) -> None:
         """Begin a run of MLflow, or go on with that of the checkpoint."""
-        self._client = self._tracking.MlflowClient(tracking_uri=self.tracking_uri)
+        self._client = self._package.MlflowClient(tracking_uri=self.tracking_uri)
         if self.id is not None:
             self._client.update_run(self.id, status="RUNNING")
             return
@@ -74,41 +63,20 @@ class MLflow(Writer):
         for name, value in self.params.items():
             self._client.log_param(self.id, name, value)
 
-    def on_step(self, run: Run, step: Step) -> None:
-        """Take a step."""
-        self._steps.add(step)
-
-    def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Log its steps, and the metrics at the last step of the epoch."""
-        self._steps.flush()
-        values = {f"validation/{name}": value for name, value in epoch.held_out.items()}
-        self._log(values.items(), epoch.steps - 1)
-
     def on_end(self, run: Run) -> None:
         """Finish the run; it has failed if it came to no end."""
         if self._client is not None:
-            self._steps.flush()
+            self.flush()
             status = "KILLED" if run.interrupted else "FAILED"
             if run.is_complete:
                 status = "FINISHED"
             self._client.set_terminated(self.id, status)
             self._client = None
 
-    def state(self) -> dict[str, Any]:
-        """Return the id of the run, to go on with it."""
-        return {"id": self.id or ""}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take the id of a run."""
-        refuse_wrong_fields("state of MLflow", state, {"id": TEXT})
-        self.id = state["id"] or None
-
-    def _add(self, step: Step) -> None:
-        values = {f"train/{tag}": value for tag, value in scalars(step).items()}
-        self._log(values.items(), step.step)
-
-    def _log(self, values: Iterable[tuple[str, float]], step: int) -> None:
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Log values at a step."""
         now = int(1000 * time.time())
-        metrics = [self._entities.Metric(name, value, now, step) for name, value in values]
-        if metrics:
-            self._client.log_batch(self.id, metrics=metrics)
+        metrics = [
+            self._package.entities.Metric(name, value, now, step) for name, value in values.items()
+        ]
+        self._client.log_batch(self.id, metrics=metrics)

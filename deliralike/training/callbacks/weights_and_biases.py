@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from deliralike.data.packages import needed
-from deliralike.training.callbacks.later import Later
-from deliralike.training.callbacks.tensorboard import scalars
-from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fields import TEXT, refuse_wrong_fields
-from deliralike.training.history import Epoch, Step
+from deliralike.training.callbacks.tracker import TrackedRun
 from deliralike.training.run import Run
 
 
-class WandB(Writer):
+class WandB(TrackedRun):
     """Log values of steps as ``train/…`` and metrics of epochs as ``validation/…``, over ``step``.
 
     The values of a step are losses, learning rate and speed. The callback needs the package wandb.
@@ -47,13 +43,13 @@ class WandB(Writer):
         **options: Any,
     ) -> None:
         """Import the package; nothing is written before the run starts."""
+        super().__init__()
         self._package = needed("wandb", package="wandb", extra="wandb", purpose="Weights & Biases")
         self.options = {"project": project, "name": name, "mode": mode, **options}
         self.options["config"] = dict(config or {})
         self.options["dir"] = None if folder is None else str(folder)
-        self.id: str | None = options.get("id")
+        self.id = options.get("id")
         self._run: Any = None
-        self._steps = Later(self._add)
 
     def on_start(self, run: Run) -> None:
         """Begin a run of Weights & Biases, or go on with that of the checkpoint."""
@@ -62,33 +58,13 @@ class WandB(Writer):
         self._run.define_metric("*", step_metric="step")
         self.id = self._run.id
 
-    def on_step(self, run: Run, step: Step) -> None:
-        """Take a step."""
-        self._steps.add(step)
-
-    def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Log its steps, and the metrics at the last step of the epoch."""
-        self._steps.flush()
-        values = {f"validation/{name}": value for name, value in epoch.held_out.items()}
-        if values:
-            self._run.log({"step": epoch.steps - 1, **values})
-
     def on_end(self, run: Run) -> None:
         """Finish the run; it has failed if it came to no end."""
         if self._run is not None:
-            self._steps.flush()
+            self.flush()
             self._run.finish(exit_code=0 if run.is_complete else 1)
             self._run = None
 
-    def state(self) -> dict[str, Any]:
-        """Return the id of the run, to go on with it."""
-        return {"id": self.id or ""}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take the id of a run."""
-        refuse_wrong_fields("state of WandB", state, {"id": TEXT})
-        self.id = state["id"] or None
-
-    def _add(self, step: Step) -> None:
-        values = {f"train/{tag}": value for tag, value in scalars(step).items()}
-        self._run.log({"step": step.step, **values})
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Log values at a step."""
+        self._run.log({"step": step, **values})

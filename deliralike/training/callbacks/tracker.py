@@ -1,0 +1,79 @@
+"""The bases of callbacks that hand the values of a run to another program."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from deliralike.network.steps import TOTAL
+from deliralike.training.callbacks.csv_tables import rates
+from deliralike.training.callbacks.later import Later
+from deliralike.training.callbacks.writer import Writer
+from deliralike.training.fields import TEXT, refuse_wrong_fields
+from deliralike.training.history import Epoch, Step
+from deliralike.training.run import Run
+
+
+class Tracker(Writer):
+    """Hand on values of steps as ``train/…`` and metrics of epochs as ``validation/…``.
+
+    The values of a step are losses, learning rates and speed. Steps wait until they are handed on
+    together, see `Later`; a subclass calls `flush` before its program ends.
+    """
+
+    def __init__(self) -> None:
+        """Begin without values."""
+        self._steps = Later(self._log_step)
+
+    @abstractmethod
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Hand on values by name at a step."""
+
+    def on_step(self, run: Run, step: Step) -> None:
+        """Take a step."""
+        self._steps.add(step)
+
+    def on_epoch(self, run: Run, epoch: Epoch) -> None:
+        """Hand on its steps, and the metrics at the last step of the epoch."""
+        self.flush()
+        values = {f"validation/{name}": value for name, value in epoch.held_out.items()}
+        if values:
+            self.log(values, epoch.steps - 1)
+
+    def flush(self) -> None:
+        """Hand on all steps that wait."""
+        self._steps.flush()
+
+    def _log_step(self, step: Step) -> None:
+        self.log({f"train/{name}": value for name, value in scalars(step).items()}, step.step)
+
+
+class TrackedRun(Tracker):
+    """A tracker whose program has runs by id, so that a resumed run goes on in the same one.
+
+    Attributes:
+        id: The id of the run; None before it begins.
+    """
+
+    id: str | None = None
+
+    def state(self) -> dict[str, Any]:
+        """Return the id of the run, to go on with it."""
+        return {"id": self.id or ""}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take the id of a run."""
+        refuse_wrong_fields(f"state of {type(self).__name__}", state, {"id": TEXT})
+        self.id = state["id"] or None
+
+
+def scalars(step: Step) -> dict[str, float]:
+    """Return the values of a step by name: losses, learning rates and speed."""
+    scalars = {TOTAL: step.loss, **step.losses}
+    for tag, lr in rates(step).items():
+        if lr is not None:
+            scalars[tag] = lr
+    seconds = step.seconds + step.data_seconds or 1e-9
+    scalars["samples_per_second"] = step.samples / seconds
+    return scalars
