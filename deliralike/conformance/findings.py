@@ -250,6 +250,11 @@ def is_number(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray | np.generic | int | float) and not isinstance(leaf, bool)
 
 
+def is_floating(leaf: Any) -> bool:
+    """Whether a leaf is a NumPy array of floating numbers."""
+    return isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
+
+
 @dataclass(frozen=True)
 class Accused:
     """A block, or a function of `nn`, that differs at equal inputs, with all data to explain it.

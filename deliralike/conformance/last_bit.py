@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.findings import is_floating
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot
 
@@ -19,7 +20,7 @@ def shaken(value: Any, generator: np.random.Generator, unit: float) -> Any:
 
     Zeros stay zeros, and any other value stays as it is.
     """
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+    if not is_floating(value):
         return value
     return value * (1.0 + unit * generator.choice([-1.0, 1.0], value.shape))
 

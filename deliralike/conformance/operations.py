@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike import backends, nest
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.findings import is_floating
 from deliralike.conformance.probing import distance_loss
 from deliralike.errors import CapabilityError, ProofFailed, UnknownOperation
 from deliralike.network.base import Network
@@ -111,7 +112,7 @@ def check_operation(
         if wanted is None:
             wanted = results
         values[backend_name] = _require(network, "result", wanted, results, limit)
-        if any(_is_floating(leaf) for leaf in nest.leaves(results)):
+        if any(is_floating(leaf) for leaf in nest.leaves(results)):
             found = network.backend.gradients(distance_loss, network, *inputs).inputs
             expected = _finite_differences(network, inputs)
             gradients[backend_name] = _require(network, "gradient", expected, found, gradient_limit)
@@ -180,7 +181,7 @@ def _finite_differences(network: Any, inputs: Sequence[Any]) -> Any:
     gradients = []
     for position, leaf in enumerate(leaves):
         gradient = None
-        if _is_floating(leaf):
+        if is_floating(leaf):
             gradient = np.zeros(leaf.shape)
             for index in np.ndindex(*leaf.shape):
                 moved = np.array(leaf, np.float64)
@@ -192,10 +193,6 @@ def _finite_differences(network: Any, inputs: Sequence[Any]) -> Any:
                 gradient[index] = (losses[0] - losses[1]) / (2 * _STEP)
         gradients.append(gradient)
     return nest.unflatten(structure, gradients)
-
-
-def _is_floating(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
 
 
 def _require(network: Any, what: str, wanted: Any, found: Any, limit: float) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike.conformance.explain.convention import (
     Arguments,
+    Change,
     Convention,
     Formula,
     array,
@@ -19,52 +20,73 @@ from deliralike.conformance.explain.convention import (
     setting,
 )
 
-Function = Callable[[Any, Any], Any]  # of `nn` and one array
+OfNumber = Callable[[Any, Any, float], Any]  # of `nn`, one array and a number
 
 
 def _gelu_by_tanh(nn: Any, x: Any) -> Any:
     return 0.5 * x * (1.0 + nn.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
+def _own(name: str) -> Change:
+    """The function of `nn`."""
+    return lambda nn, x: getattr(nn, name)(x)
+
+
+def _leaky(slope: float) -> Change:
+    return lambda nn, x: nn.where(x > 0, x, slope * x)
+
+
+def _hardsigmoid(nn: Any, x: Any, slope: float) -> Any:
+    return nn.clip(x * slope + 0.5, 0.0, 1.0)
+
+
+def _hardswish(nn: Any, x: Any, slope: float) -> Any:
+    return x * _hardsigmoid(nn, x, slope)
+
+
+def _leaky_relu(nn: Any, x: Any, slope: float) -> Any:
+    return nn.leaky_relu(x, slope)
+
+
 # Written with what `HOST` has, so that they serve arrays of NumPy as well.
-ACTIVATIONS: dict[str, Function] = {
+ACTIVATIONS: dict[str, Change] = {
     "identity": lambda nn, x: x,
-    "relu": lambda nn, x: nn.relu(x),
+    "relu": _own("relu"),
     "gelu": lambda nn, x: 0.5 * x * (1.0 + nn.erf(x * math.sqrt(0.5))),
     "gelu (tanh approximation)": _gelu_by_tanh,
     "gelu (sigmoid approximation, x * sigmoid(1.702 x))": lambda nn, x: x * nn.sigmoid(1.702 * x),
-    "leaky_relu (slope 0.01)": lambda nn, x: nn.where(x > 0, x, 0.01 * x),
-    "leaky_relu (slope 0.1)": lambda nn, x: nn.where(x > 0, x, 0.1 * x),
-    "leaky_relu (slope 0.2)": lambda nn, x: nn.where(x > 0, x, 0.2 * x),
-    "leaky_relu (slope 0.3)": lambda nn, x: nn.where(x > 0, x, 0.3 * x),
+    "leaky_relu (slope 0.01)": _leaky(0.01),
+    "leaky_relu (slope 0.1)": _leaky(0.1),
+    "leaky_relu (slope 0.2)": _leaky(0.2),
+    "leaky_relu (slope 0.3)": _leaky(0.3),
     "silu": lambda nn, x: x * nn.sigmoid(x),
-    "sigmoid": lambda nn, x: nn.sigmoid(x),
-    "tanh": lambda nn, x: nn.tanh(x),
+    "sigmoid": _own("sigmoid"),
+    "tanh": _own("tanh"),
     "relu6": lambda nn, x: nn.clip(x, 0.0, 6.0),
     "elu": lambda nn, x: nn.where(x > 0, x, nn.exp(-nn.relu(-x)) - 1.0),
     "selu": lambda nn, x: (
         1.0507009873554805 * nn.where(x > 0, x, 1.6732632423543772 * (nn.exp(-nn.relu(-x)) - 1.0))
     ),
-    "softplus": lambda nn, x: nn.softplus(x),
+    "softplus": _own("softplus"),
     "hardsigmoid": lambda nn, x: nn.clip(x / 6.0 + 0.5, 0.0, 1.0),
-    "hardsigmoid as clip(0.2 x + 0.5)": lambda nn, x: nn.clip(x * 0.2 + 0.5, 0.0, 1.0),
+    "hardsigmoid as clip(0.2 x + 0.5)": lambda nn, x: _hardsigmoid(nn, x, 0.2),
     "hardswish": lambda nn, x: x * nn.clip(x / 6.0 + 0.5, 0.0, 1.0),
-    "hardswish with clip(0.2 x + 0.5)": lambda nn, x: x * nn.clip(x * 0.2 + 0.5, 0.0, 1.0),
+    "hardswish with clip(0.2 x + 0.5)": lambda nn, x: _hardswish(nn, x, 0.2),
     "hardtanh": lambda nn, x: nn.clip(x, -1.0, 1.0),
     "mish": lambda nn, x: x * nn.tanh(nn.softplus(x)),
     "softsign": lambda nn, x: x / (1.0 + nn.abs(x)),
     "log_sigmoid": lambda nn, x: -nn.softplus(-x),
     "squared relu": lambda nn, x: nn.relu(x) * nn.relu(x),
-    "abs": lambda nn, x: nn.abs(x),
+    "abs": _own("abs"),
     "square": lambda nn, x: x * x,
-    "exp": lambda nn, x: nn.exp(x),
-    "log": lambda nn, x: nn.log(x),
-    "sqrt": lambda nn, x: nn.sqrt(x),
+    "exp": _own("exp"),
+    "log": _own("log"),
+    "sqrt": _own("sqrt"),
     "inverse": lambda nn, x: 1.0 / x,
     "inverse square root": lambda nn, x: 1.0 / nn.sqrt(x),
-    "erf": lambda nn, x: nn.erf(x),
-    "sin": lambda nn, x: nn.sin(x),
-    "cos": lambda nn, x: nn.cos(x),
+    "erf": _own("erf"),
+    "sin": _own("sin"),
+    "cos": _own("cos"),
     "clip to [0, 1]": lambda nn, x: nn.clip(x, 0.0, 1.0),
     "LeCun's tanh (1.7159 tanh(2x/3))": lambda nn, x: 1.7159 * nn.tanh(x * (2.0 / 3.0)),
 }
@@ -107,35 +129,20 @@ def applied(name: str, x: np.ndarray) -> np.ndarray:
 
 
 # Numbers within a function: where to look for each, and the function of it.
-_NUMBERS: dict[str, tuple[str, float, tuple[float, ...], Callable[[Any, Any, float], Any]]] = {
-    "leaky_relu": (
-        "negative_slope",
-        0.01,
-        (0.2, 0.1, 0.01, 0.3),
-        lambda nn, x, a: nn.leaky_relu(x, a),
-    ),
-    "relu": ("negative_slope", 0.0, (0.01, 0.2), lambda nn, x, a: nn.leaky_relu(x, a)),
+_NUMBERS: dict[str, tuple[str, float, tuple[float, ...], OfNumber]] = {
+    "leaky_relu": ("negative_slope", 0.01, (0.2, 0.1, 0.01, 0.3), _leaky_relu),
+    "relu": ("negative_slope", 0.0, (0.01, 0.2), _leaky_relu),
     "elu": ("alpha", 1.0, (0.5, 2.0, 1.0), lambda nn, x, a: nn.elu(x, a)),
     "silu": ("beta", 1.0, (1.702, 0.5, 2.0), lambda nn, x, a: x * nn.sigmoid(x * a)),
     "softplus": ("beta", 1.0, (2.0, 0.5, 5.0), lambda nn, x, a: nn.softplus(x * a) / a),
     "relu6": ("upper bound", 6.0, (5.0, 1.0, 20.0), lambda nn, x, a: nn.clip(x, 0.0, a)),
-    "hardsigmoid": (
-        "slope",
-        1.0 / 6.0,
-        (0.2, 0.5),
-        lambda nn, x, a: nn.clip(x * a + 0.5, 0.0, 1.0),
-    ),
-    "hardswish": (
-        "slope",
-        1.0 / 6.0,
-        (0.2, 0.5),
-        lambda nn, x, a: x * nn.clip(x * a + 0.5, 0.0, 1.0),
-    ),
+    "hardsigmoid": ("slope", 1.0 / 6.0, (0.2, 0.5), _hardsigmoid),
+    "hardswish": ("slope", 1.0 / 6.0, (0.2, 0.5), _hardswish),
 }
-_GATES: dict[str, Function] = {
-    "silu": lambda nn, x: nn.sigmoid(x),
+_GATES: dict[str, Change] = {
+    "silu": _own("sigmoid"),
     "gelu": lambda nn, x: 0.5 * (1.0 + nn.erf(x * math.sqrt(0.5))),
-    "hardswish": lambda nn, x: nn.hardsigmoid(x),
+    "hardswish": _own("hardsigmoid"),
 }
 _SOFTMAX = {"softmax": "log_softmax", "log_softmax": "softmax"}
 NAMES = {*ACTIVATIONS, *_NUMBERS, *_SOFTMAX, "prelu"}
@@ -151,16 +158,14 @@ def conventions(name: str, given: Arguments) -> list[Convention]:
         # A setting of the function's own comes before other functions.
         found = [number, *found] if words in given else [*found, number]
     if name == "leaky_relu":  # before slopes of zero and one
-        plain = {one: _of_x(ACTIVATIONS[one]) for one in ("relu", "identity")}
+        plain = {one: of_x(ACTIVATIONS[one]) for one in ("relu", "identity")}
         found = [instead("activation", plain, usual=f"leaky_relu (slope {usual:g})"), *found]
     if name == "exp":
-        found.append(
-            instead("function", {"1 + x": lambda nn, given: given["x"] + 1.0}, usual="exp")
-        )
+        found.append(instead("function", {"1 + x": _one_more}, usual="exp"))
     if name in _SOFTMAX:
         found = _softmax(name, given) + found
     if name == "prelu":
-        fixed = _of_number(lambda nn, x, a: nn.leaky_relu(x, a))
+        fixed = _of_number(_leaky_relu)
         words = "slope of PReLU, not learned:"
         first = {"(the first) for all channels": lambda nn, weight: weight[:1]}
         found.append(factor(words, fixed, alternatives=(0.25, 0.01), usual=None))
@@ -175,18 +180,23 @@ def conventions(name: str, given: Arguments) -> list[Convention]:
     return found
 
 
+def _one_more(nn: Any, given: Arguments) -> Any:
+    return given["x"] + 1.0
+
+
 def others(name: str, given: Arguments) -> Convention:
     """Every other activation in the place of one."""
     usual = "gelu (tanh approximation)" if given.get("approximate") == "tanh" else name
-    known = {words: _of_x(function) for words, function in ACTIVATIONS.items()}
+    known = {words: of_x(function) for words, function in ACTIVATIONS.items()}
     return instead("activation", known, usual=usual)
 
 
-def _of_x(function: Function) -> Formula:
+def of_x(function: Change) -> Formula:
+    """The formula of a function of one array."""
     return lambda nn, given: function(nn, given["x"])
 
 
-def _of_number(function: Callable[[Any, Any, float], Any]) -> Callable[..., Any]:
+def _of_number(function: OfNumber) -> Callable[..., Any]:
     return lambda formula, nn, given, value: function(nn, given["x"], value)
 
 

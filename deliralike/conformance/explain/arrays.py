@@ -12,12 +12,14 @@ from itertools import combinations, permutations
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.explain.enumeration import divisors, other_orders
 from deliralike.conformance.explain.relations import rounded
 from deliralike.conformance.findings import MATCH, Explanation
 
 Array = np.ndarray
 Way = tuple[str, Array]  # what a report says, and what the reference's array becomes
 _MANY = 32  # elements from which on a spread says something
+_FEW = 8  # ways to split an axis that are tried
 _SMALL = 2**16  # elements; more are not tried in every order
 
 
@@ -82,7 +84,7 @@ def layouts(x: Array) -> Iterator[Way]:
         (1, 0, 2, 3): "IOHW instead of OIHW (input and output channels exchanged)",
         (0, 1, 3, 2): "kernel transposed (height and width exchanged)",
     }
-    for order in list(permutations(range(x.ndim)))[1:] if x.ndim < 6 else ():
+    for order in other_orders(x.ndim):
         words = named.get(order, f"transposed: axes in the order {list(order)}")
         moved = x.transpose(order)
         yield words, moved
@@ -102,7 +104,7 @@ def blocks(x: Array, name: str = "") -> Iterator[Way]:
         if not x.ndim or len(x) % count or len(x) == count:
             continue
         parts = np.split(x, count)
-        for order in list(permutations(range(count)))[1:]:
+        for order in other_orders(count):
             words = ", ".join(letters[place] for place in order)
             moved = np.concatenate([parts[place] for place in order])
             yield f"blocks in the order {words} instead of {', '.join(letters)}", moved
@@ -120,18 +122,14 @@ def split(x: Array, came: Array) -> Iterator[Way]:
     """Both axes of a matrix split into two, permuted and joined again, as by a wrong reshape."""
     if x.ndim != 2 or x.size != came.size or x.size > _SMALL:
         return
-    for first in _divisors(x.shape[0]):
-        for second in _divisors(x.shape[1]):
+    for first in divisors(x.shape[0])[:_FEW]:
+        for second in divisors(x.shape[1])[:_FEW]:
             shape = (first, x.shape[0] // first, second, x.shape[1] // second)
             if sum(size > 1 for size in shape) < 3:
                 continue
-            for order in list(permutations(range(4)))[1:]:
+            for order in other_orders(4):
                 words = f"reshaped to {shape}, axes permuted to {order}, and reshaped back"
                 yield words, x.reshape(shape).transpose(order).reshape(came.shape)
-
-
-def _divisors(size: int) -> list[int]:
-    return [number for number in range(1, size + 1) if size % number == 0][:8]
 
 
 def turns(x: Array) -> Iterator[Way]:

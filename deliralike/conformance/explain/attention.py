@@ -20,7 +20,9 @@ from deliralike.conformance.explain.convention import (
     number_of,
     rules,
     setting,
+    values,
 )
+from deliralike.conformance.explain.enumeration import divisors, other_orders
 
 Band = tuple[int | None, int | None]  # how many steps away the first and the last seen token is
 _PARTS = ("query", "key", "value")
@@ -34,7 +36,8 @@ _FORBIDDEN = -1e30  # a row of which all is forbidden has numbers then
 
 def _attend(nn: Any, q: Any, k: Any, v: Any, bias: Any, given: Arguments) -> tuple[Any, Any, Any]:
     """Outputs ``(..., tokens, width)``, and the weights before and after their dropout."""
-    bias, axis, after = _masked(nn, bias, q, k, given), given.get("axis", -1), given.get("after")
+    axis, after = given.get("axis", -1), given.get("after")
+    bias = _masked(nn, bias, q, k, given)
     scores = _scores(nn, q, k, given)
     if bias is not None and not after:
         # no column may be forbidden altogether
@@ -42,8 +45,9 @@ def _attend(nn: Any, q: Any, k: Any, v: Any, bias: Any, given: Arguments) -> tup
     weights = _weights(nn, scores, given.get("weigh", "softmax"), axis)
     if bias is not None and after:
         weights = weights * nn.exp(bias)
-    dropped = given.get("dropped")
-    used = weights if dropped is None or given.get("drop") == "nothing" else weights * dropped
+    dropped, used = given.get("dropped"), weights
+    if dropped is not None and given.get("drop") != "nothing":
+        used = weights * dropped
     return nn.matmul(used, v), weights, used
 
 
@@ -73,7 +77,12 @@ def band(queries: int, keys: int, steps: Band) -> np.ndarray:
     """Which keys each query sees: those whose distance is between two numbers of steps."""
     away = np.arange(keys)[None, :] - np.arange(queries)[:, None]
     low, high = steps
-    return (away >= (-queries if low is None else low)) & (away <= (keys if high is None else high))
+    seen = np.ones(away.shape, bool)
+    if low is not None:
+        seen &= away >= low
+    if high is not None:
+        seen &= away <= high
+    return seen
 
 
 def _split(nn: Any, x: Any, heads: int, how: str = "major") -> Any:
@@ -106,9 +115,7 @@ def _function(nn: Any, given: Arguments) -> Any:
 
 def _multihead(nn: Any, given: Arguments) -> Any:
     """Multi-head attention as `deliralike.nn.layers.attention`, by rules of its own."""
-    tokens = [given[name] for name in _PARTS]
-    if not given["batch_first"]:
-        tokens = [nn.permute(one, (1, 0, 2)) for one in tokens]
+    tokens = [_batch_first(nn, given, given[name]) for name in _PARTS]
     packed = _rows(given)
     made = [_projected(nn, given, x, rows) for x, rows in zip(tokens, packed, strict=True)]
     q, k, v = (made[i] for i in given.get("picked", (0, 1, 2)))
@@ -117,10 +124,15 @@ def _multihead(nn: Any, given: Arguments) -> Any:
     y = _merged(nn, y, tuple(tokens[0].shape), given.get("merge", "major"))
     if given.get("projected", True):
         y = nn.linear(y, given["out_proj.weight"], given.get("out_proj.bias"))
-    y = y if given["batch_first"] else nn.permute(y, (1, 0, 2))
+    y = _batch_first(nn, given, y)
     if not given["need_weights"]:
         return y, None
     return y, nn.mean(weights, 1) if given["average_attn_weights"] else weights
+
+
+def _batch_first(nn: Any, given: Arguments, x: Any) -> Any:
+    """Tokens as ``(batch, tokens, width)``, or back in the order of the axes that is given."""
+    return x if given["batch_first"] else nn.permute(x, (1, 0, 2))
 
 
 def _rows(given: Arguments) -> Sequence[np.ndarray]:
@@ -180,20 +192,22 @@ def _term(nn: Any, given: Arguments, q: Any, keys: int) -> Any:
 # What is known
 # -----------------------------------------------------------------------------
 
-_SOFTMAX = {
-    "over the queries (axis -2) instead of the keys": {"axis": -2},
-    "over the heads (axis -3)": {"axis": -3},
-    "missing": {"weigh": "none"},
-    "in float32": {"weigh": "float32"},
+_AXES = {
+    "over the queries (axis -2) instead of the keys": -2,
+    "over the heads (axis -3)": -3,
 }
-_MASK = {"applied after the softmax": {"after": True}}
+_WEIGHTS = {"missing": "none", "in float32": "float32"}
+_SOFTMAX = [values("axis", _AXES, "softmax"), values("weigh", _WEIGHTS, "softmax")]
 _FLOORS = {
-    f"forbidden scores of {least:g} instead of minus infinity": {"least score": least}
-    for least in (-1e4, -1e9)
+    f"forbidden scores of {least:g} instead of minus infinity": least for least in (-1e4, -1e9)
 }
+_MASK = [
+    values("after", {"applied after the softmax": True}, "mask"),
+    values("least score", _FLOORS, "mask:"),
+]
 _CAUSAL = {
-    "that the reference does not have": {"band": (None, 0)},
-    "of the future instead of the past": {"band": (0, None)},
+    "that the reference does not have": (None, 0),
+    "of the future instead of the past": (0, None),
 }
 _HEADS = {
     "merged wrongly (heads and tokens not exchanged back)": {"merge": "none"},
@@ -220,41 +234,41 @@ def multihead(given: Arguments) -> tuple[Formula, list[Convention]]:
         finite = {"inverted": (name,), "least score": -1e9}
         treated[f"{name} inverted, forbidden scores of -1e9"] = finite
     orders = {}
-    for order in permutations(range(3)):
+    for order in other_orders(3):
         words = ", ".join("qkv"[order.index(i)] for i in range(3))
-        orders[words] = {"order": order}
-    counts = [count for count in range(1, whole + 1) if whole % count == 0]
+        orders[words] = order
     return _multihead, [
         rules("", treated),
         *_of_scores(whole // heads, whole, None, bool(masks)),
         rules("heads", _HEADS),
         _packings(),
-        rules("packed projection in the order", orders, usual="q, k, v"),
-        rules("output", {"not projected (out_proj missing)": {"projected": False}}),
+        values("order", orders, "packed projection in the order", usual="q, k, v"),
+        values("projected", {"not projected (out_proj missing)": False}, "output"),
         setting("batch_first", (True, False)),
         setting("average_attn_weights", (True, False)),
-        setting("num_heads", counts),
+        setting("num_heads", divisors(whole)),
     ]
 
 
 def _packings() -> Convention:
     """Other orders of the axes that a packed projection is split into."""
-    packed = {", ".join(order): {"packed": order} for order in permutations(_ROWS)}
-    return rules("rows of the packed projection in the order", packed, usual=", ".join(_ROWS))
+    packed = {", ".join(order): order for order in permutations(_ROWS)}
+    words = "rows of the packed projection in the order"
+    return values("packed", packed, words, usual=", ".join(_ROWS))
 
 
 def _of_scores(width: int, whole: int, scale: float | None, masked: bool) -> list[Convention]:
     """What is known of scores and weights, with or without heads."""
-    picked = {_in_place(some): {"picked": some} for some in product(range(3), repeat=3)}
+    picked = {_in_place(some): some for some in product(range(3), repeat=3)}
     del picked[""]
     found = [
         *_scales(width, whole, scale),
-        rules("softmax", _SOFTMAX),
-        rules("causal mask", _CAUSAL),
-        rules("dropout", {"missing": {"drop": "nothing"}}),
-        rules("", picked),
+        *_SOFTMAX,
+        values("band", _CAUSAL, "causal mask"),
+        values("drop", {"missing": "nothing"}, "dropout"),
+        values("picked", picked),
     ]
-    return [*found, rules("mask", _MASK), rules("mask:", _FLOORS)] if masked else found
+    return [*found, *_MASK] if masked else found
 
 
 def _scales(width: int, whole: int, scale: float | None) -> list[Convention]:
@@ -268,8 +282,10 @@ def _scales(width: int, whole: int, scale: float | None) -> list[Convention]:
         f"scale 1/sqrt({width}) instead of {usual:.10g}": width**-0.5,
     }
     others = {words: one for words, one in known.items() if abs(one - usual) > 1e-12}
-    named = rules("", {words: {"scale": one} for words, one in others.items()})
-    return [named, number_of("scale", "scale", alternatives=(usual, 0.5, 1.0), usual=usual)]
+    return [
+        values("scale", others),
+        number_of("scale", "scale", alternatives=(usual, 0.5, 1.0), usual=usual),
+    ]
 
 
 def _in_place(some: Sequence[int]) -> str:
@@ -389,18 +405,19 @@ _POSITIONS = {
     "missing in the queries (not turned)": {"turned": (1,)},
     "in the values too": {"turned": (0, 1, 2)},
 }
-_TILED = {"tiled instead of repeated (head i takes group i % groups)": {"tiled": True}}
-
-
+_TILED = {"tiled instead of repeated (head i takes group i % groups)": True}
 _FORBIDDEN_SCORES = {
-    f"{score:g} (the mask is {how})": {"forbidden": score}
-    for score, how in ((0.0, "multiplied"), (-1.0, "added"), (-1e4, "finite"), (-1e3, "finite"))
+    "0 (the mask is multiplied)": 0.0,
+    "-1 (the mask is added)": -1.0,
+    "-10000 (the mask is finite)": -1e4,
+    "-1000 (the mask is finite)": -1e3,
 }
 
 
 def written_out(given: Arguments) -> list[Convention]:
     """What is known to go wrong in attention that is written out."""
-    found = [rules("heads of keys and values", _TILED), rules("heads", _HEADS), *_mistaken(given)]
+    tiled = values("tiled", _TILED, "heads of keys and values")
+    found = [tiled, rules("heads", _HEADS), *_mistaken(given)]
     if "whole" in given:
         found.append(_packings())
     if "weights" in given:
@@ -409,8 +426,8 @@ def written_out(given: Arguments) -> list[Convention]:
     turned = {words: {"base": 1e4, **how} for words, how in _PAIRS.items()}
     found = [
         *_scales(given["width"], whole, given["scale"]),
-        rules("mask", _bands(given["mask"])),
-        rules("forbidden scores of", _FORBIDDEN_SCORES, usual="minus infinity"),
+        values("mask", _bands(given["mask"]), "mask"),
+        values("forbidden", _FORBIDDEN_SCORES, "forbidden scores of", usual="minus infinity"),
         rules("rotary positions turn", turned, usual=given["turning"]),
         *found,
     ]
@@ -419,18 +436,15 @@ def written_out(given: Arguments) -> list[Convention]:
         settings = {"alternatives": _BASES, "least": 1.0, "usual": usual}
         base = number_of("base of the rotary positions", "base", **settings)
         found += [base, rules("rotary positions", _POSITIONS)]
-    return found if given["scores"] else [*found, rules("softmax", _SOFTMAX)]
+    return found if given["scores"] else [*found, *_SOFTMAX]
 
 
 def _mistaken(given: Arguments) -> list[Convention]:
     """One projection in the place of another."""
     named, found = given["named"], []
     if "k" in named:
-        orders = [
-            some for some in permutations(range(3)) if max(some[len(named) :], default=2) == 2
-        ]
-        picked = {_in_place(some): {"picked": some} for some in orders[1:]}
-        found.append(rules("", picked))
+        every = other_orders(3) if "v" in named else [(1, 0, 2)]
+        found.append(values("picked", {_in_place(some): some for some in every}))
     for role, usual in named.items():
         alike = [name for name, one in given["others"].items() if one.shape == given[role].shape]
         said = {f"{name} instead of {usual}": name for name in alike if name != usual}
@@ -448,27 +462,28 @@ def _taken(role: str, formula: Formula, nn: Any, given: Arguments, name: str) ->
 _BASES = (1e3, 1e5, 1e6, 5e5, 1e2)
 
 
-def _bands(mask: Band | np.ndarray) -> dict[str, dict[str, Any]]:
+def _bands(mask: Band | np.ndarray) -> dict[str, Band]:
     """Other masks: shifted by a step, turned round, missing."""
-    found: dict[str, Band] = {"missing": (None, None)}
-    if isinstance(mask, tuple):
-        low, high = mask
-        found |= {
-            "hides one token more at its end (the token itself where it is causal)": (
-                low,
-                _by(high, -1),
-            ),
-            "shows one token more at its end (the next one where it is causal)": (
-                low,
-                _by(high, 1),
-            ),
-            "begins one step later (a narrower band)": (_by(low, 1), high),
-            "begins one step earlier (a wider band)": (_by(low, -1), high),
-            "of the future instead of the past": (_by(high, 0, -1), _by(low, 0, -1)),
-            "causal": (None, 0),
-        }
-    return {words: {"mask": one} for words, one in found.items() if one != mask}
+    if isinstance(mask, np.ndarray):
+        return {"missing": (None, None)}
+    low, high = mask
+    hiding = "hides one token more at its end (the token itself where it is causal)"
+    showing = "shows one token more at its end (the next one where it is causal)"
+    found = {
+        "missing": (None, None),
+        hiding: (low, _moved(high, -1)),
+        showing: (low, _moved(high, 1)),
+        "begins one step later (a narrower band)": (_moved(low, 1), high),
+        "begins one step earlier (a wider band)": (_moved(low, -1), high),
+        "of the future instead of the past": (_negated(high), _negated(low)),
+        "causal": (None, 0),
+    }
+    return {words: one for words, one in found.items() if one != mask}
 
 
-def _by(step: int | None, more: int, sign: int = 1) -> int | None:
-    return None if step is None else sign * step + more
+def _moved(step: int | None, by: int) -> int | None:
+    return None if step is None else step + by
+
+
+def _negated(step: int | None) -> int | None:
+    return None if step is None else -step

@@ -18,7 +18,7 @@ from deliralike.conformance.explain.arguments import bound
 from deliralike.conformance.explain.convention import Choice, Formula
 from deliralike.conformance.explain.fitting import EXACT, fit
 from deliralike.conformance.explain.trials import Trial, combined
-from deliralike.conformance.findings import LIMIT, MATCH, Accused
+from deliralike.conformance.findings import LIMIT, MATCH, Accused, is_floating
 from deliralike.network.base import Network
 
 Tensors = dict[str, np.ndarray]
@@ -243,11 +243,7 @@ class Bench:
 def arrays_given(accused: Accused) -> dict[str, np.ndarray]:
     """The floating inputs of a block, by path."""
     given = _paths(tuple(accused.args), dict(accused.kwargs))
-    return {
-        path: leaf
-        for path, leaf in given
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
-    }
+    return {path: leaf for path, leaf in given if is_floating(leaf)}
 
 
 def _paths(args: Any, kwargs: Any) -> Sequence[tuple[str, Any]]:
@@ -274,8 +270,7 @@ def _equal(leaf: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _float64(leaf: Any) -> Any:
-    is_floating = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
-    return leaf.astype(np.float64) if is_floating else leaf
+    return leaf.astype(np.float64) if is_floating(leaf) else leaf
 
 
 def _present(tensors: Mapping[str, Any]) -> Tensors:

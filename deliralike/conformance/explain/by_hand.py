@@ -17,6 +17,7 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.explain import attention
 from deliralike.conformance.explain.activations import HOST
 from deliralike.conformance.explain.bench import Bench
+from deliralike.conformance.explain.enumeration import divisors
 from deliralike.conformance.explain.families import Family
 from deliralike.conformance.explain.search import Search
 from deliralike.conformance.explain.wiring import Wiring
@@ -110,7 +111,7 @@ def _as_outputs(sources: Arrays, array: np.ndarray) -> Iterator[dict[str, Any]]:
     alike = [name for name, one in parts.items() if one.shape == array.shape]
     for q, k, v in permutations(alike, 3):
         named = {"q": q, "k": k, "v": v}
-        for heads, high in product(_divisors(whole), (None, 0)):
+        for heads, high in product(divisors(whole), (None, 0)):
             given = _given(parts, named, heads, whole // heads, _UNTURNED, array.shape)
             yield {**given, "mask": (None, high), "scale": (whole // heads) ** -0.5}
 
@@ -166,10 +167,6 @@ def _groups(x: np.ndarray, width: int, heads: int) -> bool:
     """Whether an array holds heads of a width, of which several of the queries' may share one."""
     count, odd = divmod(x.shape[-1], max(width, 1))
     return not odd and 0 < count <= heads and heads % count == 0
-
-
-def _divisors(size: int) -> list[int]:
-    return [count for count in range(1, size + 1) if size % count == 0]
 
 
 def _mask(seen: np.ndarray) -> Any:

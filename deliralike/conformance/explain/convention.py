@@ -14,6 +14,7 @@ from deliralike.conformance.causes import Cause
 Arguments = Mapping[str, Any]
 Formula = Callable[[Any, Arguments], Any]  # of `nn` and the arguments, gives the outputs
 Alternatives = Mapping[str, Any] | Sequence[Any]
+Change = Callable[[Any, Any], Any]  # of `nn` and one array
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,24 @@ class Choice:
 # -----------------------------------------------------------------------------
 
 
-def setting(name: str, alternatives: Any, words: str = "", **how: Any) -> Convention:
+def setting(name: str, alternatives: Any, words: str | None = None, **how: Any) -> Convention:
     """A setting with other values; the usual one is the reference's."""
 
     def apply(formula: Formula, nn: Any, given: Arguments, value: Any) -> Any:
         return formula(nn, {**given, name: value})
 
     how.setdefault("usual", lambda given: given.get(name))
-    return Convention(words or name, alternatives, apply, **how)
+    return Convention(name if words is None else words, alternatives, apply, **how)
+
+
+def values(name: str, known: Mapping[Any, Any], words: str = "", **how: Any) -> Convention:
+    """Other values of one thing that a formula reads, by the words for them."""
+    return setting(name, known, words, **{"usual": None} | how)
+
+
+def told(formula: Formula, usual: Arguments) -> Formula:
+    """A formula that is told what does not change from call to call, unless it is given otherwise."""
+    return lambda nn, given: formula(nn, {**usual, **given})
 
 
 def rules(words: str, alternatives: Any, **how: Any) -> Convention:
@@ -114,10 +125,15 @@ def output(words: str, alternatives: Any, **how: Any) -> Convention:
     """Changes ``change(nn, array)`` of the first output."""
 
     def apply(formula: Formula, nn: Any, given: Arguments, change: Any) -> Any:
-        leaves, structure = nest.flatten(formula(nn, given))
-        return nest.unflatten(structure, [change(nn, leaves[0]), *leaves[1:]])
+        return with_first(formula(nn, given), lambda y: change(nn, y))
 
     return Convention(words, alternatives, apply, **how)
+
+
+def with_first(outputs: Any, change: Callable[[Any], Any]) -> Any:
+    """Outputs with the first one changed."""
+    leaves, structure = nest.flatten(outputs)
+    return nest.unflatten(structure, [change(leaves[0]), *leaves[1:]])
 
 
 def instead(words: str, alternatives: Any, **how: Any) -> Convention:

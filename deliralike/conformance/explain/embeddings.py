@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.explain import changes
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
@@ -15,6 +16,8 @@ from deliralike.conformance.explain.convention import (
     output,
     rules,
     setting,
+    told,
+    values,
 )
 
 
@@ -34,24 +37,18 @@ def embedding(given: Arguments) -> tuple[Formula, list[Convention]]:
     padding = given.get("padding_idx")
     padding = None if padding is None else padding % count
 
-    def formula(nn: Any, given: Arguments) -> Any:
-        return _rows(nn, {"padding": padding, **given})
-
-    scales = {f"times sqrt({width})": math.sqrt(width), f"divided by sqrt({width})": width**-0.5}
-    known = {words: lambda nn, y, by=by: y * by for words, by in scales.items()}
-    shifts = {f"off by {by:+d}": lambda nn, index, by=by: index + by for by in (1, -1)}
-    found = [output("rows scaled:", known), array("index", "index", shifts)]
+    scales = {
+        f"times sqrt({width})": changes.times(math.sqrt(width)),
+        f"divided by sqrt({width})": changes.times(width**-0.5),
+    }
+    shifts = {f"off by {by:+d}": changes.plus(by) for by in (1, -1)}
+    found = [output("rows scaled:", scales), array("index", "index", shifts)]
     if padding is not None:
-        counted = {"is not zero": {"padding": None}}
-        zero = {"is zero instead of the stored row": {"zero": True}}
-        found += [
-            rules("gradient of the padding row", counted),
-            rules("output of the padding row", zero),
-        ]
+        zero = {"is zero instead of the stored row": True}
+        found.append(values("padding", {"is not zero": None}, "gradient of the padding row"))
+        found.append(values("zero", zero, "output of the padding row"))
     others = [int(row) for row in np.unique(index)]
     outputs = {f"{row}, output zero there": {"padding": row, "zero": True} for row in others}
-    found += [
-        setting("padding", others, words="padding_idx", usual=padding),
-        rules("padding_idx", outputs),
-    ]
-    return formula, found
+    found.append(setting("padding", others, "padding_idx", usual=padding))
+    found.append(rules("padding_idx", outputs))
+    return told(_rows, {"padding": padding}), found

@@ -66,14 +66,9 @@ def _alike(given: Arguments) -> Family | None:
         return None
     for name, function in activations.ACTIVATIONS.items():
         if np.allclose(activations.applied(name, x), y, rtol=1e-9, atol=1e-12):
-            own = partial(_of_x, function)
-            return Family(own, [activations.others(name, given)])
+            return Family(activations.of_x(function), [activations.others(name, given)])
     found = norms.with_statistics(given) or norms.written_by_hand(given)
     return None if found is None else Family(*found)
-
-
-def _of_x(function: activations.Function, nn: Any, given: Arguments) -> Any:
-    return function(nn, given["x"])
 
 
 def _called(name: str, arguments: Sequence[str], nn: Any, given: Arguments) -> Any:

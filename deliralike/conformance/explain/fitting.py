@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from deliralike.conformance.explain.enumeration import short_decimals
+
 EXACT = 1e-12  # a match like this one is not improved any further
 ITERATIONS = 14
 
@@ -68,8 +70,7 @@ def _plainest(
 ) -> tuple[float, float]:
     """The number with the fewest digits that leaves no more than the best one, up to rounding."""
     distance, value = best
-    for digits in range(7):
-        plain = float(f"{value:.{digits}e}")
+    for plain in short_decimals(value, 7):
         if plain != value and abs(plain - value) <= 1e-3 * abs(value):
             remaining = left(plain)[0]
             if remaining <= max(2.0 * distance, EXACT):

@@ -18,6 +18,7 @@ import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain.activations import ACTIVATIONS, applied
+from deliralike.conformance.explain.enumeration import other_orders
 from deliralike.conformance.findings import MATCH
 
 Array = np.ndarray
@@ -411,7 +412,7 @@ def _orders(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[Change]:
         if order != usual or shape != to:
             reshaped = "" if turned == to else f", reshaped to {to}"
             yield Change(f"{words}{reshaped}", partial(_ordered, order, to))
-    for order in list(permutations(range(len(to))))[1:]:
+    for order in other_orders(len(to)):
         before = tuple(to[order.index(axis)] for axis in range(len(to)))
         if before != shape:
             words = f"{{}} reshaped to {before} and transposed to the order {order} of its axes"

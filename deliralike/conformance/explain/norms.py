@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain import one_pass
+from deliralike.conformance.explain import changes, one_pass
 from deliralike.conformance.explain.activations import HOST
 from deliralike.conformance.explain.convention import (
     Arguments,
@@ -21,7 +21,10 @@ from deliralike.conformance.explain.convention import (
     instead,
     rules,
     setting,
+    told,
+    values,
 )
+from deliralike.conformance.explain.enumeration import divisors, short_decimals
 
 ROOT = "root of a variance"
 EPSILONS = (1e-3, 1e-6, 1e-5, 2e-5, 1e-4, 1e-8, 1e-2, 0.0)
@@ -35,35 +38,36 @@ _DEVIATIONS: Mapping[str, Any] = {
     "none": lambda nn, var, eps: 1.0,
 }
 _EPS = {
-    "outside of the root (added to the deviation: std + eps)": {"deviation": "outside"},
-    "as the least variance (a floor: max(var, eps))": {"deviation": "floor"},
+    "outside of the root (added to the deviation: std + eps)": "outside",
+    "as the least variance (a floor: max(var, eps))": "floor",
 }
 _VARIANCE = {
     "unbiased in the normalisation (unbiased variance)": {"correction": 1},
     "not centred (mean of squares)": {"variance": "uncentred"},
 }
-_MEAN = {"not subtracted (RMS norm, not centred)": {"centred": False}}
-_DIVISOR = {
-    "the variance instead of its root": {"deviation": "variance"},
-    "one: not divided by the standard deviation": {"deviation": "none"},
-}
-_ROUNDING = {"mean and variance in float32": {"short": "float32"}}
-_GRADIENT = {"through the batch statistics (mean and variance)": {"constant": True}}
+_MEAN = {"not subtracted (RMS norm, not centred)": False}
+_SQUARE = {"the variance instead of its root": "variance"}
+_DIVISOR = {**_SQUARE, "one: not divided by the standard deviation": "none"}
+_ROUNDING = {"mean and variance in float32": "float32"}
+_GRADIENT = {"through the batch statistics (mean and variance)": True}
 
 
 def _rules(given: Arguments) -> list[Convention]:
     """What holds of every norm; the first three also together."""
-    eps = given.get("eps")
     return [
-        setting("eps", EPSILONS, free=True, least=0.0, usual=eps),
-        rules("eps", _EPS, joins="variance"),
+        _eps(given.get("eps")),
+        values("deviation", _EPS, "eps", joins="variance"),
         rules("variance", _VARIANCE, joins="variance"),
-        rules("mean", _MEAN),
-        rules("divisor", _DIVISOR),
-        rules("computed with", _ROUNDING),
-        rules("no gradient", _GRADIENT),
+        values("centred", _MEAN, "mean"),
+        values("deviation", _DIVISOR, "divisor"),
+        values("short", _ROUNDING, "computed with"),
+        values("constant", _GRADIENT, "no gradient"),
         *one_pass.conventions(given),
     ]
+
+
+def _eps(usual: float | None) -> Convention:
+    return setting("eps", EPSILONS, free=True, least=0.0, usual=usual)
 
 
 def statistics(nn: Any, x: Any, given: Arguments) -> tuple[Any, Any]:
@@ -88,17 +92,24 @@ def statistics(nn: Any, x: Any, given: Arguments) -> tuple[Any, Any]:
 def divided(nn: Any, x: Any, mean: Any, var: Any, given: Arguments) -> Any:
     """What is normalised: centred and divided by the deviation."""
     difference = x - mean if given.get("centred", True) else x
-    return difference / _DEVIATIONS[given.get("deviation", "")](nn, var, given["eps"])
+    return difference / _deviation(nn, var, given)
+
+
+def _deviation(nn: Any, var: Any, given: Arguments) -> Any:
+    return _DEVIATIONS[given.get("deviation", "")](nn, var, given["eps"])
 
 
 def _affine(nn: Any, y: Any, given: Arguments) -> Any:
     """Scaled and shifted by what is learned, which is of shape ``(width,)`` or ``learned``."""
-    weight, bias, shape = given.get("weight"), given.get("bias"), given.get("learned")
+    shape = given.get("learned")
+    weight, bias = (_broadcast(nn, given.get(name), shape) for name in ("weight", "bias"))
     if weight is not None:
-        y = y * (weight if shape is None else nn.reshape(weight, shape))
-    if bias is not None:
-        y = y + (bias if shape is None else nn.reshape(bias, shape))
-    return y
+        y = y * weight
+    return y if bias is None else y + bias
+
+
+def _broadcast(nn: Any, array: Any, shape: tuple[int, ...] | None) -> Any:
+    return array if array is None or shape is None else nn.reshape(array, shape)
 
 
 def _own(nn: Any, given: Arguments) -> Any:
@@ -107,11 +118,6 @@ def _own(nn: Any, given: Arguments) -> Any:
     part = nn.reshape(x, given["split"]) if "split" in given else x
     y = divided(nn, part, *statistics(nn, part, given), given)
     return _affine(nn, nn.reshape(y, tuple(x.shape)), given)
-
-
-def _with(formula: Formula, usual: Arguments) -> Formula:
-    """A formula that is told what does not change from call to call."""
-    return lambda nn, given: formula(nn, {**usual, **given})
 
 
 def _axes_of(rank: int) -> list[tuple[int, ...]]:
@@ -124,10 +130,12 @@ def _per_channel(rank: int) -> tuple[int, ...]:
 
 def _over(usual: Sequence[int], rank: int, names: Mapping[Any, str]) -> Convention:
     """Other axes to take the statistics over."""
-    every = (axes for axes in _axes_of(rank) if axes != tuple(usual))
-    found = {names.get(axes, f"over axes {axes} instead of {tuple(usual)}"): axes for axes in every}
-    named = sorted(found, key=lambda words: words not in names.values())
-    return rules("normalised", {words: {"axes": found[words]} for words in named})
+    others = [axes for axes in _axes_of(rank) if axes != tuple(usual)]
+    named = {names[axes]: axes for axes in others if axes in names}
+    for axes in others:
+        if axes not in names:
+            named[f"over axes {axes} instead of {tuple(usual)}"] = axes
+    return values("axes", named, "normalised")
 
 
 def layer_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
@@ -135,7 +143,7 @@ def layer_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
     rank = len(given["x"].shape)
     axes = tuple(range(rank - len(given["normalized_shape"]), rank))
     usual = {"axes": axes}
-    return _with(_own, usual), [*_rules({**given, **usual}), _over(axes, rank, {})]
+    return told(_own, usual), [*_rules({**given, **usual}), _over(axes, rank, {})]
 
 
 def group_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
@@ -152,14 +160,14 @@ def group_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
         return {"split": (samples, channels // count, count, -1), "axes": (1, 3)}
 
     usual = {"learned": learned, **split(groups)}
-    counts = [count for count in range(1, channels + 1) if channels % count == 0]
+    counts = divisors(channels)
     in_turn = {str(count): dealt(count) for count in counts}
     own = [
         rules("groups", {count: split(count) for count in counts}, usual=groups),
         rules("channels dealt to the groups in turn (interleaved), groups", in_turn),
     ]
     whole = {f"over axes {axes}": {"split": x.shape, "axes": axes} for axes in _axes_of(x.ndim)}
-    return _with(_own, usual), [*own, *_rules({**given, **usual}), rules("normalised", whole)]
+    return told(_own, usual), [*own, *_rules({**given, **usual}), rules("normalised", whole)]
 
 
 def instance_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
@@ -171,7 +179,7 @@ def instance_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
         (0, *axes): "by batch statistics instead of those of each sample",
         (1, *axes): "over the channels too (layer norm instead of instance norm)",
     }
-    return _with(_own, usual), [*_rules({**given, **usual}), _over(axes, rank, names)]
+    return told(_own, usual), [*_rules({**given, **usual}), _over(axes, rank, names)]
 
 
 # Running statistics
@@ -184,11 +192,11 @@ def _batch_norm(nn: Any, given: Arguments) -> Any:
         _move(nn, given)
     if given["source"] == "batch":
         return _own(nn, given)
-    return _scaled(nn, given, given["running_mean"], given["running_var"])
+    return _with_running_statistics(nn, given)
 
 
 def _scaled(nn: Any, given: Arguments, mean: Any, var: Any) -> Any:
-    mean, var = (nn.reshape(one, given["learned"]) for one in (mean, var))
+    mean, var = nn.reshape(mean, given["learned"]), nn.reshape(var, given["learned"])
     return _affine(nn, divided(nn, given["x"], mean, var, given), given)
 
 
@@ -202,10 +210,9 @@ def _move(nn: Any, given: Arguments) -> None:
     count = math.prod(x.shape) // x.shape[1]
     if not given.get("biased"):
         var = var * (count / max(count - 1, 1e-30))
-    new = {"running_mean": mean, "running_var": var}
-    for _ in range(given.get("times", 1)):
-        for name in new:
-            after[name] = after.get(name, given[name]) * (1.0 - share) + new[name] * share
+    for name, new in (("running_mean", mean), ("running_var", var)):
+        for _ in range(given.get("times", 1)):
+            after[name] = after.get(name, given[name]) * (1.0 - share) + new * share
 
 
 def batch_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
@@ -228,11 +235,9 @@ def batch_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
     eps, *further = _rules({**given, **usual})
     found = [eps]
     if tracked:
-        found += [
-            *_source(training),
-            *(_moving(given) if training else _stored("running_mean", "running_var")),
-        ]
-    return _with(_batch_norm, usual), [*found, *further, _over(axes, x.ndim, names)]
+        found += _source(training)
+        found += _moving(given) if training else _stored("running_mean", "running_var")
+    return told(_batch_norm, usual), [*found, *further, _over(axes, x.ndim, names)]
 
 
 def _source(training: bool) -> list[Convention]:
@@ -244,8 +249,8 @@ def _source(training: bool) -> list[Convention]:
             "in evaluation": {**batch, **resting},
             "in evaluation, and running ones updated": {**batch, **moving},
         }
-        moved = rules("running statistics", {"updated in evaluation": moving})
-        return [rules("batch statistics", used), moved]
+        moved = {"updated in evaluation": moving}
+        return [rules("batch statistics", used), rules("running statistics", moved)]
     known = {
         "never updated (not moved, momentum=0)": resting,
         "frozen: used in training, none moved": {**running, **resting},
@@ -258,8 +263,8 @@ def _source(training: bool) -> list[Convention]:
 def _moving(given: Arguments) -> list[Convention]:
     """How the running statistics move."""
     momentum = given["momentum"]
-    biased = {"biased instead of unbiased": {"biased": True}}
-    stored = rules("running variance", biased, joins="moves")
+    biased = {"biased instead of unbiased": True}
+    stored = values("biased", biased, "running variance", joins="moves")
     how: dict[str, Any] = {"free": True, "least": 0.0, "joins": "moves"}
     if momentum is None:
         starts = (0.01, 0.1, 0.9)
@@ -277,22 +282,26 @@ def _moving(given: Arguments) -> list[Convention]:
 def _stored(mean: str, var: str) -> list[Convention]:
     """What is made of stored statistics, by the names that they are given under."""
     variance = {
-        "taken for the standard deviation": lambda nn, var: var * var,
-        "left out (ignored)": lambda nn, var: var * 0.0 + 1.0,
+        "taken for the standard deviation": changes.squared,
+        "left out (ignored)": changes.ones,
     }
-    zero = {"left out (ignored)": lambda nn, mean: mean * 0.0}
+    zero = {"left out (ignored)": changes.zeros}
     return [array("variance", var, variance), array("mean", mean, zero)]
 
 
 def batch_norm_function(given: Arguments) -> tuple[Formula, list[Convention]]:
     """The function of `nn` that is given its statistics."""
     usual = {"learned": _per_channel(given["x"].ndim)}
+    eps = [_eps(given.get("eps")), values("deviation", _EPS, "eps")]
+    return told(_with_given_statistics, usual), [*eps, *_stored("mean", "var")]
 
-    def formula(nn: Any, given: Arguments) -> Any:
-        return _scaled(nn, given, given["mean"], given["var"])
 
-    eps = setting("eps", EPSILONS, free=True, least=0.0)
-    return _with(formula, usual), [eps, rules("eps", _EPS), *_stored("mean", "var")]
+def _with_given_statistics(nn: Any, given: Arguments) -> Any:
+    return _scaled(nn, given, given["mean"], given["var"])
+
+
+def _with_running_statistics(nn: Any, given: Arguments) -> Any:
+    return _scaled(nn, given, given["running_mean"], given["running_var"])
 
 
 def with_statistics(given: Arguments) -> tuple[Formula, list[Convention]] | None:
@@ -314,20 +323,13 @@ def with_statistics(given: Arguments) -> tuple[Formula, list[Convention]] | None
 
 def _frozen(usual: Arguments) -> tuple[Formula, list[Convention]]:
     """The formula of such a norm, and what else is made of its tensors."""
-
-    def formula(nn: Any, given: Arguments) -> Any:
-        return _scaled(nn, {**usual, **given}, given["running_mean"], given["running_var"])
-
-    zero = {"left out": lambda nn, bias: bias * 0.0}
-    one = {"left out": lambda nn, weight: weight * 0.0 + 1.0}
-    eps = setting("eps", EPSILONS, free=True, least=0.0, usual=usual["eps"])
-    return formula, [
-        eps,
-        rules("divisor", _DIVISOR),
+    return told(_with_running_statistics, usual), [
+        _eps(usual["eps"]),
+        values("deviation", _DIVISOR, "divisor"),
         *_stored("running_mean", "running_var"),
-        array("scale", "weight", one),
-        array("shift", "bias", zero),
-        rules("eps", _EPS),
+        array("scale", "weight", {"left out": changes.ones}),
+        array("shift", "bias", {"left out": changes.zeros}),
+        values("deviation", _EPS, "eps"),
     ]
 
 
@@ -367,12 +369,12 @@ def _by_hand(usual: dict[str, Any], own: Mapping[str, str]) -> tuple[Formula, li
 
     centred, axes = usual["centred"], usual["axes"]
     other = "left in (RMS norm, not centred)" if centred else "subtracted (layer norm)"
-    found = [*_rules(usual), rules("mean", {other: {"centred": not centred}})]
+    found = [*_rules(usual), values("centred", {other: not centred}, "mean")]
     if usual["deviation"]:
-        inside = {"under the root instead of outside of it": {"deviation": ""}}
-        found.append(rules("eps", inside, joins="variance"))
+        inside = {"under the root instead of outside of it": ""}
+        found.append(values("deviation", inside, "eps", joins="variance"))
     if "weight" in own:
-        plus = {"one plus what is learned": lambda nn, weight: weight + 1.0}
+        plus = {"one plus what is learned": changes.plus(1.0)}
         found.append(array("scale", own["weight"], plus))
     return formula, [*found, _over(axes, usual["x"].ndim, {})]
 
@@ -407,8 +409,8 @@ def _eps_of(
         deviation = centre * weight / (y - bias)
         left = deviation - np.sqrt(var) if how["deviation"] else np.square(deviation) - var
         eps = float(np.nanmedian(left))
-        for plain in (0.0, *(float(f"{eps:.{digits}e}") for digits in range(7))):
-            root = np.sqrt(var) + plain if how["deviation"] else np.sqrt(var + plain)
+        for plain in (0.0, *short_decimals(eps, 7)):
+            root = _DEVIATIONS[how["deviation"]](HOST, var, plain)
             if np.allclose(centre / root * weight + bias, y, rtol=1e-9, atol=1e-12):
                 return plain
     return None
@@ -416,36 +418,39 @@ def _eps_of(
 
 def root(given: Arguments) -> tuple[Formula, list[Convention]]:
     """The root of a variance and an epsilon, or one over it, of a norm that is written out."""
+    return _root, [
+        _eps(given["eps"]),
+        values("deviation", _EPS, "eps"),
+        values("deviation", _SQUARE, "divisor"),
+    ]
 
-    def formula(nn: Any, given: Arguments) -> Any:
-        deviation = _DEVIATIONS[given.get("deviation", "")](nn, given["x"], given["eps"])
-        return 1.0 / deviation if given["inverse"] else deviation
 
-    divisor = {words: rule for words, rule in _DIVISOR.items() if rule["deviation"] != "none"}
-    eps = setting("eps", EPSILONS, free=True, least=0.0, usual=given["eps"])
-    return formula, [eps, rules("eps", _EPS), rules("divisor", divisor)]
+def _root(nn: Any, given: Arguments) -> Any:
+    deviation = _deviation(nn, given["x"], given)
+    return 1.0 / deviation if given["inverse"] else deviation
 
 
 def normalize(given: Arguments) -> tuple[Formula, list[Convention]]:
     """Division by the L2 norm along an axis, which is `eps` at least."""
-    divisors: Mapping[str, Any] = {
-        "eps added to the norm": lambda nn, squares, eps: nn.sqrt(squares) + eps,
-        "eps under the root": lambda nn, squares, eps: nn.sqrt(squares + eps),
-    }
     starts = {"alternatives": (1e-5, 1e-3, 1e-8), "least": 0.0}
     usual = f"max(norm, {given['eps']:g})"
-    known = {words: partial(_divided_by, divisor) for words, divisor in divisors.items()}
-    added = [factor(words, apply, **starts, usual=usual) for words, apply in known.items()]
-    return lambda nn, given: nn.normalize(given["x"], dim=given["dim"], eps=given["eps"]), [
-        *added,
+    found = []
+    for words, how in {"eps added to the norm": "outside", "eps under the root": ""}.items():
+        found.append(factor(words, partial(_divided_by, how), **starts, usual=usual))
+    return _normalize, [
+        *found,
         setting("dim", range(given["x"].ndim)),
         instead("divisor", {"sum of magnitudes (L1)": _by_magnitudes}),
     ]
 
 
-def _divided_by(divisor: Any, formula: Formula, nn: Any, given: Arguments, eps: float) -> Any:
+def _normalize(nn: Any, given: Arguments) -> Any:
+    return nn.normalize(given["x"], dim=given["dim"], eps=given["eps"])
+
+
+def _divided_by(how: str, formula: Formula, nn: Any, given: Arguments, eps: float) -> Any:
     squares = nn.sum(given["x"] * given["x"], given["dim"], keepdim=True)
-    return given["x"] / divisor(nn, squares, eps)
+    return given["x"] / _DEVIATIONS[how](nn, squares, eps)
 
 
 def _by_magnitudes(nn: Any, given: Arguments) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deliralike.conformance.explain.convention import Arguments, Convention, rules
+from deliralike.conformance.explain.convention import Arguments, Convention, values
 
 _ROUNDINGS = 64.0  # so many of the mean's square there may be
 _PRECISIONS = {"": 2.0**-53, " in float32": 2.0**-24}
@@ -38,7 +38,7 @@ def conventions(given: Arguments) -> list[Convention]:
     for words, precision in _PRECISIONS.items():
         if (np.abs(error) <= _ROUNDINGS * precision * (np.square(mean) + var)).all():
             known = f"one-pass variance E[x²] - E[x]²{words} (rounding errors of that size)"
-            return [rules("computed with", {known: {"error": error}})]
+            return [values("error", {known: error}, "computed with")]
     return []
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.agreement import compare
-from deliralike.conformance.findings import MATCH, Explanation
+from deliralike.conformance.findings import MATCH, Explanation, is_floating
 
 if TYPE_CHECKING:
     from deliralike.conformance.levels.probing import Probe, Seen, Side
@@ -100,8 +100,8 @@ def _growth(probe: Probe, ours: Side, theirs: Side) -> str:
 
 
 def _shifted(shift: float, leaf: Any) -> Any:
-    is_floating = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.size
-    return leaf + shift if is_floating and leaf.mean() > 5e3 else leaf
+    is_far = is_floating(leaf) and leaf.size and leaf.mean() > 5e3
+    return leaf + shift if is_far else leaf
 
 
 # Known mistakes, and what the reference gives with them

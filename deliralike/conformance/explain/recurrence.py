@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import permutations
 from typing import Any
 
 from deliralike.conformance.explain.activations import ACTIVATIONS
@@ -15,7 +14,10 @@ from deliralike.conformance.explain.convention import (
     number_of,
     rules,
     setting,
+    told,
+    values,
 )
+from deliralike.conformance.explain.enumeration import other_orders
 
 NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 GATES = {"LSTM": "ifgo", "GRU": "rzn"}
@@ -149,12 +151,13 @@ _STATES: dict[str, dict[str, Any]] = {
 
 def recurrent(kind: str, given: Arguments) -> tuple[Formula, list[Convention]]:
     """Everything that is known to go wrong in an LSTM or a GRU."""
-
-    def formula(nn: Any, given: Arguments) -> Any:
-        return _recurrent(nn, {**given, "kind": kind})
-
     own = _of_lstm() if kind == "LSTM" else _of_gru()
-    return formula, [*own, *_orders(kind), *_biases(given), *_sequence(kind, given)]
+    return told(_recurrent, {"kind": kind}), [
+        *own,
+        *_orders(kind),
+        *_biases(given),
+        *_sequence(kind, given),
+    ]
 
 
 def _of_lstm() -> list[Convention]:
@@ -167,25 +170,19 @@ def _of_lstm() -> list[Convention]:
 
 def _of_gru() -> list[Convention]:
     return [
-        rules("reset", {said: {"reset": how} for said, how in _RESET.items()}, joins="gates"),
-        rules("update gate", {_FLIPPED: {"flipped": True}}, joins="gates"),
+        values("reset", _RESET, "reset", joins="gates"),
+        values("flipped", {_FLIPPED: True}, "update gate", joins="gates"),
         _activations("activation of n", "candidate", "tanh"),
     ]
 
 
 def _activations(words: str, name: str, usual: str) -> Convention:
-    known = {other: {name: other} for other in ("sigmoid", "relu", "identity")}
-    return rules(words, known, usual=usual)
+    return setting(name, ("sigmoid", "relu", "identity"), words, usual=usual)
 
 
 def _orders(kind: str) -> list[Convention]:
     """Gate blocks in other orders: the candidate reads block i as the gate of its own order."""
     gates = GATES[kind]
-    every = list(permutations(range(len(gates))))[1:]
-    usual = tuple(range(len(gates)))
-
-    def own(order: Sequence[int]) -> str:
-        return ", ".join(gates[order.index(i)] for i in usual)
 
     def apply(formula: Formula, nn: Any, given: Arguments, order: Sequence[int]) -> Any:
         changed = {}
@@ -194,7 +191,10 @@ def _orders(kind: str) -> list[Convention]:
                 changed[name] = _reordered(nn, value, order)
         return formula(nn, {**given, **changed})
 
-    blocks = {own(order): order for order in every}
+    blocks = {}
+    for order in other_orders(len(gates)):
+        own = ", ".join(gates[order.index(i)] for i in range(len(gates)))
+        blocks[own] = order
     joins = "gates" if kind == "GRU" else ""
     return [Convention("gate order", blocks, apply, ", ".join(gates), joins=joins)]
 
@@ -236,9 +236,8 @@ def _sequence(kind: str, given: Arguments) -> list[Convention]:
         ways["initial state ignored (zeros)"] = {"ignored": True}
     ways["no gradient of the states between steps"] = {"cut": True}
     ways["states not carried from step to step (forgotten)"] = {"forgotten": True}
-    gates = {name: {"gates": name} for name in _GATES}
     return [
-        rules("activation of the gates", gates, usual="sigmoid"),
+        setting("gates", _GATES, "activation of the gates", usual="sigmoid"),
         rules("", ways),
         setting("batch_first", (True, False)),
     ]

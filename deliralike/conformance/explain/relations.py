@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.causes import number
 from deliralike.conformance.explain.activations import ACTIVATIONS, applied
+from deliralike.conformance.explain.enumeration import other_orders, short_decimals
 from deliralike.conformance.explain.fitting import EXACT
 
 TYPES = ("float32", "float16", "bfloat16")
@@ -123,8 +123,7 @@ def _scaled(r: np.ndarray, c: np.ndarray) -> _Made:
 def _plain(value: float, distance: Callable[[float], float]) -> float:
     """The number with the fewest digits that fits as well."""
     best = distance(value)
-    for digits in range(6):
-        plain = float(f"{value:.{digits}e}")
+    for plain in short_decimals(value, 6):
         if abs(plain - value) <= 1e-6 * abs(value) and distance(plain) <= max(2.0 * best, EXACT):
             return plain
     return value
@@ -156,8 +155,7 @@ def _moved(r: np.ndarray, c: np.ndarray) -> _Made:
     """The same elements at other places."""
     if r.size != c.size or r.size < 2:
         return
-    usual, *others = permutations(range(r.ndim)) if r.ndim <= 5 else [()]
-    for order in others:
+    for order in other_orders(r.ndim):
         moved = r.transpose(order)
         if moved.shape == c.shape:
             yield ("transposed" if r.ndim == 2 else f"axes permuted to {order}"), moved

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import permutations
 
 import numpy as np
 
 from deliralike.conformance.explain import arrays
 from deliralike.conformance.explain.arrays import Array, Way, turns
+from deliralike.conformance.explain.enumeration import other_orders
 from deliralike.conformance.findings import Explanation
 
 # Means and standard deviations that pipelines are copied with, of values in 0..1.
@@ -151,8 +151,7 @@ def _channels(x: Array, y: Array) -> Iterator[Way]:
     if x.ndim < 3:
         return
     for axis in _channel_axes(x):
-        count = x.shape[axis]
-        for order in list(permutations(range(count)))[1:] if count <= 4 else ():
+        for order in other_orders(x.shape[axis], most=4):
             is_swapped = order == (2, 1, 0)
             words = "swapped: BGR for RGB" if is_swapped else f"in the order {list(order)}"
             yield f"channels {words}", np.take(x, order, axis)

@@ -25,7 +25,7 @@ from deliralike.conformance.explain.convention import Arguments, Convention, ins
 from deliralike.conformance.explain.families import Family, family_of
 from deliralike.conformance.explain.search import LOSSES, Search
 from deliralike.conformance.explain.trials import Trial
-from deliralike.conformance.findings import LIMIT, MATCH, OWN, Accused, Explanation
+from deliralike.conformance.findings import LIMIT, MATCH, OWN, Accused, Explanation, is_floating
 
 PATIENCE = 8.0  # seconds for all calls of one place
 
@@ -90,8 +90,7 @@ def _matters(one: Substitute, names: Sequence[str]) -> bool:
 
 
 def _halved(leaf: Any) -> Any:
-    floating = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
-    return 0.5 * leaf if floating else leaf
+    return 0.5 * leaf if is_floating(leaf) else leaf
 
 
 def _nothing(leaf: Any) -> Any:

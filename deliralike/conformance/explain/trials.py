@@ -22,6 +22,7 @@ from deliralike.conformance.explain.convention import (
     Formula,
     rules,
 )
+from deliralike.conformance.explain.enumeration import short_decimals
 from deliralike.conformance.findings import MATCH
 
 EXACT = 1e-12
@@ -288,11 +289,13 @@ def plainest(values: list[float], distance: Callable[[list[float]], float]) -> l
     """The same numbers with as few digits as do as well."""
     found = distance(values)
     for place, value in enumerate(values):
-        for digits in range(6):
-            plain = [*values]
-            plain[place] = float(f"{value:.{digits}e}")
-            is_near = abs(plain[place] - value) <= 1e-3 * abs(value) + 1e-12
-            if is_near and (reached := distance(plain)) <= max(2 * found, 1e-11):
+        for short in short_decimals(value, 6):
+            is_near = abs(short - value) <= 1e-3 * abs(value) + 1e-12
+            if not is_near:
+                continue
+            plain = [*values[:place], short, *values[place + 1 :]]
+            reached = distance(plain)
+            if reached <= max(2 * found, 1e-11):
                 values, found = plain, reached
                 break
     return values

@@ -8,19 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.explain import changes
 from deliralike.conformance.explain.convention import (
     Arguments,
+    Change,
     Convention,
     Formula,
     array,
     instead,
     rules,
     setting,
+    values,
 )
 from deliralike.nn import geometry
 from deliralike.nn.geometry import Pads
 
-Change = Callable[[Any, Any], Any]
 _MODES = ("reflect", "replicate", "circular")
 
 
@@ -49,10 +51,12 @@ _BARE = {"padding": 0, "ceil_mode": False}
 def _paddings(given: Arguments, pads: Pads, window: Sequence[Sequence[int]]) -> dict[str, Pads]:
     """Other padding by its words; SAME is TensorFlow's."""
     same = tuple(map(_same, given["x"].shape[2:], *window))
-    later, earlier = (tuple((first + by, last - by) for first, last in pads) for by in (-1, 1))
     found = {f"asymmetric SAME {same}": same}
-    found |= {str(other): ((other, other),) * len(pads) for other in range(4)}
-    found |= {f"{moved} (windows shifted)": moved for moved in (later, earlier)}
+    for other in range(4):
+        found[str(other)] = ((other, other),) * len(pads)
+    for by in (-1, 1):
+        moved = tuple((first + by, last - by) for first, last in pads)
+        found[f"{moved} (windows shifted)"] = moved
     return {words: other for words, other in found.items() if other != pads}
 
 
@@ -74,7 +78,9 @@ def convolution(given: Arguments) -> list[Convention]:
     pads = geometry.conv_padding(given["padding"], kernel, stride, dilation)
     others = _paddings(given, pads, (kernel, stride, dilation))
     wider = tuple(before + (k - 1) // 2 for (before, _), k in zip(pads, kernel, strict=True))
-    modes = {f"{mode} padding": (pads, mode) for mode in _MODES if any(map(any, pads))}
+    modes = {}
+    if np.any(pads):
+        modes = {f"{mode} padding": (pads, mode) for mode in _MODES}
     return [
         Convention("padding", {words: (other,) for words, other in others.items()}, _before, pads),
         array("kernel", "weight", _kernels(weight.shape, "flipped")),
@@ -87,20 +93,12 @@ def convolution(given: Arguments) -> list[Convention]:
 
 def _kernels(shape: tuple[int, ...], turned: str) -> dict[str, Change]:
     """The kernels reversed or with their axes exchanged; `turned` says what reversing means."""
-    spatial = tuple(range(2, len(shape)))
-    found: dict[str, Change] = {turned: partial(_changed, None, spatial)}
-    if len(spatial) == 2 and shape[2] == shape[3]:
-        found["transposed (height and width exchanged)"] = partial(_changed, (2, 3), ())
+    found = {turned: changes.flipped(*range(2, len(shape)))}
+    if len(shape) == 4 and shape[2] == shape[3]:
+        found["transposed (height and width exchanged)"] = changes.exchanged(2, 3)
     if shape[0] == shape[1]:
-        found["with input and output channels exchanged"] = partial(_changed, (0, 1), ())
+        found["with input and output channels exchanged"] = changes.exchanged(0, 1)
     return found
-
-
-def _changed(pair: Any, reversed_axes: Sequence[int], nn: Any, weight: Any) -> Any:
-    weight = weight if pair is None else nn.transpose(weight, *pair)
-    for axis in reversed_axes:
-        weight = nn.flip(weight, axis)
-    return weight
 
 
 def transposed_convolution(given: Arguments) -> list[Convention]:
@@ -111,7 +109,7 @@ def transposed_convolution(given: Arguments) -> list[Convention]:
 
     def cut(formula: Formula, nn: Any, given: Arguments, shift: int) -> Any:
         whole = formula(nn, {**given, "padding": 0, "bias": None})
-        y = nn.pad(whole, [(-p + shift, -p - shift) for p in padding])
+        y = nn.pad(whole, [(shift - p, -p - shift) for p in padding])
         bias = given.get("bias")
         return y if bias is None else y + nn.reshape(bias, (1, -1) + (1,) * n)
 
@@ -136,16 +134,15 @@ def _pool_paddings(given: Arguments) -> tuple[Pads, dict[str, Pads]]:
     kernel, stride, padding = (given[name] for name in ("kernel_size", "stride", "padding"))
     dilation = given.get("dilation", 1)
     settings = geometry.pool_settings(len(size), kernel, stride, padding, dilation)
-    kernel, stride, padding, dilation = settings
-    usual, other = (
-        tuple(map(geometry.pool_pads, size, *settings, [rule] * len(size)))
-        for rule in (ceil, not ceil)
-    )
+    kernel, stride, _, dilation = settings
+
+    def pads(ceil: bool) -> Pads:
+        return tuple(map(geometry.pool_pads, size, *settings, [ceil] * len(size)))
+
+    usual, cover = pads(ceil), tuple(map(_cover, size, *settings))
     found = {
-        f"ceil_mode={not ceil} (the rule for the last window)": other,
-        "cover_all: the last window may start in the padding (ceil rule)": tuple(
-            map(_cover, size, kernel, stride, padding, dilation)
-        ),
+        f"ceil_mode={not ceil} (the rule for the last window)": pads(not ceil),
+        "cover_all: the last window may start in the padding (ceil rule)": cover,
     }
     return usual, found | _paddings(given, usual, (kernel, stride, dilation))
 
@@ -169,15 +166,12 @@ def pooling(name: str, given: Arguments) -> list[Convention]:
         setting("stride", range(1, 6)),
     ]
     if is_average:
-        largest = partial(_other_pool, "max_pool", ())
-        return [
-            *_averages(given, pads),
-            instead("pooling", {"maximum": largest}, usual="average"),
-            *own,
-        ]
+        largest = {"maximum": partial(_other_pool, "max_pool", ())}
+        return [*_averages(given, pads), instead("pooling", largest, usual="average"), *own]
+    ceil = given["ceil_mode"]
     ways = {
-        "average": partial(_other_pool, "avg_pool", (given["ceil_mode"], True)),
-        "average (padding excluded)": partial(_other_pool, "avg_pool", (given["ceil_mode"], False)),
+        "average": partial(_other_pool, "avg_pool", (ceil, True)),
+        "average (padding excluded)": partial(_other_pool, "avg_pool", (ceil, False)),
     }
     return [
         Convention("max-pool padded with", {"zeros": (pads,)}, _before, "minus infinity"),
@@ -186,9 +180,10 @@ def pooling(name: str, given: Arguments) -> list[Convention]:
     ]
 
 
-def _other_pool(function: str, rest: Sequence[Any], nn: Any, given: Arguments) -> Any:
-    own = (given[one] for one in ("kernel_size", "stride", "padding"))
-    return getattr(nn, function)(given["x"], *own, *rest)
+def _other_pool(function: str, settings: Sequence[Any], nn: Any, given: Arguments) -> Any:
+    """A pooling with the same windows, and settings of its own."""
+    windows = (given[one] for one in ("x", "kernel_size", "stride", "padding"))
+    return getattr(nn, function)(*windows, *settings)
 
 
 def _averages(given: Arguments, pads: Pads) -> list[Convention]:
@@ -196,7 +191,7 @@ def _averages(given: Arguments, pads: Pads) -> list[Convention]:
     flag, words = given["count_include_pad"], ("excluding padding", "including padding")
     usual = f"{words[flag]} (count_include_pad)"
     return [
-        rules("average", {words[not flag]: {"count_include_pad": not flag}}, usual=usual),
+        values("count_include_pad", {words[not flag]: not flag}, "average", usual=usual),
         Convention("divisor", {"the whole windows that hang over the end": (pads,)}, _before),
     ]
 
@@ -207,21 +202,18 @@ def adaptive(name: str, given: Arguments) -> list[Convention]:
     out = geometry.output_sizes(given["output_size"], size)
     stride = tuple(max(1, s // o) for s, o in zip(size, out, strict=True))
     kernel = tuple(s - (o - 1) * t for s, o, t in zip(size, out, stride, strict=True))
-    words = {"max": "maximum", "avg": "average"}
-    own, other = ("avg", "max") if name == "adaptive_avg_pool" else ("max", "avg")
-
-    def called(function: str, *settings: Any) -> Formula:
-        return lambda nn, given: getattr(nn, function)(given["x"], *settings)
-
-    def total(nn: Any, given: Arguments) -> Any:
-        return nn.adaptive_avg_pool(given["x"], out) * float(np.prod(size) / np.prod(out))
-
-    ways = {
-        words[other]: called(f"adaptive_{other}_pool", out),
-        "sum": total,
-        "windows of one size": called(f"{own}_pool", kernel, stride),
+    ways: dict[str, Formula] = {
+        "maximum": lambda nn, given: nn.adaptive_max_pool(given["x"], out),
+        "average": lambda nn, given: nn.adaptive_avg_pool(given["x"], out),
     }
-    return [instead("pooling", ways, usual=words[own])]
+    usual = "average" if name == "adaptive_avg_pool" else "maximum"
+    plain = "avg_pool" if usual == "average" else "max_pool"
+    average = ways["average"]
+    count = float(np.prod(size) / np.prod(out))
+    del ways[usual]
+    ways["sum"] = lambda nn, given: average(nn, given) * count
+    ways["windows of one size"] = lambda nn, given: getattr(nn, plain)(given["x"], kernel, stride)
+    return [instead("pooling", ways, usual=usual)]
 
 
 # Resizing: every convention is one matrix for each axis
@@ -230,10 +222,15 @@ def adaptive(name: str, given: Arguments) -> list[Convention]:
 
 def _positions(size: int, out: int, how: str, scale: float | None) -> np.ndarray:
     """Where each output element lies in the input."""
-    index, step = np.arange(out, dtype=np.float64), size / out if scale is None else 1.0 / scale
+    index, step = np.arange(out, dtype=np.float64), _step(size, out, scale)
     if how == "corners":
-        return index * ((size - 1) / (out - 1) if out > 1 else 0.0)
+        return index * ((size - 1) / max(out - 1, 1))
     return (index + 0.5) * step - 0.5 if how == "half" else index * step
+
+
+def _step(size: int, out: int, scale: float | None) -> float:
+    """How much of the input an output element covers."""
+    return size / out if scale is None else 1.0 / scale
 
 
 def _nearest(size: int, out: int, scale: float | None, how: str, shift: float) -> np.ndarray:
@@ -243,9 +240,11 @@ def _nearest(size: int, out: int, scale: float | None, how: str, shift: float) -
 
 def _linear(size: int, out: int, scale: float | None, how: str, wide: bool = False) -> np.ndarray:
     """Linear interpolation; `wide` averages over what an output element covers (antialiasing)."""
-    centre, step = _positions(size, out, how, scale), size / out if scale is None else 1.0 / scale
-    width = max(step, 1.0) if wide else 1.0
-    centre = centre if wide else np.clip(centre, 0, size - 1)
+    centre, width = _positions(size, out, how, scale), 1.0
+    if wide:
+        width = max(_step(size, out, scale), 1.0)
+    else:
+        centre = np.clip(centre, 0, size - 1)
     weight = np.maximum(0.0, 1.0 - np.abs(np.arange(size)[None, :] - centre[:, None]) / width)
     return weight / weight.sum(axis=1, keepdims=True)
 

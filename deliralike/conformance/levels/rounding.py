@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.findings import Finding, Level
+from deliralike.conformance.findings import Finding, Level, is_floating
 from deliralike.conformance.last_bit import shaken
 from deliralike.conformance.levels.semantics import MODES, Look, look
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
@@ -200,8 +200,7 @@ def _place(name: str) -> str:
 
 def _rounded(value: Any) -> Any:
     """Numbers that float32 holds exactly, so that the input's own rounding is no difference."""
-    floating = isinstance(value, np.ndarray) and value.dtype.kind == "f"
-    return value.astype(np.float32).astype(value.dtype) if floating else value
+    return value.astype(np.float32).astype(value.dtype) if is_floating(value) else value
 
 
 def _norm(array: Any) -> float:
