@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from deliralike import data, nest
+from deliralike.conformance.kinds import Arrays, Named
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import LossFunction
 from deliralike.training import History, classification_loss
@@ -57,7 +58,7 @@ class Probe:
             on it.
     """
 
-    outputs: Mapping[str, np.ndarray]
+    outputs: Arrays
     gradients: Mapping[str, np.ndarray | None]
 
 
@@ -100,19 +101,16 @@ def agreement(
             "at the end": ...}``.
     """
     (history, probes), (other_history, other_probes) = reference, candidate
-    moments = [(moment, probes[moment], other_probes[moment]) for moment in probes]
-    return Agreement(
-        losses=compare(_by_step(history), _by_step(other_history)),
-        outputs=_largest([(when, compare(one.outputs, two.outputs)) for when, one, two in moments]),
-        gradients=_largest(
-            [(when, compare(one.gradients, two.gradients)) for when, one, two in moments]
-        ),
-    )
+    outputs, gradients = {}, {}
+    for moment, one in probes.items():
+        two = other_probes[moment]
+        outputs[moment] = compare(one.outputs, two.outputs)
+        gradients[moment] = compare(one.gradients, two.gradients)
+    losses = compare(_by_step(history), _by_step(other_history))
+    return Agreement(losses, _largest(outputs), _largest(gradients))
 
 
-def compare(
-    reference: Mapping[str, Any], candidate: Mapping[str, Any], rounding: float = 0.0
-) -> Comparison:
+def compare(reference: Named, candidate: Named, rounding: float = 0.0) -> Comparison:
     """Compare arrays by name, and find the one that differs most.
 
     A bias in front of a batch norm has a gradient of exactly zero, which shows as rounding noise
@@ -154,11 +152,14 @@ def _by_step(history: History) -> dict[str, float]:
 
 def _sizes(tensors: Mapping[Any, Any]) -> dict[Any, float]:
     """The root mean square of each tensor whose numbers are all finite."""
-    present = {
-        name: np.asarray(value, np.float64) for name, value in tensors.items() if value is not None
-    }
-    finite = {name: value for name, value in present.items() if np.isfinite(value).all()}
-    return {name: norm(value) / max(1, value.size) ** 0.5 for name, value in finite.items()}
+    found = {}
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        value = np.asarray(tensor, np.float64)
+        if np.isfinite(value).all():
+            found[name] = norm(value) / max(1, value.size) ** 0.5
+    return found
 
 
 def _null(sizes: Mapping[Any, float]) -> set[Any]:
@@ -167,12 +168,11 @@ def _null(sizes: Mapping[Any, float]) -> set[Any]:
     return {name for name, size in sizes.items() if size <= NULL * largest}
 
 
-def _largest(comparisons: list[tuple[str, Comparison]]) -> Comparison:
+def _largest(comparisons: Mapping[str, Comparison]) -> Comparison:
     """The comparison with the largest difference, its worst tensor named with the moment."""
-    moment, worst = max(
-        comparisons, key=lambda pair: pair[1].difference, default=("", Comparison())
-    )
-    null = sorted({name for _, comparison in comparisons for name in comparison.null})
-    return Comparison(
-        worst.difference, f"{worst.worst} {moment}" if worst.worst else "", tuple(null)
-    )
+    difference, worst, null = 0.0, "", set[str]()
+    for moment, one in comparisons.items():
+        null.update(one.null)
+        if one.worst and one.difference > difference:
+            difference, worst = one.difference, f"{one.worst} {moment}"
+    return Comparison(difference, worst, tuple(sorted(null)))

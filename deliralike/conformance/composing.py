@@ -9,12 +9,24 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.conformance.by_name import start
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.losses import Composition, Term, Total
-from deliralike.conformance.findings import Observed
-from deliralike.conformance.observe import Around, Call, Unit, bare, cotangents, force, record
+from deliralike.conformance.findings import Observed, arrays_in
+from deliralike.conformance.kinds import Named
+from deliralike.conformance.observe import (
+    Around,
+    Call,
+    Calls,
+    Cotangents,
+    Unit,
+    bare,
+    cotangents,
+    force,
+    record,
+)
 from deliralike.conformance.observe.corresponding import Correspondence
-from deliralike.conformance.places import UNIT, Tap, outputs
+from deliralike.conformance.places import UNIT, Tap, named, outputs
 
 _MOST_TERMS = 8  # the last of which are looked at, each by a run of the loss
 
@@ -43,20 +55,18 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
         return None
     given: dict[str, Any] = {}
     for name, call in calls.items():
-        names = map(str, outputs(call.output, name))
-        given |= zip(names, nest.leaves(call.output), strict=True)
-    given = {name: leaf for name, leaf in given.items() if isinstance(leaf, np.ndarray)}
+        for quantity, leaf in named(outputs(call.output, name), call.output).items():
+            if isinstance(leaf, np.ndarray):
+                given[str(quantity)] = leaf
     mine, its = (_total(side, calls, given) for side in (expected, found))
     if mine is None or its is None:
         return None
     terms = tuple(_terms(unit, calls, weights, mine))
-    targets = tuple(leaf for leaf in nest.leaves(unit.args) if isinstance(leaf, np.ndarray))
-    return Composition(given, unit.network.neutral_state(), terms, mine, its, targets)
+    state, targets = unit.network.neutral_state(), tuple(arrays_in(unit.args))
+    return Composition(given, state, terms, mine, its, targets)
 
 
-def _total(
-    observed: Mapping[Tap, Observed], calls: Mapping[Tap, Call], given: Mapping[str, Any]
-) -> Total | None:
+def _total(observed: Mapping[Tap, Observed], calls: Calls, given: Named) -> Total | None:
     made = observed[UNIT].outputs
     inputs = {str(name): value for name, value in observed[UNIT].inputs.items()}
     known = {n: value for n, value in inputs.items() if n in given and value is not None}
@@ -64,16 +74,13 @@ def _total(
         return None
     parameters = dict(observed[UNIT].parameters)
     for name, call in calls.items():
-        start = f"{call.path}." if call.path else ""
-        parameters |= {
-            f"{start}{parameter}": value for parameter, value in observed[name].parameters.items()
-        }
+        begin = start(call.path or "")
+        for parameter, value in observed[name].parameters.items():
+            parameters[f"{begin}{parameter}"] = value
     return Total(float(np.ravel(made)[0]), known, parameters)
 
 
-def _terms(
-    unit: Unit, blocks: Mapping[Tap, Call], weights: Mapping[Tap, Around], whole: Total
-) -> Iterator[Term]:
+def _terms(unit: Unit, blocks: Calls, weights: Cotangents, whole: Total) -> Iterator[Term]:
     """The functions that give one number, on which the loss depends, the last ones first.
 
     A loss of each sample and the mean or sum of it are one function.
@@ -113,7 +120,7 @@ def _bound(unit: Unit, function: str, call: Call) -> dict[str, Any]:
 
 def _closed(call: Call) -> Call:
     """A call whose own inputs are left as they are: some take no gradient."""
-    args, kwargs = nest.map(_no_array, (call.args, call.kwargs))
+    args, kwargs = nest.map(_no_array, call.given)
     return replace(call, args=args, kwargs=kwargs)
 
 
@@ -123,13 +130,13 @@ def _no_array(leaf: Any) -> Any:
 
 def _without(
     unit: Unit,
-    calls: Mapping[Tap, Call],
-    weights: Mapping[Tap, Around],
+    calls: Calls,
+    weights: Cotangents,
     name: Tap,
     call: Call,
-) -> tuple[float, Mapping[str, Any]]:
+) -> tuple[float, Named]:
     """The loss's derivative with respect to a function's result, and its gradient without that."""
-    count = len(nest.leaves((call.args, call.kwargs)))
+    count = len(nest.leaves(call.given))
     around = {**weights, name: Around([None] * count, [None] * len(nest.leaves(call.output)))}
     found = force(unit, calls, around).observed[UNIT].inputs
     inputs = {str(quantity): value for quantity, value in found.items()}

@@ -7,10 +7,11 @@ gradients behind it are zero whatever the network computes.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
+from deliralike.conformance.kinds import Arrays, Tensors
 from deliralike.conformance.sides import Sides, is_certain
 
 SCALE = 0.1
@@ -55,7 +56,7 @@ def _numbers(name: str, like: np.ndarray, seed: int) -> np.ndarray:
     return drawn.astype(np.float32).astype(like.dtype)
 
 
-def _of_candidate(sides: Sides, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _of_candidate(sides: Sides, state: Arrays) -> Tensors:
     if sides.match is None:
         return dict(state)
     return dict(sides.match.to_candidate(state))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.causes import Cause, sentence
-from deliralike.conformance.places import TENSOR, Quantity, Tap, inputs, outputs
+from deliralike.conformance.kinds import Arrays, Named
+from deliralike.conformance.places import TENSOR, Quantity, Tap, inputs, named, outputs
 
 LIMIT = 1e-10  # of relative differences in float64, where right backends agree to about 4e-15
 MATCH = 1e-8  # up to here a convention explains a difference
@@ -116,10 +117,10 @@ class Finding:
 
     def __str__(self) -> str:
         """The sentence of a report."""
-        why = [] if self.explanation is None else [str(self.explanation)]
-        remarks = [short(remark) for remark in self.remarks]
-        sentences = [f"{self.where}{self.size}.", *remarks[:1], *why, *remarks[1:], self.effect]
-        return " ".join(sentence for sentence in sentences if sentence)
+        why = "" if self.explanation is None else str(self.explanation)
+        remarks = list(map(short, self.remarks))
+        sentences = [f"{self.where}{self.size}.", *remarks[:1], why, *remarks[1:], self.effect]
+        return " ".join(filter(None, sentences))
 
     @property
     def explained(self) -> bool:
@@ -129,11 +130,11 @@ class Finding:
     @property
     def where(self) -> str:
         """The place, tensor and mode of the difference: ``"bn1 (BatchNorm2d), forward, train"``."""
-        kind = f" ({self.kind})" if self.kind else ""
-        what = "forward" if self.kind and self.what == "output" else self.what
-        return ", ".join(
-            part for part in (f"{self.place or 'the network'}{kind}", what, self.mode) if part
-        )
+        place, what = self.place or "the network", self.what
+        if self.kind:
+            place += f" ({self.kind})"
+            what = "forward" if what == "output" else what
+        return ", ".join(filter(None, (place, what, self.mode)))
 
     @property
     def size(self) -> str:
@@ -145,9 +146,9 @@ class Finding:
             return ""
         if not np.isfinite(self.difference):
             return ": not comparable"
-        size = (
-            f"z {self.difference:.3g}" if self.level == "L2" else f"float64 {self.difference:.1e}"
-        )
+        size = f"float64 {self.difference:.1e}"
+        if self.level == "L2":
+            size = f"z {self.difference:.3g}"
         return f": {size} (limit {self.limit:g})"
 
 
@@ -189,7 +190,7 @@ class Level:
     worst: float | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    figures: Named = field(default_factory=dict)
 
     @classmethod
     def judged(
@@ -222,15 +223,15 @@ class Observed:
     outputs: Any = None
     inputs: Mapping[Quantity, np.ndarray | None] = field(default_factory=dict)
     parameters: Mapping[str, np.ndarray | None] = field(default_factory=dict)
-    state: Mapping[str, np.ndarray] = field(default_factory=dict)
+    state: Arrays = field(default_factory=dict)
     handed: Mapping[Tap, tuple[Any, Any]] = field(default_factory=dict)
 
     def values(self) -> dict[Quantity, np.ndarray]:
         """Return the results of the forward pass: what is handed on, outputs, then the state."""
         found: dict[Quantity, Any] = {}
-        for tap, (args, kwargs) in self.handed.items():
-            found |= zip(inputs(tap, args, kwargs), nest.leaves((args, kwargs)), strict=True)
-        found |= zip(outputs(self.outputs), nest.leaves(self.outputs), strict=True)
+        for tap, given in self.handed.items():
+            found |= named(inputs(tap, *given), given)
+        found |= named(outputs(self.outputs), self.outputs)
         numbers = {name: leaf for name, leaf in found.items() if is_number(leaf)}
         return numbers | {Quantity(TENSOR, name): value for name, value in self.state.items()}
 
@@ -248,6 +249,16 @@ class Observed:
 def is_number(leaf: Any) -> bool:
     """Whether a leaf is an array or a plain number."""
     return isinstance(leaf, np.ndarray | np.generic | int | float) and not isinstance(leaf, bool)
+
+
+def is_array(leaf: Any) -> TypeGuard[np.ndarray]:
+    """Whether a leaf is a NumPy array."""
+    return isinstance(leaf, np.ndarray)
+
+
+def arrays_in(values: Any) -> list[np.ndarray]:
+    """The NumPy arrays among the leaves of a nest."""
+    return list(filter(is_array, nest.leaves(values)))
 
 
 def is_floating(leaf: Any) -> bool:
@@ -277,10 +288,10 @@ class Accused:
 
     path: str
     kind: str
-    settings: Mapping[str, Any]
-    state: Mapping[str, np.ndarray]
+    settings: Named
+    state: Arrays
     args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    kwargs: Named
     cotangent: Any
     training: bool
     reference: Observed

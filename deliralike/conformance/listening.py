@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
+from deliralike.conformance.kinds import Batch, Tensors
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
+from deliralike.optim.loss import LossResult
 
 
 class InPlace:
@@ -66,7 +68,7 @@ class _Hearing(InPlace):
 
 
 def handed(
-    loss: Callable[..., Any], network: AbstractNetwork, batch: tuple[Any, ...]
+    loss: Callable[..., Any], network: AbstractNetwork, batch: Batch
 ) -> tuple[Any, Any] | None:
     """Return ``(args, kwargs)`` of a loss's first call of the network; None if it calls parts only.
 
@@ -81,14 +83,12 @@ def handed(
     return None
 
 
-def evaluated(
-    subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]
-) -> dict[str, np.ndarray]:
+def evaluated(subject: Subject, network: AbstractNetwork, batch: Batch) -> Tensors:
     """The loss and the outputs on a batch in evaluation mode, by name; random layers are still."""
     backend, listener = network.backend, Listener(network)
     with network.training_mode(False), backend.evaluating(), random.portable():
         result = subject.loss(listener, *backend.prepare(batch, network))
-    loss = result[0] if isinstance(result, tuple) else result
+    loss = LossResult.of(result).value
     outputs = nest.leaves_with_paths(backend.to_numpy(listener.outputs), "outputs")
     found = {path: leaf for path, leaf in outputs if isinstance(leaf, np.ndarray)}
     return {"loss": np.asarray(backend.number(loss)), **found}

@@ -19,6 +19,7 @@ import numpy as np
 
 from deliralike import random
 from deliralike.backends.base import Backend
+from deliralike.conformance.kinds import Shape
 from deliralike.network.base import AbstractNetwork
 
 REFERENCE, CANDIDATE = 0, 1
@@ -29,7 +30,7 @@ _MOST_AXES = 5  # of which all orders are tried
 class Drop:
     """One call of dropout: the shape of its mask, its rate, and the path of the block that calls."""
 
-    shape: tuple[int, ...]
+    shape: Shape
     rate: float
     path: str = ""
 
@@ -88,7 +89,7 @@ class Masks:
 
         return counted
 
-    def _factors(self, side: int | None, shape: tuple[int, ...], rate: float) -> np.ndarray:
+    def _factors(self, side: int | None, shape: Shape, rate: float) -> np.ndarray:
         """What the next call of dropout multiplies its input by: zero or ``1 / (1 - rate)``."""
         run = self._run(side)
         if self.off:
@@ -102,11 +103,11 @@ class Masks:
     def differing_rates(self) -> list[tuple[int, Drop, Drop]]:
         """The calls, by number, for which the sides' rates differ."""
         pairs = zip(self.drops.get(REFERENCE, ()), self.drops.get(CANDIDATE, ()), strict=False)
-        return [
-            (at, one, two)
-            for at, (one, two) in enumerate(pairs)
-            if not np.isclose(one.rate, two.rate, rtol=1e-6, atol=0)
-        ]
+        found = []
+        for at, (one, two) in enumerate(pairs):
+            if not np.isclose(one.rate, two.rate, rtol=1e-6, atol=0):
+                found.append((at, one, two))
+        return found
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -143,9 +144,7 @@ class Masks:
         is_known = run.side == CANDIDATE and len(run.calls) < len(drops)
         return drops[len(run.calls)] if is_known else None
 
-    def _mask(
-        self, run: _Run, shape: tuple[int, ...], rate: float, wanted: Drop | None
-    ) -> np.ndarray:
+    def _mask(self, run: _Run, shape: Shape, rate: float, wanted: Drop | None) -> np.ndarray:
         number = len(run.calls)
         run.calls.append(Drop(shape, rate, self._path))
         if wanted is None:
@@ -158,7 +157,7 @@ class Masks:
             return self._drawn(number, shape, rate)
         return mask
 
-    def _drawn(self, number: int, shape: tuple[int, ...], rate: float) -> np.ndarray:
+    def _drawn(self, number: int, shape: Shape, rate: float) -> np.ndarray:
         stream = random.current()
         first = stream.first_sample if stream is not None else 0
         first = first if isinstance(first, int) else 0
@@ -186,7 +185,7 @@ class Masks:
                 functions.keep_mask = before  # type: ignore[method-assign]
 
 
-def _fitted(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+def _fitted(mask: np.ndarray, shape: Shape) -> np.ndarray | None:
     """A mask in another shape: as it is, with axes in another order, or flattened."""
     if mask.shape == shape:
         return mask

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
+from deliralike.conformance.by_name import only, without
+from deliralike.conformance.kinds import Batch, Tensors
 from deliralike.conformance.listening import handed
 from deliralike.conformance.replica_changes import of_share
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
+from deliralike.optim.loss import LossResult
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import rule
 
@@ -26,7 +29,7 @@ SEED = 0  # of the portable stream
 _LONG = 2.0**20
 
 
-def take_step(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> Step:
+def take_step(subject: Subject, network: AbstractNetwork, batch: Batch) -> Step:
     """Return outputs, loss, gradients and buffers after one step in training mode.
 
     The network is left as it was.
@@ -49,7 +52,7 @@ def take_step(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]
 def take_updates(
     subject: Subject,
     network: AbstractNetwork,
-    batch: tuple[Any, ...],
+    batch: Batch,
     steps: Sequence[int] = (0, 1),
 ) -> Step:
     """Return the first two updates of the parameters by each optimizer, on one batch.
@@ -70,7 +73,7 @@ def take_updates(
 
 
 @contextmanager
-def _left_as_it_was(network: AbstractNetwork) -> Iterator[dict[str, np.ndarray]]:
+def _left_as_it_was(network: AbstractNetwork) -> Iterator[Tensors]:
     """Training mode; the weights and buffers before and, again, after."""
     before = network.neutral_state()
     try:
@@ -87,7 +90,7 @@ def optimizers_of(subject: Subject) -> Optimizers:
     }
 
 
-def _outputs(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> dict[str, Any]:
+def _outputs(subject: Subject, network: AbstractNetwork, batch: Batch) -> dict[str, Any]:
     call = handed(of_share(subject.loss), network, network.backend.prepare(batch, network))
     if call is None:
         return {}
@@ -96,19 +99,17 @@ def _outputs(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...])
     return dict(nest.leaves_with_paths(outputs, "output"))
 
 
-def _long_step(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> Step:
+def _long_step(subject: Subject, network: AbstractNetwork, batch: Batch) -> Step:
     before, is_parameter = network.neutral_state(), parameters_of(network)
     optimizer = network.backend.optimizer(rule("sgd", lr=_LONG), network)
     with random.portable(SEED):
         result = optimizer.update(subject.loss, *batch)
     after = network.neutral_state()
-    loss = result[0] if isinstance(result, tuple) else result
+    parameters = only(before, is_parameter).items()
     return {
-        "loss": {"loss": network.backend.number(loss)},
-        "gradient": {
-            name: (before[name] - after[name]) / _LONG for name in before if name in is_parameter
-        },
-        "buffer": {name: value for name, value in after.items() if name not in is_parameter},
+        "loss": {"loss": network.backend.number(LossResult.of(result).value)},
+        "gradient": {name: (value - after[name]) / _LONG for name, value in parameters},
+        "buffer": without(after, is_parameter),
     }
 
 
@@ -121,7 +122,7 @@ def _two_updates(
     name: str,
     optimizer: AbstractOptimizer,
     subject: Subject,
-    batch: tuple[Any, ...],
+    batch: Batch,
     steps: Sequence[int],
 ) -> Step:
     network, moves = optimizer.network, {}
@@ -131,7 +132,6 @@ def _two_updates(
         with random.portable(SEED, step):
             optimizer.update(subject.loss, *batch)
         after = network.neutral_state()
-        moves[what] = {
-            each: np.subtract(after[each], before[each]) for each in before if each in is_parameter
-        }
+        parameters = only(before, is_parameter).items()
+        moves[what] = {each: np.subtract(after[each], value) for each, value in parameters}
     return moves

@@ -5,6 +5,7 @@ Their texts are the words of every report.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,6 +98,11 @@ class Quantity:
             whose = "output" if self.tap == UNIT else f"the output of {self.tap}"
             return f"{whose}{self.name}"
         return f"raises {self.name}" if self.kind == RAISES else self.name
+
+
+def named(names: Iterable[Quantity], values: Any) -> dict[Quantity, Any]:
+    """The leaves of a nest by their names."""
+    return dict(zip(names, nest.leaves(values), strict=True))
 
 
 def arguments(args: Any, kwargs: Any) -> list[Quantity]:

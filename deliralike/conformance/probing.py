@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.conformance.kinds import Shape
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn import start
 
@@ -26,5 +27,5 @@ def distance_loss(network: AbstractNetwork, *inputs: Any) -> Any:
     return sum(terms[1:], start=terms[0])
 
 
-def _drawn(path: str, shape: tuple[int, ...]) -> np.ndarray:
+def _drawn(path: str, shape: Shape) -> np.ndarray:
     return np.random.Generator(np.random.Philox(key=start.key(0, path))).standard_normal(shape)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import compress, product
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest, random
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.findings import LIMIT
+from deliralike.conformance.findings import LIMIT, arrays_in
+from deliralike.conformance.kinds import Batch
 from deliralike.conformance.listening import InPlace, Listener
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.network.base import AbstractNetwork
+from deliralike.optim.loss import LossResult
 from deliralike.weights.matching.layouts import Transform, channels_first
 
 Axes = tuple[int, ...]
@@ -87,10 +89,9 @@ class Seen(InPlace):
             if leaf.theirs < len(theirs):
                 found[leaf.mine] = self._inverted(leaf.transform, theirs[leaf.theirs])
         if own_structure == structure:
-            kept = [
-                own if new is None else new for own, new in zip(theirs, found.values(), strict=True)
-            ]
-            return nest.unflatten(structure, kept)
+            for place, own in enumerate(theirs):
+                if found[place] is None:
+                    found[place] = own
         return nest.unflatten(structure, list(found.values()))
 
     def _inverted(self, transform: Transform, array: Any) -> Any:
@@ -125,7 +126,7 @@ class Fit:
 def fit(
     reference: Subject,
     candidate: Subject,
-    batch: tuple[Any, ...],
+    batch: Batch,
     mine: Evaluation | None = None,
 ) -> Fit:
     """Find the layout in which the candidate's loss and outputs are those of the reference.
@@ -162,9 +163,9 @@ def _apart(mine: Sequence[Any], theirs: Sequence[Any], layout: Layout) -> list[f
     """How far outputs are; a loss of one number is near by chance once in a while."""
     found = [0.0]
     for one, other, alignment in zip(mine, theirs, layout.outputs, strict=False):
-        leaves = nest.leaves(one), nest.leaves(alignment.back(other, one))
-        pairs = [(leaves[0][leaf.mine], leaves[1][leaf.mine]) for leaf in alignment.leaves]
-        found += [relative_difference(*pair) for pair in pairs]
+        wanted, came = nest.leaves(one), nest.leaves(alignment.back(other, one))
+        for leaf in alignment.leaves:
+            found.append(relative_difference(wanted[leaf.mine], came[leaf.mine]))
     return found
 
 
@@ -183,7 +184,7 @@ _ALIKE = 1e-4  # relative: a wrong pair of layers is farther, a wrong eps or a c
 _LEAD = 0.1  # of the distance of the layout before it; with a mistake, none is so near
 
 
-def called(subject: Subject, batch: tuple[Any, ...]) -> list[str]:
+def called(subject: Subject, batch: Batch) -> list[str]:
     """The paths of a side's blocks in the order of their first calls, as far as it runs."""
     paths: list[str] = []
     for inputs in _inputs(batch):
@@ -214,12 +215,12 @@ class Evaluation:
         return list(dict.fromkeys(self.paths))
 
 
-def evaluate(subject: Subject, batch: tuple[Any, ...]) -> Evaluation:
+def evaluate(subject: Subject, batch: Batch) -> Evaluation:
     """Run a side in evaluation, with the inputs as they are."""
     return _run(subject, batch, Layout())
 
 
-def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> Evaluation:
+def _run(subject: Subject, batch: Batch, layout: Layout) -> Evaluation:
     """Run a side in evaluation; the layout learns how its outputs lie."""
     network, backend = subject.network, subject.network.backend
     run, orders = Evaluation(), Orders(list(layout.inputs.values()))
@@ -227,12 +228,11 @@ def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> Evaluation
     def around(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         run.paths.append(path)
         if not path:
-            arrays = nest.leaves(backend.to_numpy((args, kwargs)))
-            run.given += [leaf for leaf in arrays if isinstance(leaf, np.ndarray)]
+            run.given += arrays_in(backend.to_numpy((args, kwargs)))
         output = call(*args, **kwargs)
         values = backend.to_numpy(output)
         if path:
-            run.blocks += [leaf for leaf in nest.leaves(values) if isinstance(leaf, np.ndarray)]
+            run.blocks += arrays_in(values)
             return output
         run.outputs.append(values)
         if len(run.outputs) <= len(layout.likes):
@@ -248,33 +248,28 @@ def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> Evaluation
             backend.called_through(network, backend.here(around)),
         ):
             loss = seen(network, *backend.prepare(batch, network))
-        loss = loss[0] if isinstance(loss, tuple) else loss
-        run.loss = np.asarray(backend.number(loss))
+        run.loss = np.asarray(backend.number(LossResult.of(loss).value))
     except Exception:  # noqa: BLE001  # what a stranger's network raises is for level L1 to say
         run.loss = None
     return run
 
 
-def _reaching(batch: tuple[Any, ...], given: Sequence[np.ndarray]) -> Iterator[str]:
+def _reaching(batch: Batch, given: Sequence[np.ndarray]) -> Iterator[str]:
     """The paths of the arrays of a batch that a network is given."""
     for path, leaf in nest.leaves_with_paths(batch, "args"):
         if isinstance(leaf, np.ndarray) and any(np.array_equal(leaf, one) for one in given):
             yield path
 
 
-def _inputs(batch: tuple[Any, ...]) -> Iterator[dict[int, Axes]]:
+def _inputs(batch: Batch) -> Iterator[dict[int, Axes]]:
     """The layouts to try, by the number of axes: nothing turned first."""
-    leaves = nest.leaves(batch)
-    ranks = sorted({leaf.ndim for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.ndim > 2})
-    plain: Sequence[Axes | None] = (None,)
-    choices = [
-        (*plain, tuple(int(axis) for axis in np.argsort(channels_first(rank)))) for rank in ranks
-    ]
-    for chosen in product(*choices):
-        yield {rank: axes for rank, axes in zip(ranks, chosen, strict=True) if axes is not None}
-    several = sorted(
-        {leaf.ndim for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.ndim > 1}
-    )
+    several = sorted({leaf.ndim for leaf in arrays_in(batch) if leaf.ndim > 1})
+    ranks = [rank for rank in several if rank > 2]
+    for are_turned in product((False, True), repeat=len(ranks)):
+        found: dict[int, Axes] = {}
+        for rank in compress(ranks, are_turned):
+            found[rank] = tuple(int(axis) for axis in np.argsort(channels_first(rank)))
+        yield found
     if several:
         yield {rank: (1, 0, *range(2, rank)) for rank in several}
 

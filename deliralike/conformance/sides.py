@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any
 
 import numpy as np
 
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.by_name import holds, owner
 from deliralike.conformance.findings import LIMIT
+from deliralike.conformance.kinds import Arrays, Batch, Named, Tensors
 from deliralike.conformance.matching import Match, folding
 from deliralike.conformance.matching.aligning import Orders
 from deliralike.conformance.matching.settling import Alone, Settled, settle
@@ -51,8 +54,8 @@ class Sides:
 
 def bring_together(
     given: Sequence[Subject],
-    batch: tuple[Any, ...],
-    names: Mapping[str, Any],
+    batch: Batch,
+    names: Named,
     weights: str = "load",
 ) -> Sides:
     """Copy both sides in float64, match them, and give the candidate the reference's weights.
@@ -64,11 +67,8 @@ def bring_together(
         DeliralikeError: There is no copy in float64; a correction does not fit; or the weights do
             not.
     """
-    reference, candidate = (
-        one.but(network=one.network.backend.in_dtype(one.network, "float64")) for one in given
-    )
-    tensors = [list(one.network.neutral_slots()) for one in given]
-    if _written_once(given) and tensors[0] == tensors[1] and not names:
+    reference, candidate = map(_in_float64, given)
+    if _written_once(given) and _have_same_names(given) and not names:
         _load(candidate, reference.network.neutral_state(), strict=True)
         return Sides(reference, candidate)
     mine = evaluate(reference, batch)
@@ -95,12 +95,16 @@ def bring_together(
     return _sides(reference, candidate, found.match, layout, norms, settled)
 
 
+def _in_float64(side: Subject) -> Subject:
+    return side.but(network=side.network.backend.in_dtype(side.network, "float64"))
+
+
 def _folded(
     reference: Subject,
     candidate: Subject,
     folds: Sequence[folding.Fold],
     match: Match,
-    names: Mapping[str, Any],
+    names: Named,
     order: Order,
 ) -> Match:
     """The match with norms of the reference folded into the layers before them, as they are now."""
@@ -113,7 +117,7 @@ def _folded(
 def _settled(
     reference: Subject,
     candidate: Subject,
-    batch: tuple[Any, ...],
+    batch: Batch,
     match: Match,
     mine: Evaluation,
 ) -> tuple[Settled, Layout]:
@@ -141,14 +145,12 @@ def _settled(
 
 
 def _alone(
-    reference: Subject, candidate: Subject, batch: tuple[Any, ...], match: Match, layout: Layout
+    reference: Subject, candidate: Subject, batch: Batch, match: Match, layout: Layout
 ) -> Alone:
     """How many arrays agree where each layer gets the reference's inputs, and how near others are."""
-    correspondence = Matched(match, layout, orders=Orders(list(layout.inputs.values())))
-    mine = Unit(
-        reference.network, reference.loss, batch, False, _innermost(match).get, functions=False
-    )
-    inverse = {match.blocks[path]: path for path in _innermost(match)}
+    correspondence, innermost = _matched(match, layout), _innermost(match)
+    mine = Unit(reference.network, reference.loss, batch, False, innermost.get, functions=False)
+    inverse = {match.blocks[path]: path for path in innermost}
     theirs = replace(
         mine,
         network=candidate.network,
@@ -159,9 +161,10 @@ def _alone(
         found = list(correspondence.by_layer(listen(mine), theirs))
     except Exception:  # noqa: BLE001  # what a stranger's network raises is for level L1 to say
         return 0, 0.0
-    pairs = [pair for both in found for arrays in both for pair in arrays]
-    count = sum(relative_difference(*pair) <= LIMIT for pair in pairs)
-    like = sum(_likeness(*pair) for given, _ in found for pair in given)
+    count, like = 0, 0.0
+    for given, results in found:
+        count += sum(relative_difference(*pair) <= LIMIT for pair in (*given, *results))
+        like = sum(starmap(_likeness, given), like)
     return count, round(like, _DIGITS)
 
 
@@ -186,7 +189,7 @@ def _likeness(mine: Any, theirs: Any) -> float:
 def _innermost(match: Match) -> dict[str, str]:
     """The paths of the reference's blocks that hold no other block that both sides have."""
     paths = [path for path in match.blocks if path]
-    outer = {path for path in paths if any(one.startswith(f"{path}.") for one in paths)}
+    outer = {path for path in paths if holds(path, paths)}
     return {path: path for path in paths if path not in outer}
 
 
@@ -204,14 +207,16 @@ def _sides(
     folded: tuple[str, ...] = (),
     settled: bool = True,
 ) -> Sides:
-    correspondence = Matched(match, layout, orders=Orders(list(layout.inputs.values())))
+    correspondence = _matched(match, layout)
     seen = candidate.but(loss=correspondence.loss(candidate.loss))
     return Sides(reference, seen, correspondence, match, folded, settled)
 
 
-def _together(
-    match: Match, reference: Subject, candidate: Subject, batch: tuple[Any, ...]
-) -> Match:
+def _matched(match: Match, layout: Layout) -> Matched:
+    return Matched(match, layout, orders=Orders(list(layout.inputs.values())))
+
+
+def _together(match: Match, reference: Subject, candidate: Subject, batch: Batch) -> Match:
     """The match without the tensors that one side holds in another form.
 
     They are those without a counterpart, and those whose values differ, if the batch makes use of
@@ -226,37 +231,34 @@ def _together(
         differs = ~np.isclose(wanted[name], value, rtol=NEAR, atol=0.0)
         if name not in used or used[name][differs].mean() > 0.5:
             apart.add(name)
-    kept = tuple(
-        pair
-        for pair in match.names
-        if not apart.intersection(unit.source for unit in pair.reference)
-    )
-    mine = {unit.source for pair in kept for unit in pair.reference}
-    theirs = {unit.source for pair in kept for unit in pair.candidate}
+    kept, mine, theirs = [], set[str](), set[str]()
+    for pair in match.names:
+        sources = {unit.source for unit in pair.reference}
+        if not apart & sources:
+            kept.append(pair)
+            mine |= sources
+            theirs.update(unit.source for unit in pair.candidate)
     others = [name for name in match.reference.tensors if name not in mine]
     others += [name for name in match.candidate.tensors if name not in theirs]
-    owners = {name.rpartition(".")[0] for name in others}
-    fused = {name.rpartition(".")[0] for name in apart if name in used}
-    owners -= {"", *(name.rpartition(".")[0] for name in (*mine, *theirs))} - fused
-    blocks = {
-        mine: its
-        for mine, its in block_paths.between(match.reference, match.candidate, kept).items()
-        if mine not in owners and its not in owners
-    }
-    return replace(
-        match, names=kept, missing={}, unexpected={}, blocks=blocks, together=tuple(others)
-    )
+    owners = set(map(owner, others))
+    fused = {owner(name) for name in apart if name in used}
+    owners -= {"", *map(owner, (*mine, *theirs))} - fused
+    blocks = {}
+    for path, its in block_paths.between(match.reference, match.candidate, kept).items():
+        if path not in owners and its not in owners:
+            blocks[path] = its
+    left = replace(match, names=tuple(kept), blocks=blocks, together=tuple(others))
+    return replace(left, missing={}, unexpected={})
 
 
-def _used(side: Subject, batch: tuple[Any, ...]) -> dict[str, np.ndarray]:
+def _used(side: Subject, batch: Batch) -> Tensors:
     """Of each parameter, which of its numbers the loss of a batch depends on in evaluation."""
     with side.network.training_mode(False):
         found = side.network.backend.gradients(side.loss, side.network, *batch).parameters
-    state = side.network.neutral_state()
-    return {
-        name: np.zeros(state[name].shape, bool) if gradient is None else gradient != 0.0
-        for name, gradient in found.items()
-    }
+    state, used = side.network.neutral_state(), {}
+    for name, gradient in found.items():
+        used[name] = np.zeros(state[name].shape, bool) if gradient is None else gradient != 0.0
+    return used
 
 
 def _without_choice(match: Match) -> bool:
@@ -270,11 +272,17 @@ def is_certain(match: Match | None) -> bool:
     return match is None or (_without_choice(match) and not (match.together or match.summed))
 
 
-def matched_by_names(given: Sequence[Subject], names: Mapping[str, Any]) -> Match | None:
+def matched_by_names(given: Sequence[Subject], names: Named) -> Match | None:
     """The match of networks that cannot be run in float64; None where names are the same."""
+    if _have_same_names(given) and not names:
+        return None
     reference, candidate = (one.network for one in given)
-    same = list(reference.neutral_slots()) == list(candidate.neutral_slots())
-    return None if same and not names else matching.propose(reference, candidate, names)
+    return matching.propose(reference, candidate, names)
+
+
+def _have_same_names(sides: Sequence[Subject]) -> bool:
+    reference, candidate = (list(one.network.neutral_slots()) for one in sides)
+    return reference == candidate
 
 
 def _written_once(sides: Sequence[Subject]) -> bool:
@@ -282,7 +290,7 @@ def _written_once(sides: Sequence[Subject]) -> bool:
     return all(isinstance(one.network, Network) for one in sides)
 
 
-def _load(side: Subject, state: Mapping[str, np.ndarray], strict: bool = False) -> None:
+def _load(side: Subject, state: Arrays, strict: bool = False) -> None:
     """Load weights, unless the side has the very same."""
     own = side.network.neutral_state()
     if not all(np.array_equal(own[name], value) for name, value in state.items()):

@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike import backends, data, nest
 from deliralike.backends.base import Backend
+from deliralike.conformance.kinds import Tensors
 from deliralike.errors import BatchError
 
 _NAMES = {"data": "inputs", "label": "target", "labels": "target"}
@@ -32,7 +33,7 @@ class Stream:
         Every array is ``(samples, ...)``.
     """
 
-    batches: tuple[dict[str, np.ndarray], ...]
+    batches: tuple[Tensors, ...]
     backends: tuple[Backend, ...] = ()
 
     @property
@@ -65,9 +66,8 @@ class Stream:
     def place(self, sample: int, field: str = "") -> str:
         """``"batch 0, sample 3, inputs"``: where a sample is, counted within its batch."""
         batch = int(np.searchsorted(self.starts, sample, side="right")) - 1
-        return ", ".join(
-            [f"batch {batch}", f"sample {sample - self.starts[batch]}", *([field] if field else [])]
-        )
+        parts = [f"batch {batch}", f"sample {sample - self.starts[batch]}", field]
+        return ", ".join(filter(None, parts))
 
     def named_as(self, other: Stream) -> Stream:
         """Return the stream with another's field names.
@@ -97,10 +97,9 @@ def read(source: Iterable[Any], batches: int | None = None) -> Stream:
     # Copies are taken at once: pipelines may write the next batch into the same storage.
     found: list[Backend] = []
     convert = partial(_as_numpy, _loaded(), found)
-    fields = (
-        _fields(batch, number, convert)
-        for number, batch in enumerate(islice(iter(source), batches))
-    )
+    fields = []
+    for number, batch in enumerate(islice(iter(source), batches)):
+        fields.append(_fields(batch, number, convert))
     stream = Stream(tuple(fields), tuple(found))
     for number, batch in enumerate(stream.batches):
         if tuple(batch) != stream.fields:
@@ -111,12 +110,9 @@ def read(source: Iterable[Any], batches: int | None = None) -> Stream:
     return stream
 
 
-def _fields(batch: Any, number: int, convert: Callable[[Any], Any]) -> dict[str, np.ndarray]:
-    if (
-        isinstance(batch, list)
-        and batch
-        and all(isinstance(sample, tuple | Mapping) for sample in batch)
-    ):
+def _fields(batch: Any, number: int, convert: Callable[[Any], Any]) -> Tensors:
+    is_list = isinstance(batch, list) and bool(batch)
+    if is_list and all(isinstance(sample, tuple | Mapping) for sample in batch):
         batch = data.collate([nest.map(convert, sample) for sample in batch])
     found = {}
     for name, part in _named(batch):
@@ -136,25 +132,26 @@ def _fields(batch: Any, number: int, convert: Callable[[Any], Any]) -> dict[str,
 def _named(batch: Any) -> Iterator[tuple[str, Any]]:
     """The parts of a batch by name."""
     if isinstance(batch, Mapping):
-        yield from ((_NAMES.get(key, str(key)), value) for key, value in batch.items())
-    elif isinstance(batch, Sequence) and len(batch) > 1:
-        *inputs, target = batch
-        yield from (
-            (f"inputs {i}" if len(inputs) > 1 else "inputs", value)
-            for i, value in enumerate(inputs)
-        )
-        yield "target", target
-    else:
-        yield "inputs", batch[0] if isinstance(batch, Sequence) and len(batch) == 1 else batch
+        for key, value in batch.items():
+            yield _NAMES.get(key, str(key)), value
+        return
+    if not isinstance(batch, Sequence) or not batch:
+        yield "inputs", batch
+        return
+    *inputs, last = batch
+    for i, value in enumerate(inputs or [last]):
+        yield f"inputs {i}" if len(inputs) > 1 else "inputs", value
+    if inputs:
+        yield "target", last
 
 
 def _loaded() -> list[Backend]:
     """The backends whose framework has been imported: an array exists only where it has."""
-    entries = backends.known().items()
-    names = [
-        name for name, entry in entries if not entry.packages or entry.packages[0] in sys.modules
-    ]
-    return [backends.get(name) for name in names]
+    found = []
+    for name, entry in backends.known().items():
+        if not entry.packages or entry.packages[0] in sys.modules:
+            found.append(backends.get(name))
+    return found
 
 
 def _as_numpy(loaded: list[Backend], found: list[Backend], leaf: Any) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from deliralike import nest
+from deliralike.conformance.by_name import below
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.findings import OWN, Accused, Observed
+from deliralike.conformance.kinds import Named
 from deliralike.conformance.locate.place import Allowed
 from deliralike.conformance.observe import Around, Held, Unit, bare
 from deliralike.conformance.observe.corresponding import SharedCall
@@ -49,7 +50,7 @@ class Suspect:
 def accused(
     unit: Unit,
     path: str,
-    layer: tuple[str, Mapping[str, Any]],
+    layer: tuple[str, Named],
     suspect: Suspect,
     weighted: bool = True,
 ) -> Accused:
@@ -64,13 +65,11 @@ def accused(
     """
     call = suspect.tap.mine
     mine, theirs = suspect.pair or (Observed(), Observed())
-    args, kwargs = filled(unit.network, (call.args, call.kwargs))
+    args, kwargs = filled(unit.network, call.given)
     state = {}
     if call.path is not None:
-        prefix = f"{call.path}." if call.path else ""
-        for name, slot in unit.network.neutral_slots().items():
-            if name.startswith(prefix):
-                state[name.removeprefix(prefix)] = slot.read()
+        slots = below(call.path, unit.network.neutral_slots())
+        state = {name: slot.read() for name, slot in slots.items()}
     cotangent = suspect.cotangent if weighted else None
     noise = {str(name): far for name, far in suspect.noise.items()}
     return Accused(path, *layer, state, args, kwargs, cotangent, unit.training, mine, theirs, noise)
@@ -83,7 +82,7 @@ def filled(network: AbstractNetwork, values: Any) -> Any:
     return nest.map(lambda leaf: slots[leaf].read() if isinstance(leaf, Held) else leaf, plain)
 
 
-def layer_of(unit: Unit, block: Any) -> tuple[str, Mapping[str, Any]]:
+def layer_of(unit: Unit, block: Any) -> tuple[str, Named]:
     """The layer of `nn` that a block is, with its settings; else its class.
 
     A class of a user's own may have a layer's name, but not what such a layer is made with.

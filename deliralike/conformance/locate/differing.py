@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from deliralike import nest
 from deliralike.conformance.agreement import differences
+from deliralike.conformance.by_name import only
 from deliralike.conformance.findings import LIMIT, Observed
 from deliralike.conformance.locate.place import Allowed
 from deliralike.conformance.observe import Recording
-from deliralike.conformance.places import Quantity, arguments
+from deliralike.conformance.places import Quantity, arguments, named
 
 
 def first_difference(
@@ -38,23 +39,25 @@ def first_of(
 def all_differences(reference: Observed, candidate: Observed) -> dict[Quantity, float]:
     """Of each array that both sides have, forward before backward."""
     forward = forward_differences(reference, candidate)
-    mine, theirs = reference.gradients(), candidate.gradients()
-    shared = [name for name in mine if name in theirs]
-    return forward | differences({n: mine[n] for n in shared}, {n: theirs[n] for n in shared})
+    return forward | _of_shared(reference.gradients(), candidate.gradients())
 
 
 def forward_differences(reference: Observed, candidate: Observed) -> dict[Quantity, float]:
     """Of each array of the forward pass that both sides have."""
-    mine, theirs = reference.values(), candidate.values()
-    shared = [name for name in mine if name in theirs]
-    return differences({n: mine[n] for n in shared}, {n: theirs[n] for n in shared})
+    return _of_shared(reference.values(), candidate.values())
+
+
+def _of_shared(
+    mine: Mapping[Quantity, Any], theirs: Mapping[Quantity, Any]
+) -> dict[Quantity, float]:
+    shared = only(mine, theirs)
+    return differences(shared, only(theirs, shared))
 
 
 def agrees(recording: Recording, free: Observed | None) -> bool:
     """Whether a unit gives at equal inputs what the reference's unit gives."""
     if free is None:
         return False
-    names = arguments(recording.inputs, {})
-    gradients = dict(zip(names, nest.leaves(recording.inputs), strict=True))
+    gradients = named(arguments(recording.inputs, {}), recording.inputs)
     mine = Observed(recording.output, gradients, recording.parameters, recording.state)
     return bool(free.values()) and first_difference(mine, free)[0] is None

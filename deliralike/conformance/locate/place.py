@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deliralike.conformance.explain.losses import Composition
@@ -14,8 +14,6 @@ from deliralike.conformance.places import Quantity
 LOSS = "loss"  # the path of what the loss function does itself
 
 Allowed = Mapping[Quantity, float]
-
-_SHOWN = 3  # names of a list
 
 
 @dataclass(frozen=True)
@@ -48,15 +46,3 @@ class Place:
 def joined(path: str, name: str) -> str:
     """The path of a block within a unit, seen from the network."""
     return name if path in (LOSS, "") else f"{path}.{name}".rstrip(".")
-
-
-def listed(names: Iterable[object]) -> str:
-    """Names in a sentence, of many the first few and how many there are besides.
-
-    Example:
-        >>> listed("ab"), listed("abcdefg")
-        ('a, b', 'a, b, c and 4 more')
-    """
-    words = list(map(str, names))
-    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
-    return ", ".join(words[:_SHOWN]) + more

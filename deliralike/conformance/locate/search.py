@@ -7,24 +7,26 @@ taps of one block are held at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.by_name import below, holds, only
 from deliralike.conformance.composing import composition
 from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.freeing import collect
+from deliralike.conformance.kinds import Batch
 from deliralike.conformance.last_bit import SLIGHT
 from deliralike.conformance.locate.accusing import Suspect, accused, filled, layer_of
 from deliralike.conformance.locate.between import between, kind_of
 from deliralike.conformance.locate.differing import agrees, all_differences, first_of
 from deliralike.conformance.locate.place import LOSS, Place, joined
 from deliralike.conformance.locate.units import Forcing, Units, forced, forced_once, rounding
-from deliralike.conformance.observe import Around, Call, Recording, Unit, listen
+from deliralike.conformance.observe import Call, Cotangents, Recording, Unit, listen
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
-from deliralike.conformance.places import OUTPUT, RAISES, UNIT, Quantity, Tap
+from deliralike.conformance.places import OUTPUT, RAISES, UNIT, Quantity
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
@@ -33,7 +35,7 @@ from deliralike.nn.layers import LAYERS
 def localise(
     reference: Subject,
     candidate: Subject,
-    batch: tuple[Any, ...],
+    batch: Batch,
     training: bool,
     correspondence: Correspondence = SAME,
     seed: int = 0,
@@ -52,10 +54,11 @@ def localise(
     theirs = replace(mine, network=candidate.network, call=candidate.loss)
     places = list(look_into(Units(mine, theirs, correspondence, LOSS)))
     places.sort(key=lambda place: place.what.gradient)
-    if not any(place.path == LOSS for place in places):
-        return places
-    whole = composition(mine, theirs, correspondence)
-    return [replace(place, loss=whole) if place.path == LOSS else place for place in places]
+    of_loss = [at for at, place in enumerate(places) if place.path == LOSS]
+    whole = composition(mine, theirs, correspondence) if of_loss else None
+    for at in of_loss:
+        places[at] = replace(places[at], loss=whole)
+    return places
 
 
 def _network(path: str) -> str | None:
@@ -89,7 +92,7 @@ def look_into(units: Units) -> Iterator[Place]:
 
 
 def _raising(
-    units: Units, recording: Recording, weights: Mapping[Tap, Around], error: Exception
+    units: Units, recording: Recording, weights: Cotangents, error: Exception
 ) -> Iterator[Place]:
     """Yield the places within a unit in which the candidate raises an error.
 
@@ -111,23 +114,22 @@ def _raising(
 
 def _examined(units: Units, forcing: Forcing) -> tuple[list[Suspect], list[Place]]:
     """The calls that differ, and the unit itself where its own code differs."""
-    apart = {}
-    for name, mine in forcing.expected.observed.items():
-        if name in forcing.found.observed:
-            apart[name] = all_differences(mine, forcing.found.observed[name])
+    apart, is_slight = {}, False
+    for name in only(forcing.expected.observed, forcing.found.observed):
+        apart[name] = all_differences(*forcing.sides(name))
     alone = [n for n in apart if n == UNIT or not _has_blocks(units, forcing.calls[n])]
-    sizes = [far for name in alone for far in apart[name].values()]
-    is_slight = any(LIMIT < far <= SLIGHT for far in sizes)
+    for name in alone:
+        is_slight |= any(LIMIT < far <= SLIGHT for far in apart[name].values())
     allowed = rounding(units, forcing) if is_slight else {}
     itself = list(between(units, forcing, allowed))
     suspects = []
-    for name in (name for name in forcing.calls if name in apart):
+    for name in only(forcing.calls, apart):
         what, difference = first_of(apart[name], allowed.get(name, {}))
         again = itself and replace(name, call=2) in forcing.found.others
         # Several calls add up to gradients and statistics: that they are made is said of the unit.
         if what is None or (again and not _is_result(what)):
             continue
-        observed = forcing.expected.observed[name], forcing.found.observed[name]
+        observed = forcing.sides(name)
         suspects.append(
             Suspect(
                 name,
@@ -186,7 +188,7 @@ def _alone(units: Units, suspect: Suspect) -> Suspect | None:
     weights = {name: suspect.weights}
     forcing = forced_once(units, {name: suspect.tap.mine}, {name: suspect.tap}, weights)
     noise = rounding(units, forcing).get(name, {})
-    pair = (forcing.expected.observed[name], forcing.found.observed[name])
+    pair = forcing.sides(name)
     what, difference = first_of(all_differences(*pair), noise)
     if what is None:
         return None
@@ -209,7 +211,7 @@ def _inside(units: Units, suspect: Suspect) -> Iterator[Place]:
 
 def _unit(unit: Unit, block: Any, call: Call, tapped: Callable[[str], str | None]) -> Unit:
     """A block as a unit, called as it was."""
-    args, kwargs = filled(unit.network, (call.args, call.kwargs))
+    args, kwargs = filled(unit.network, call.given)
     is_network = isinstance(block, AbstractNetwork)
     network = block if is_network else unit.network.backend.wrap(block)
     return replace(
@@ -232,18 +234,18 @@ def _tapping(within: Correspondence, unit: Unit) -> Callable[[str], str | None]:
 
     A layer that calls blocks that both sides have is looked into instead.
     """
-    network = unit.network
-    layers = {
-        path
-        for path, inner in network.named_blocks()
-        if path and (network.backend.neutral_layer(inner) or (type(inner).__name__,))[0] in LAYERS
-    }
-    shared = [path for path, _ in network.named_blocks() if within.tap(path)]
-    divided = {path for path in layers if any(one.startswith(f"{path}.") for one in shared)}
+    layers, shared = set(), []
+    for path, inner in unit.network.named_blocks():
+        kind, *_ = unit.backend.neutral_layer(inner) or (type(inner).__name__,)
+        if path and kind in LAYERS:
+            layers.add(path)
+        if within.tap(path):
+            shared.append(path)
+    divided = {path for path in layers if holds(path, shared)}
     if divided:
         # A layer may hold blocks of which it takes the weights alone.
         called = [call.path or "" for call in listen(unit).values()]
-        divided = {path for path in divided if any(one.startswith(f"{path}.") for one in called)}
+        divided = {path for path in divided if holds(path, called)}
     layers -= divided
 
     def tap(path: str) -> str | None:
@@ -254,7 +256,4 @@ def _tapping(within: Correspondence, unit: Unit) -> Callable[[str], str | None]:
 
 def _has_blocks(units: Units, call: Call) -> bool:
     """Whether a tap is a block with blocks in it."""
-    if call.path is None:
-        return False
-    start = f"{call.path}." if call.path else ""
-    return any(path.startswith(start) for path in units.blocks if path and path != call.path)
+    return call.path is not None and any(below(call.path, units.blocks))

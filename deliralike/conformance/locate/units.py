@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.findings import LIMIT
+from deliralike.conformance.by_name import holds, only
+from deliralike.conformance.findings import LIMIT, Observed
 from deliralike.conformance.last_bit import EPS, MARGIN, shaken
 from deliralike.conformance.locate.differing import all_differences, forward_differences
 from deliralike.conformance.locate.place import Allowed
 from deliralike.conformance.observe import (
     Around,
-    Call,
+    Calls,
+    Cotangents,
     Forced,
     Recording,
     Unit,
@@ -25,7 +27,7 @@ from deliralike.conformance.observe import (
     listen,
     record,
 )
-from deliralike.conformance.observe.corresponding import Correspondence, SharedCall
+from deliralike.conformance.observe.corresponding import Correspondence, SharedCalls
 from deliralike.conformance.places import INPUT, OUTPUT, UNIT, Quantity, Tap
 
 
@@ -65,7 +67,7 @@ class Units:
         weights = cotangents(mine, recording.calls, self.cotangent)
         return replace(self, mine=mine, theirs=theirs), recording, weights
 
-    def opened(self, calls: Mapping[Tap, Call], own: Mapping[Tap, Call]) -> Units | None:
+    def opened(self, calls: Calls, own: Calls) -> Units | None:
         """The same with blocks looked into that one side calls and the other calls piece by piece.
 
         None where there are none.
@@ -85,7 +87,7 @@ class Units:
 def _divided(mine: set[str], theirs: set[str]) -> frozenset[str]:
     """The blocks that one side alone calls, and in which the other calls blocks."""
     lone = mine - theirs
-    return frozenset(p for p in lone if any(one.startswith(f"{p}.") for one in theirs))
+    return frozenset(p for p in lone if holds(p, theirs))
 
 
 def _opened(unit: Unit, paths: frozenset[str]) -> Unit:
@@ -97,7 +99,7 @@ def _opened(unit: Unit, paths: frozenset[str]) -> Unit:
         return unit
     inside = replace(unit, tapped=partial(_unless, unit.tapped, paths))
     called = {name.path for name in listen(inside)}
-    calling = frozenset(p for p in paths if any(one.startswith(f"{p}.") for one in called))
+    calling = frozenset(p for p in paths if holds(p, called))
     return replace(unit, tapped=partial(_unless, unit.tapped, calling)) if calling else unit
 
 
@@ -117,18 +119,22 @@ class Forcing:
         expected, found: The reference, and the candidate in its names and layouts.
     """
 
-    calls: Mapping[Tap, Call]
-    weights: Mapping[Tap, Around]
-    taps: Mapping[Tap, SharedCall]
+    calls: Calls
+    weights: Cotangents
+    taps: SharedCalls
     expected: Forced
     found: Forced
+
+    def sides(self, name: Tap = UNIT) -> tuple[Observed, Observed]:
+        """What the reference and the candidate computed at a tap; between them for the unit."""
+        return self.expected.observed[name], self.found.observed[name]
 
 
 def forced(
     units: Units,
-    calls: Mapping[Tap, Call],
-    taps: Mapping[Tap, SharedCall],
-    weights: Mapping[Tap, Around],
+    calls: Calls,
+    taps: SharedCalls,
+    weights: Cotangents,
 ) -> Forcing:
     """Force both sides at some taps; functions that get the same arrays only then are forced too.
 
@@ -149,9 +155,9 @@ def forced(
 
 def forced_once(
     units: Units,
-    calls: Mapping[Tap, Call],
-    taps: Mapping[Tap, SharedCall],
-    weights: Mapping[Tap, Around],
+    calls: Calls,
+    taps: SharedCalls,
+    weights: Cotangents,
 ) -> Forcing:
     """Force both sides; by blocks alone where the candidate's functions cannot take the inputs.
 
@@ -166,25 +172,20 @@ def forced_once(
     return Forcing(calls, weights, taps, force_reference(units, taps, weights), found)
 
 
-def force_reference(
-    units: Units, taps: Mapping[Tap, SharedCall], weights: Mapping[Tap, Around]
-) -> Forced:
+def force_reference(units: Units, taps: SharedCalls, weights: Cotangents) -> Forced:
     """The reference forced at the calls that both sides make."""
     given = {name: tap.mine for name, tap in taps.items()}
     return force(units.mine, given, {name: weights[name] for name in given}, units.cotangent)
 
 
-def force_candidate(
-    units: Units, taps: Mapping[Tap, SharedCall], weights: Mapping[Tap, Around]
-) -> Forced:
+def force_candidate(units: Units, taps: SharedCalls, weights: Cotangents) -> Forced:
     """The candidate forced at them, in the reference's names and layouts."""
     return units.correspondence.forced(units.theirs, taps, weights, units.cotangent)
 
 
 def _differing(found: Forcing) -> Iterator[Quantity]:
     """What differs of that which a unit computes between its taps, forwards."""
-    sides = found.expected.observed[UNIT], found.found.observed[UNIT]
-    for what, distance in forward_differences(*sides).items():
+    for what, distance in forward_differences(*found.sides()).items():
         if distance > LIMIT:
             yield what
 
@@ -192,9 +193,9 @@ def _differing(found: Forcing) -> Iterator[Quantity]:
 def _leads_astray(found: Forcing, differing: set[Quantity], name: Tap) -> bool:
     """Whether the tap that follows a call, or else the output, is given something else."""
     order = list(found.calls)
-    following = [one for one in order[order.index(name) + 1 :] if one in found.taps]
-    kind, tap = (INPUT, following[0]) if following else (OUTPUT, UNIT)
-    return any((one.kind, one.tap) == (kind, tap) for one in differing)
+    following = (one for one in order[order.index(name) + 1 :] if one in found.taps)
+    place = next(((INPUT, tap) for tap in following), (OUTPUT, UNIT))
+    return any((one.kind, one.tap) == place for one in differing)
 
 
 def rounding(units: Units, forcing: Forcing) -> dict[Tap, Allowed]:
@@ -205,12 +206,11 @@ def rounding(units: Units, forcing: Forcing) -> dict[Tap, Allowed]:
     change = partial(shaken, generator=np.random.default_rng(0), unit=EPS)
     moved_taps = {}
     for name, tap in forcing.taps.items():
-        args, kwargs = nest.map(change, (tap.mine.args, tap.mine.kwargs))
+        args, kwargs = nest.map(change, tap.mine.given)
         moved_taps[name] = replace(tap, mine=replace(tap.mine, args=args, kwargs=kwargs))
     moved = force_reference(units, moved_taps, forcing.weights).observed
     allowed: dict[Tap, Allowed] = {}
-    for name, one in forcing.expected.observed.items():
-        if name in moved:
-            distances = all_differences(one, moved[name])
-            allowed[name] = {tensor: MARGIN * far for tensor, far in distances.items()}
+    for name, one in only(forcing.expected.observed, moved).items():
+        distances = all_differences(one, moved[name])
+        allowed[name] = {tensor: MARGIN * far for tensor, far in distances.items()}
     return allowed

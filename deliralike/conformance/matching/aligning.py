@@ -130,9 +130,8 @@ class Alignment:
         for leaf in self.leaves:
             if numbers[leaf.mine] is not None:
                 moved = _moved(leaf.transform.apply, numbers[leaf.mine])
-                found[leaf.theirs] = (
-                    moved if found[leaf.theirs] is None else found[leaf.theirs] + moved
-                )
+                before = found[leaf.theirs]
+                found[leaf.theirs] = moved if before is None else before + moved
         return found
 
 
@@ -142,12 +141,9 @@ def _moved(move: Callable[[np.ndarray], np.ndarray], array: Any) -> Any:
 
 def plain(values: Any) -> Alignment:
     """The alignment of a nest with one of the same structure and shapes."""
-    leaves = nest.leaves(values)
-    found = [
-        Leaf(at, at, transforms(leaf.shape, leaf.shape)[0], True)
-        for at, leaf in enumerate(leaves)
-        if isinstance(leaf, np.ndarray)
-    ]
+    found = []
+    for at, array in _arrays(values).items():
+        found.append(Leaf(at, at, transforms(array.shape, array.shape)[0], True))
     return Alignment(tuple(found))
 
 
@@ -282,9 +278,9 @@ def _alike(reference: np.ndarray, candidate: np.ndarray) -> bool:
     if reference.size != candidate.size:
         return False
     with np.errstate(all="ignore"):
+        mine, theirs = (np.abs(np.nan_to_num(x.astype(np.float64))) for x in (reference, candidate))
         for power in (1, 2):
-            first = np.sum(np.abs(np.nan_to_num(reference.astype(np.float64))) ** power)
-            second = np.sum(np.abs(np.nan_to_num(candidate.astype(np.float64))) ** power)
+            first, second = np.sum(mine**power), np.sum(theirs**power)
             if abs(first - second) > 1e2 * NEAR * max(abs(first), abs(second)):
                 return False
     return True
@@ -304,13 +300,14 @@ def _fitting(
         for other in sorted(free, key=lambda place: (place != at, place)):
             value = theirs[other]
             options = transforms(array.shape, value.shape)
-            if options and (sorted(_long(array.shape)) == sorted(_long(value.shape))) == same_axes:
+            if options and (_long(array.shape) == _long(value.shape)) == same_axes:
                 return Leaf(at, other, _likeliest(array, value, options, orders), False)
     return None
 
 
 def _long(shape: Shape) -> list[int]:
-    return [size for size in shape if size > 1]
+    """The sizes of axes that are longer than one."""
+    return sorted(size for size in shape if size > 1)
 
 
 def _likeliest(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
+from deliralike.conformance.by_name import only, owner
 from deliralike.weights.matching.pairing import Pair
 
 Change = dict[int, dict[str, Any]]  # what to replace, by the index of the pair
@@ -28,7 +29,7 @@ def in_order(pairs: Sequence[Pair], called: Sequence[str]) -> Change:
     """
     layers = _by_layer(pairs)
     found: Change = {}
-    places = {name.rpartition(".")[0]: place for place, name in enumerate(called)}
+    places = {owner(name): place for place, name in enumerate(called)}
     for group in _groups(pairs, layers):
         if any(pairs[index].decided == "value" for layer in group for index in layers[layer]):
             continue
@@ -51,24 +52,31 @@ def _by_layer(pairs: Sequence[Pair]) -> dict[str, list[int]]:
     every: dict[str, list[int]] = defaultdict(list)
     for index, pair in enumerate(pairs):
         every[pair.candidate[0].layer].append(index)
-    open_pairs = {
-        layer: [index for index in indices if pairs[index].alternatives]
-        for layer, indices in every.items()
-    }
-    return {layer: open_pairs[layer] or indices for layer, indices in every.items()}
+    found = {}
+    for layer, indices in every.items():
+        open_pairs = [index for index in indices if pairs[index].alternatives]
+        found[layer] = open_pairs or indices
+    return found
 
 
 def _groups(pairs: Sequence[Pair], layers: Mapping[str, list[int]]) -> list[list[str]]:
     """Layers of the candidate that may stand for each other, directly or by way of a third."""
     groups: list[set[str]] = []
     for layer, indices in layers.items():
-        others = [other for index in indices for other in pairs[index].alternatives]
-        if not others:
+        near: set[str] = set()
+        for index in indices:
+            near.update(map(owner, pairs[index].alternatives))
+        if not near:
             continue
-        near = {layer, *(other.rpartition(".")[0] for other in others)}
-        touched = [group for group in groups if group & near]
-        groups = [group for group in groups if group not in touched] + [near.union(*touched)]
-    return [[layer for layer in layers if layer in group] for group in groups]
+        near.add(layer)
+        apart = []
+        for group in groups:
+            if group & near:
+                near |= group
+            else:
+                apart.append(group)
+        groups = [*apart, near]
+    return [list(only(layers, group)) for group in groups]
 
 
 def _exchanged(

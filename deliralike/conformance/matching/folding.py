@@ -7,12 +7,14 @@ its norm adds the shift alone. It computes what it did, in evaluation.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.by_name import owner
+from deliralike.conformance.kinds import Named
 from deliralike.network.base import AbstractNetwork
 from deliralike.weights.matching.match import Match
 from deliralike.weights.matching.pairing import STATISTICS
@@ -37,7 +39,7 @@ class Fold:
 def folds(match: Match, reference: AbstractNetwork, called: Sequence[str]) -> list[Fold]:
     """The norms of the reference that the candidate lacks, each with the layer called before it."""
     blocks = dict(reference.named_blocks())
-    missing = {name.rpartition(".")[0] for name in match.missing if name.endswith(STATISTICS)}
+    missing = {owner(name) for name in match.missing if name.endswith(STATISTICS)}
     candidates = {
         pair.reference[0].layer: pair.candidate[0].layer
         for pair in match.names
@@ -77,7 +79,7 @@ def fold(reference: AbstractNetwork, found: Sequence[Fold]) -> None:
     reference.load_neutral_state(state)
 
 
-def corrections(found: Sequence[Fold]) -> Mapping[str, Any]:
+def corrections(found: Sequence[Fold]) -> Named:
     """What the folded tensors are in the candidate, as corrections of a match."""
     named: dict[str, Any] = {}
     for one in found:

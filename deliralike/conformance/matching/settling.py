@@ -81,7 +81,7 @@ def settle(
         tied = [group for group in tied if not search.chosen_alone(group, alone)]
     if search.agrees:
         return Settled(_but_open(search.match, ()), True, True)
-    open_pairs = {index for group in tied for change in group for index in change}
+    open_pairs = set().union(*map(_indices, tied))
     return Settled(_but_open(search.match, open_pairs), False, exhausted)
 
 
@@ -126,17 +126,16 @@ class _Settling:
             return False
         self.tries += len(group)
         matches = [_changed(self.match, change) for change in group]
-        found = [alone(changed) for changed in matches]
+        found = list(map(alone, matches))
         best = max(found)
         if best > alone(self.match):
             self.match = matches[found.index(best)]
             self.agrees, self.best = self.merit(self.match)
-        return [count for count, _ in found].count(best[0]) == 1
+        return sum(count == best[0] for count, _ in found) == 1
 
     def by_value(self, group: Sequence[Change]) -> bool:
         """Whether values say what names deny."""
-        indices = {index for change in group for index in change}
-        return all(self.match.names[index].decided == "value" for index in indices)
+        return all(self.match.names[index].decided == "value" for index in _indices(group))
 
     def change(self, change: Change, start: Match) -> Merit:
         """Take a change of a match if it is better than the best; return its merit."""
@@ -180,7 +179,12 @@ def _as_they_are(pairs: Sequence[Pair]) -> Change:
 
 def _first_called(group: Sequence[Change]) -> int:
     """The place of a group's first pair in the order of calls."""
-    return min((index for change in group for index in change), default=0)
+    return min(_indices(group), default=0)
+
+
+def _indices(group: Sequence[Change]) -> set[int]:
+    """The pairs that some change of a group changes."""
+    return set().union(*group)
 
 
 def _layouts(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
@@ -189,10 +193,9 @@ def _layouts(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
     for index, pair in enumerate(pairs):
         if pair.layouts:
             choice = tuple(map(_choice, (pair.transform, *pair.layouts)))
-            of_rows = any(
-                one[0] == "rows" for one in choice
-            )  # of a weight, and of the bias beside it
-            leaf = "" if of_rows else pair.candidate[0].source.rpartition(".")[2]
+            leaf = pair.candidate[0].source.rpartition(".")[2]
+            if any(one[0] == "rows" for one in choice):  # of a weight, and of the bias beside it
+                leaf = ""
             groups[leaf, choice].append(index)
     for indices in groups.values():
         yield _alike([pairs[index] for index in indices], indices)
@@ -209,8 +212,8 @@ def _choice(how: Transform) -> tuple[Any, ...]:
 def _alike(pairs: Sequence[Pair], indices: Sequence[int]) -> Iterator[Change]:
     options = [[pair.transform, *pair.layouts] for pair in pairs]
     for chosen in zip(*options, strict=True):
-        fields = ({"transform": option} for option in chosen)
-        yield dict(zip(indices, fields, strict=True))
+        places = zip(indices, chosen, strict=True)
+        yield {index: {"transform": option} for index, option in places}
 
 
 def _has(pair: Pair, fields: dict[str, Any]) -> bool:
@@ -227,8 +230,8 @@ def _changed(match: Match, change: Change) -> Match:
 
 def _but_open(match: Match, open_pairs: Container[int]) -> Match:
     """The match, in which all pairs are certain but some."""
-    names = (
-        pair if index in open_pairs else replace(pair, alternatives=(), layouts=())
-        for index, pair in enumerate(match.names)
-    )
+    names = list(match.names)
+    for index, pair in enumerate(names):
+        if index not in open_pairs:
+            names[index] = replace(pair, alternatives=(), layouts=())
     return replace(match, names=tuple(names))

@@ -12,15 +12,25 @@ call. Three runs of a unit:
 from deliralike.conformance.observe.arrays import Held, bare
 from deliralike.conformance.observe.forcing import each_alone, force, handed_on
 from deliralike.conformance.observe.recording import cotangents, listen, record, watch
-from deliralike.conformance.observe.units import Around, Call, Forced, Recording, Unit
+from deliralike.conformance.observe.units import (
+    Around,
+    Call,
+    Calls,
+    Cotangents,
+    Forced,
+    Recording,
+    Unit,
+)
 
 __all__ = [
     "Around",
     "Call",
+    "Calls",
     "Forced",
     "Held",
     "Recording",
     "Unit",
+    "Cotangents",
     "bare",
     "cotangents",
     "each_alone",

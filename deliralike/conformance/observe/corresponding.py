@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from deliralike import nest
 from deliralike.conformance.findings import Observed
+from deliralike.conformance.kinds import Named
 from deliralike.conformance.matching.aligning import Alignment, plain
 from deliralike.conformance.observe import (
     Around,
@@ -17,6 +18,7 @@ from deliralike.conformance.observe import (
     Unit,
     force,
 )
+from deliralike.conformance.observe.units import Calls, Cotangents
 from deliralike.conformance.places import (
     Tap,
 )
@@ -42,20 +44,21 @@ class SharedCall:
     @property
     def given(self) -> Call:
         """The candidate's call with the reference's arrays."""
-        args, kwargs = self.inputs.there(
-            (self.mine.args, self.mine.kwargs), (self.theirs.args, self.theirs.kwargs)
-        )
+        args, kwargs = self.inputs.there(self.mine.given, self.theirs.given)
         output = self.output.there(self.mine.output, self.theirs.output)
         return replace(self.theirs, args=args, kwargs=kwargs, output=output)
 
     def weights(self, around: Around) -> Around:
         """Cotangents of the reference's arrays as those of the candidate's."""
-        into = nest.leaves((self.theirs.args, self.theirs.kwargs))
+        into = nest.leaves(self.theirs.given)
         output = nest.leaves(self.theirs.output)
         return Around(
             self.inputs.numbers_there(around.inputs, len(into)),
             self.output.numbers_there(around.output, len(output)),
         )
+
+
+SharedCalls = Mapping[Tap, SharedCall]
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,9 @@ class Counterpart:
         calls: All calls that it made by itself, with blocks in the reference's names.
     """
 
-    taps: Mapping[Tap, SharedCall]
+    taps: SharedCalls
     free: Observed | None = None
-    calls: Mapping[Tap, Call] = field(default_factory=dict)
+    calls: Calls = field(default_factory=dict)
 
 
 class Correspondence:
@@ -106,7 +109,7 @@ class Correspondence:
         """A loss that gives its network inputs, and takes outputs, in the candidate's layout."""
         return loss
 
-    def counterpart(self, calls: Mapping[Tap, Call], other: Unit, cotangent: Any) -> Counterpart:
+    def counterpart(self, calls: Calls, other: Unit, cotangent: Any) -> Counterpart:
         """The calls of the reference's unit that the candidate's unit makes too.
 
         Raises:
@@ -116,9 +119,9 @@ class Correspondence:
 
     def more(
         self,
-        calls: Mapping[Tap, Call],
-        taps: Mapping[Tap, SharedCall],
-        beyond: Mapping[Tap, Call],
+        calls: Calls,
+        taps: SharedCalls,
+        beyond: Calls,
         wrong: Callable[[Tap], bool],
     ) -> dict[Tap, SharedCall]:
         """More functions that both sides call, seen where what precedes them was forced.
@@ -133,13 +136,13 @@ class Correspondence:
 
     def alone(self, name: Tap, call: Call) -> SharedCall:
         """A call of the reference's, taken for one that the candidate makes in the same way."""
-        return SharedCall(name, call, call, plain((call.args, call.kwargs)), plain(call.output))
+        return SharedCall(name, call, call, plain(call.given), plain(call.output))
 
     def forced(
         self,
         unit: Unit,
-        taps: Mapping[Tap, SharedCall],
-        weights: Mapping[Tap, Around],
+        taps: SharedCalls,
+        weights: Cotangents,
         cotangent: Any,
     ) -> Forced:
         """`taps.force` on the candidate, in the names and layouts of the reference."""
@@ -153,9 +156,7 @@ class Correspondence:
         """Whether an argument of the loss goes into the network; all others are targets."""
         return True
 
-    def unmatched(
-        self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def unmatched(self, reference: Named, candidate: Named) -> dict[str, Any]:
         """Gradients of the parameters that one side alone has."""
         return {}
 

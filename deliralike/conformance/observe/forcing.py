@@ -12,7 +12,9 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Gradients
+from deliralike.conformance.by_name import below, start
 from deliralike.conformance.findings import Observed
+from deliralike.conformance.kinds import Named
 from deliralike.conformance.observe.arrays import (
     Arrays,
     arrays_of,
@@ -26,14 +28,12 @@ from deliralike.conformance.observe.arrays import (
     weights_of,
 )
 from deliralike.conformance.observe.routing import Met, forwards, routed, run_with_gradients
-from deliralike.conformance.observe.units import Around, Call, Forced, Unit
+from deliralike.conformance.observe.units import Call, Calls, Cotangents, Forced, Unit
 from deliralike.conformance.places import UNIT, Quantity, Tap, arguments, outputs
 from deliralike.network.base import AbstractNetwork
 
 
-def force(
-    unit: Unit, calls: Mapping[Tap, Call], weights: Mapping[Tap, Around], cotangent: Any = None
-) -> Forced:
+def force(unit: Unit, calls: Calls, weights: Cotangents, cotangent: Any = None) -> Forced:
     """Return the results of each tap, and of the unit (`UNIT`) between them, at given inputs.
 
     Args:
@@ -60,8 +60,7 @@ def force(
                 return result
             (into, output), (weight_into, weight_output) = given[met.name], weighing[met.name]
             terms.append(weighted(network, met.given, weight_into))
-            forced = changed(network, met.given, into, instead)
-            result = met.result(tied(forced, calls[met.name].same))
+            result = _result(network, met, into, calls)
             own[met.name] = (met.path, before, copied(network, result))
             terms.append(weighted(network, result, weight_output))
             return changed(network, result, output, instead)
@@ -78,7 +77,7 @@ def force(
     return Forced(_observed(unit, found, state, calls), tuple(beyond), beyond)
 
 
-def handed_on(unit: Unit, calls: Mapping[Tap, Call], results: Mapping[Tap, Any]) -> Observed:
+def handed_on(unit: Unit, calls: Calls, results: Mapping[Tap, Any]) -> Observed:
     """Return what a unit hands to each tap and gives itself, forwards, with other results of calls.
 
     Args:
@@ -91,25 +90,23 @@ def handed_on(unit: Unit, calls: Mapping[Tap, Call], results: Mapping[Tap, Any])
     given, native = backend.prepare((_given(calls), dict(results)), network)
 
     def tap(met: Met) -> Any:
+        if met.name in given:
+            own[met.name] = copied(network, met.given)
         if met.name in native:
-            if met.name in given:
-                own[met.name] = copied(network, met.given)
             if met.path is None:
                 met.result()  # a native function's result is given in the form of its own
             return native[met.name]
         if met.name not in given:
             return met.result()
         into, output = given[met.name]
-        own[met.name] = copied(network, met.given)
-        forced = changed(network, met.given, into, instead)
-        return changed(network, met.result(tied(forced, calls[met.name].same)), output, instead)
+        return changed(network, _result(network, met, into, calls), output, instead)
 
     result = forwards(unit, tap)
     handed, output = backend.to_numpy((own, copied(network, result)))
     return Observed(output, handed=handed)
 
 
-def each_alone(unit: Unit, calls: Mapping[Tap, Call]) -> dict[Tap, tuple[Any, Any]]:
+def each_alone(unit: Unit, calls: Calls) -> dict[Tap, tuple[Any, Any]]:
     """Return what a unit hands to each tap, and what the tap makes of given inputs; forwards.
 
     Args:
@@ -125,8 +122,7 @@ def each_alone(unit: Unit, calls: Mapping[Tap, Call]) -> dict[Tap, tuple[Any, An
             return met.result()
         into, output = given[met.name]
         before = copied(network, met.given)
-        forced = changed(network, met.given, into, instead)
-        result = met.result(tied(forced, calls[met.name].same))
+        result = _result(network, met, into, calls)
         found[met.name] = before, copied(network, result)
         return changed(network, result, output, instead)
 
@@ -134,16 +130,19 @@ def each_alone(unit: Unit, calls: Mapping[Tap, Call]) -> dict[Tap, tuple[Any, An
     return backend.to_numpy(found)
 
 
-def _given(calls: Mapping[Tap, Call]) -> dict[Tap, tuple[Arrays, Arrays]]:
+def _result(network: AbstractNetwork, met: Met, into: Arrays, calls: Calls) -> Any:
+    """What a tap makes of given inputs."""
+    forced = changed(network, met.given, into, instead)
+    return met.result(tied(forced, calls[met.name].same))
+
+
+def _given(calls: Calls) -> dict[Tap, tuple[Arrays, Arrays]]:
     """The arrays that go into each call, and come out of it."""
-    return {
-        name: (arrays_of((call.args, call.kwargs)), arrays_of(call.output))
-        for name, call in calls.items()
-    }
+    return {name: (arrays_of(call.given), arrays_of(call.output)) for name, call in calls.items()}
 
 
 def _observed(
-    unit: Unit, found: Gradients, state: Mapping[str, np.ndarray], calls: Mapping[Tap, Call]
+    unit: Unit, found: Gradients, state: Mapping[str, np.ndarray], calls: Calls
 ) -> dict[Tap, Observed]:
     """Return the results of a forced run, sorted by what computed them.
 
@@ -154,38 +153,26 @@ def _observed(
     observed, rest, rest_state = {}, dict(found.parameters), dict(state)
     for name, (path, _, result) in own.items():
         call = calls[name]
-        inputs = _floating(
-            arguments(call.args, call.kwargs), (call.args, call.kwargs), of_given[name][0]
-        )
-        parameters, buffers = _below(path, found.parameters), _below(path, state)
+        given = call.given
+        inputs = _floating(arguments(*given), given, of_given[name][0])
+        if path is None:  # nothing belongs to a function
+            observed[name] = Observed(result, inputs)
+            continue
+        parameters, buffers = below(path, found.parameters), below(path, state)
         observed[name] = Observed(result, inputs, parameters, buffers)
         rest, rest_state = _not_below(path, rest), _not_below(path, rest_state)
-    inputs = _floating(
-        arguments(unit.args, unit.kwargs), (unit.args, dict(unit.kwargs)), nest.leaves(of_inputs)
-    )
+    inputs = _floating(arguments(*unit.inputs), unit.inputs, nest.leaves(of_inputs))
     for name in own:
-        given = calls[name].output
-        inputs |= _floating(outputs(given, name), given, of_given[name][1])
+        output_given = calls[name].output
+        inputs |= _floating(outputs(output_given, name), output_given, of_given[name][1])
     handed = {name: before for name, (_, before, _) in own.items()}
     observed[UNIT] = Observed(output, inputs, rest, rest_state, handed)
     return observed
 
 
-def _below(path: str | None, named: Mapping[str, Any]) -> dict[str, Any]:
-    """What belongs to a block, by its name there; nothing belongs to a function."""
-    start = f"{path}." if path else ""
-    return (
-        {}
-        if path is None
-        else {n.removeprefix(start): x for n, x in named.items() if n.startswith(start)}
-    )
-
-
-def _not_below(path: str | None, named: Mapping[str, Any]) -> dict[str, Any]:
-    start = f"{path}." if path else ""
-    return (
-        dict(named) if path is None else {n: x for n, x in named.items() if not n.startswith(start)}
-    )
+def _not_below(path: str, named: Named) -> dict[str, Any]:
+    begin = start(path)
+    return {name: one for name, one in named.items() if not name.startswith(begin)}
 
 
 def _floating(

@@ -11,11 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.findings import Observed, is_number
+from deliralike.conformance.by_name import below, start, without
+from deliralike.conformance.findings import Observed, arrays_in, is_array, is_number
+from deliralike.conformance.kinds import Named, Shape
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.observe import (
-    Around,
     Call,
     Forced,
     Recording,
@@ -25,7 +26,13 @@ from deliralike.conformance.observe import (
     listen,
     record,
 )
-from deliralike.conformance.observe.corresponding import Correspondence, Counterpart, SharedCall
+from deliralike.conformance.observe.corresponding import (
+    Correspondence,
+    Counterpart,
+    SharedCall,
+    SharedCalls,
+)
+from deliralike.conformance.observe.units import Calls, Cotangents
 from deliralike.conformance.places import (
     ARGUMENT,
     UNIT,
@@ -103,16 +110,16 @@ class Matched(Correspondence):
     def block(self, candidate: AbstractNetwork, path: str) -> Any:
         """As in `Correspondence`."""
         partner = self.match.blocks.get(_join(self._inside[0], path))
-        start = f"{self._inside[1]}." if self._inside[1] else ""
-        if partner is None or not partner.startswith(start):
+        begin = start(self._inside[1])
+        if partner is None or not partner.startswith(begin):
             return None
-        return dict(candidate.named_blocks()).get(partner.removeprefix(start))
+        return dict(candidate.named_blocks()).get(partner.removeprefix(begin))
 
     def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         """As in `Correspondence`."""
         return self.layout.loss(loss)
 
-    def counterpart(self, calls: Mapping[Tap, Call], other: Unit, cotangent: Any) -> Counterpart:
+    def counterpart(self, calls: Calls, other: Unit, cotangent: Any) -> Counterpart:
         """As in `Correspondence`: those whose arguments and results are found in the candidate's.
 
         Where it raises, what follows is taken to be called as the reference calls it.
@@ -125,9 +132,7 @@ class Matched(Correspondence):
         shared = dict(self._shared(calls, free.calls))
         return Counterpart(shared, self._free(free), free.calls)
 
-    def _shared(
-        self, calls: Mapping[Tap, Call], own: Mapping[Tap, Call]
-    ) -> Iterator[tuple[Tap, SharedCall]]:
+    def _shared(self, calls: Calls, own: Calls) -> Iterator[tuple[Tap, SharedCall]]:
         """The calls of which the candidate makes one with the same arrays."""
         free = [name for name, call in own.items() if call.path is None]
         for name, call in calls.items():
@@ -140,9 +145,9 @@ class Matched(Correspondence):
 
     def more(
         self,
-        calls: Mapping[Tap, Call],
-        taps: Mapping[Tap, SharedCall],
-        beyond: Mapping[Tap, Call],
+        calls: Calls,
+        taps: SharedCalls,
+        beyond: Calls,
         wrong: Callable[[Tap], bool],
     ) -> dict[Tap, SharedCall]:
         """As in `Correspondence`: those with the same arrays.
@@ -165,14 +170,12 @@ class Matched(Correspondence):
                 return {} if tap is None else {name: tap}
         return {}
 
-    def _is_made(self, call: Call, own: Mapping[Tap, Call]) -> bool:
+    def _is_made(self, call: Call, own: Calls) -> bool:
         """Whether some call of the candidate gives what a call of the reference gives."""
         found = (align(call.output, one.output, self.orders) for one in own.values())
         return any(one.leaves and one.by_value for one in found)
 
-    def _guessed(
-        self, calls: Mapping[Tap, Call], own: Mapping[Tap, Call]
-    ) -> Iterator[tuple[Tap, SharedCall]]:
+    def _guessed(self, calls: Calls, own: Calls) -> Iterator[tuple[Tap, SharedCall]]:
         """The same of a candidate that raises: the blocks that follow are called as usual."""
         shared = dict(self._shared(calls, own))
         for name, call in calls.items():
@@ -194,7 +197,7 @@ class Matched(Correspondence):
         if theirs is None:
             return None
         path = _join(self._inside[0], call.path or "")
-        inputs = align((call.args, call.kwargs), (theirs.args, theirs.kwargs), self.orders)
+        inputs = align(call.given, theirs.given, self.orders)
         inputs = self._as_weight(inputs, path, 1)
         output = self._as_weight(align(call.output, theirs.output, self.orders), path, 0)
         if not inputs.complete or not (output.leaves or of_any_size):
@@ -211,12 +214,12 @@ class Matched(Correspondence):
         if how is None:
             return alignment
         split, is_certain = how
-        leaves = (
-            replace(leaf, transform=_flattened(leaf.transform, split))
-            if (is_certain or not leaf.by_value) and leaf.transform.end[-1:] == (math.prod(split),)
-            else leaf
-            for leaf in alignment.leaves
-        )
+        leaves = []
+        for leaf in alignment.leaves:
+            is_as_long = leaf.transform.end[-1:] == (math.prod(split),)
+            if is_as_long and (is_certain or not leaf.by_value):
+                leaf = replace(leaf, transform=_flattened(leaf.transform, split))
+            leaves.append(leaf)
         return replace(alignment, leaves=tuple(leaves))
 
     @cached_property
@@ -224,8 +227,8 @@ class Matched(Correspondence):
         """How a weight's axis is split that is in another order, and whether by its own values."""
         found = {}
         for pair in self.match.names:
-            how, unit = pair.transform, pair.reference[0]
-            path, _, leaf = unit.source.rpartition(".")
+            how = pair.transform
+            path, _, leaf = pair.reference[0].source.rpartition(".")
             if leaf != "weight" or len(how.start) != 2 or how.start != how.end:
                 continue
             by_value = pair.decided == "value"
@@ -237,7 +240,7 @@ class Matched(Correspondence):
                     found[path, axis] = how.start[axis : axis + 1], True
         return found
 
-    def by_layer(self, calls: Mapping[Tap, Call], other: Unit) -> Iterator[tuple[_Arrays, _Arrays]]:
+    def by_layer(self, calls: Calls, other: Unit) -> Iterator[tuple[_Arrays, _Arrays]]:
         """Yield what each call is given and what it gives, of both sides, with others put right.
 
         Every call gets the reference's arrays, and what follows it gets the reference's result.
@@ -250,17 +253,15 @@ class Matched(Correspondence):
         for tap in taps.values():
             if tap.name in found:
                 handed, output = found[tap.name]
-                given = (tap.mine.args, tap.mine.kwargs)
-                own = _shaped(handed, (tap.theirs.args, tap.theirs.kwargs))
+                given = tap.mine.given
+                own = _shaped(handed, tap.theirs.given)
                 result = tap.output.back(output, tap.mine.output)
                 yield (
                     _numbers(given, tap.inputs.back(own, given)),
                     _numbers(tap.mine.output, result),
                 )
 
-    def _function(
-        self, name: Tap, call: Call, own: Mapping[Tap, Call], free: list[Tap]
-    ) -> SharedCall | None:
+    def _function(self, name: Tap, call: Call, own: Calls, free: list[Tap]) -> SharedCall | None:
         """The candidate's call of a function with the same arrays."""
         for other in free:
             if other.function == name.function:
@@ -275,21 +276,22 @@ class Matched(Correspondence):
 
         Where the candidate raises in that call, its arguments say whether they are flattened.
         """
-        given = [] if raising is None else nest.leaves((raising.args, raising.kwargs))
-        flat = any(isinstance(leaf, np.ndarray) and leaf.ndim == 2 for leaf in given)
+        given = [] if raising is None else arrays_in(raising.given)
+        is_flat = any(array.ndim == 2 for array in given)
 
         def turned(leaf: Any) -> Any:
-            return self.orders.turned(leaf) if isinstance(leaf, np.ndarray) else leaf
+            return self.orders.turned(leaf) if is_array(leaf) else leaf
 
         def into(leaf: Any) -> Any:
             array = turned(leaf)
-            is_picture = isinstance(array, np.ndarray) and array.ndim > 2
-            return array.reshape(len(array), -1) if flat and is_picture else array
+            if is_flat and is_array(array) and array.ndim > 2:
+                return array.reshape(len(array), -1)
+            return array
 
-        args, kwargs = nest.map(into, (call.args, call.kwargs))
+        args, kwargs = nest.map(into, call.given)
         output = nest.map(turned, call.output)
         theirs = replace(call, args=args, kwargs=kwargs, output=output)
-        inputs = align((call.args, call.kwargs), (args, kwargs), self.orders)
+        inputs = align(call.given, (args, kwargs), self.orders)
         return SharedCall(name, call, theirs, inputs, align(call.output, output, self.orders))
 
     def _free(self, recording: Recording) -> Observed | None:
@@ -309,8 +311,8 @@ class Matched(Correspondence):
     def forced(
         self,
         unit: Unit,
-        taps: Mapping[Tap, SharedCall],
-        weights: Mapping[Tap, Around],
+        taps: SharedCalls,
+        weights: Cotangents,
         cotangent: Any,
     ) -> Forced:
         """As in `Correspondence`."""
@@ -318,10 +320,10 @@ class Matched(Correspondence):
         weighing = {tap.name: tap.weights(weights[name]) for name, tap in taps.items()}
         found = force(unit, given, weighing, self._cotangent(cotangent))
         names = {tap.name: name for name, tap in taps.items()} | {UNIT: UNIT}
-        observed = {
-            names[name]: self._observed(names[name], one, taps)
-            for name, one in found.observed.items()
-        }
+        observed = {}
+        for other, one in found.observed.items():
+            name = names[other]
+            observed[name] = self._observed(name, one, taps)
         return replace(found, observed=observed)
 
     def to_reference(self, recording: Recording, reference: Recording) -> Recording:
@@ -345,9 +347,7 @@ class Matched(Correspondence):
         """As in `Correspondence`."""
         return not self.layout.given or path in self.layout.given
 
-    def unmatched(
-        self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def unmatched(self, reference: Named, candidate: Named) -> dict[str, Any]:
         """As in `Correspondence`."""
         mine = {name: reference.get(name) for name in self.match.missing}
         theirs = {name: candidate.get(name) for name in self.match.unexpected}
@@ -372,14 +372,11 @@ class Matched(Correspondence):
 
     def _names(self) -> dict[str, str]:
         """The path in the reference by the path in the candidate, both within the unit."""
-        mine, theirs = (f"{path}." if path else "" for path in self._inside)
-        return {
-            b.removeprefix(theirs): a.removeprefix(mine)
-            for a, b in self.match.blocks.items()
-            if a.startswith(mine) and b.startswith(theirs)
-        }
+        mine, theirs = self._inside
+        inside = below(mine, self.match.blocks)
+        return below(theirs, {b: a for a, b in inside.items()})
 
-    def _observed(self, name: Tap, one: Observed, taps: Mapping[Tap, SharedCall]) -> Observed:
+    def _observed(self, name: Tap, one: Observed, taps: SharedCalls) -> Observed:
         if name == UNIT:
             return self._between(one, taps)
         tap, path = taps[name], _join(self._inside[0], name.path)
@@ -392,27 +389,24 @@ class Matched(Correspondence):
         parameters = self._below(inside, one.parameters, gradients=True)
         return Observed(given, gradients, parameters, self._below(inside, one.state))
 
-    def _between(self, one: Observed, taps: Mapping[Tap, SharedCall]) -> Observed:
+    def _between(self, one: Observed, taps: SharedCalls) -> Observed:
         """What a unit computes between its taps: the inputs of taps, and its own output."""
         handed = {}
         for name, tap in taps.items():
             if tap.name in one.handed:
-                given = _shaped(one.handed[tap.name], (tap.theirs.args, tap.theirs.kwargs))
-                handed[name] = tap.inputs.back(given, (tap.mine.args, tap.mine.kwargs))
+                given = _shaped(one.handed[tap.name], tap.theirs.given)
+                handed[name] = tap.inputs.back(given, tap.mine.given)
         output, gradients = one.outputs, _named_as(one.inputs, self._sources(taps))
         if self.around is not None:
             output = self.around.output.back(output, self.around.mine.output)
         else:
-            gradients = {
-                name: value
-                for name, value in gradients.items()
-                if name.kind != ARGUMENT or self.is_input(name.name)
-            }
+            given = [name for name in gradients if name.kind == ARGUMENT]
+            gradients = without(gradients, [n for n in given if not self.is_input(n.name)])
         parameters = self._below(self._inside, one.parameters, gradients=True)
         state = self._below(self._inside, one.state)
         return Observed(output, gradients, parameters, state, handed)
 
-    def _sources(self, taps: Mapping[Tap, SharedCall]) -> list[_Source]:
+    def _sources(self, taps: SharedCalls) -> list[_Source]:
         """The arrays from which a unit computes: its arguments, and the outputs of its taps."""
         found = [] if self.around is None else [_given(self.around)]
         for name, tap in taps.items():
@@ -421,14 +415,12 @@ class Matched(Correspondence):
         return found
 
     def _below(
-        self, around: tuple[str, str], named: Mapping[str, Any], gradients: bool = False
+        self, around: tuple[str, str], named: Named, gradients: bool = False
     ) -> dict[str, Any]:
         """Tensors by the candidate's names within a block, by those of the reference."""
-        found = self.match.to_reference(
-            {_join(around[1], n): value for n, value in named.items()}, gradients
-        )
-        start = f"{around[0]}." if around[0] else ""
-        return {n.removeprefix(start): value for n, value in found.items() if n.startswith(start)}
+        whole = {_join(around[1], name): value for name, value in named.items()}
+        found = self.match.to_reference(whole, gradients)
+        return below(around[0], found)
 
 
 _Arrays = list[tuple[Any, Any]]  # of the reference, and of the candidate
@@ -441,11 +433,11 @@ _WINDOWS = frozenset({"avg_pool", "conv", "conv_transpose", "interpolate", "max_
 
 def _given(tap: SharedCall) -> _Source:
     """The arguments of a call, on both sides."""
-    mine, theirs = (arguments(call.args, call.kwargs) for call in (tap.mine, tap.theirs))
+    mine, theirs = (arguments(*call.given) for call in (tap.mine, tap.theirs))
     return tap.inputs, mine, theirs
 
 
-def _flattened(transform: Transform, split: tuple[int, ...]) -> Transform:
+def _flattened(transform: Transform, split: Shape) -> Transform:
     """The transform with the last axis split, and its parts exchanged if there are two."""
     shape = transform.start
     last = len(shape) - 1
@@ -470,16 +462,15 @@ def _named_as(
     Those of the loss's own arguments, which are of no source, keep their names.
     """
     known = {name for _, _, theirs in sources for name in theirs}
-    found = {name: value for name, value in gradients.items() if name not in known}
+    found = without(gradients, known)
     for alignment, names, others in sources:
-        for leaf in alignment.leaves:
-            value = gradients.get(others[leaf.theirs])
-            first = others[leaf.theirs] in gradients and not any(
-                earlier.theirs == leaf.theirs and earlier.mine < leaf.mine
-                for earlier in alignment.leaves
-            )
-            if first:
+        met = set()
+        for leaf in sorted(alignment.leaves, key=lambda leaf: leaf.mine):
+            other = others[leaf.theirs]
+            if leaf.theirs not in met and other in gradients:
+                value = gradients[other]
                 found[names[leaf.mine]] = None if value is None else leaf.transform.invert(value)
+            met.add(leaf.theirs)
     return found
 
 
@@ -494,12 +485,11 @@ def _shaped(values: Any, likes: Any) -> Any:
         return values
 
     def shaped(leaf: Any, like: Any) -> Any:
-        fits = (
-            isinstance(leaf, np.ndarray) and isinstance(like, np.ndarray) and leaf.size == like.size
-        )
-        return leaf.reshape(like.shape) if fits and leaf.ndim != like.ndim else leaf
+        if not (is_array(leaf) and is_array(like)) or leaf.ndim == like.ndim:
+            return leaf
+        return leaf.reshape(like.shape) if leaf.size == like.size else leaf
 
-    return nest.unflatten(structure, [shaped(*pair) for pair in zip(leaves, wanted, strict=True)])
+    return nest.unflatten(structure, list(map(shaped, leaves, wanted)))
 
 
 def _join(path: str, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from operator import add
 from typing import Any
 
@@ -20,7 +20,7 @@ from deliralike.conformance.observe.arrays import (
     zeros_of,
 )
 from deliralike.conformance.observe.routing import Met, forwards, routed, run_with_gradients
-from deliralike.conformance.observe.units import Around, Call, Recording, Unit
+from deliralike.conformance.observe.units import Around, Call, Calls, Recording, Unit
 from deliralike.conformance.places import Tap
 from deliralike.network.base import AbstractNetwork
 
@@ -81,15 +81,12 @@ def listen(unit: Unit) -> dict[Tap, Call]:
     return calls
 
 
-def cotangents(unit: Unit, calls: Mapping[Tap, Call], cotangent: Any = None) -> dict[Tap, Around]:
+def cotangents(unit: Unit, calls: Calls, cotangent: Any = None) -> dict[Tap, Around]:
     """Return the gradient of the unit's scalar at each tap's inputs and output.
 
     It is None where they are no floating arrays.
     """
-    zeros = {
-        name: (zeros_of((call.args, call.kwargs)), zeros_of(call.output))
-        for name, call in calls.items()
-    }
+    zeros = {name: (zeros_of(call.given), zeros_of(call.output)) for name, call in calls.items()}
 
     def run(network: AbstractNetwork, weight: Arrays | None, shifts: Any, inputs: Any) -> Any:
         def tap(met: Met) -> Any:

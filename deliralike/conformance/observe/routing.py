@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.backends.base import Gradients
+from deliralike.conformance.kinds import Tensors
 from deliralike.conformance.observe.arrays import Setting, bare
 from deliralike.conformance.observe.units import Unit
 from deliralike.conformance.places import Tap
@@ -37,7 +38,7 @@ def forwards(unit: Unit, tap: Route) -> Any:
 
 def run_with_gradients(
     unit: Unit, function: Callable[..., Any], *inputs: Any
-) -> tuple[Gradients, dict[str, np.ndarray]]:
+) -> tuple[Gradients, Tensors]:
     """Return the gradients of a function in the unit's mode, and the buffers afterwards.
 
     The network is left as it was.
@@ -58,7 +59,7 @@ def _write(network: AbstractNetwork, buffers: Mapping[str, np.ndarray]) -> None:
         slots[name].write(value)
 
 
-def _buffers(network: AbstractNetwork) -> dict[str, np.ndarray]:
+def _buffers(network: AbstractNetwork) -> Tensors:
     """What a forward pass may change."""
     return {
         name: slot.read() for name, slot in network.neutral_slots().items() if not slot.is_parameter

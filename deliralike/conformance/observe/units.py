@@ -11,6 +11,7 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.findings import Observed
+from deliralike.conformance.kinds import Named
 from deliralike.conformance.observe.arrays import Arrays, instead, tied
 from deliralike.conformance.places import Tap
 from deliralike.network.base import AbstractNetwork
@@ -40,7 +41,7 @@ class Unit:
     args: tuple[Any, ...]
     training: bool
     tapped: Callable[[str], str | None]
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Named = field(default_factory=dict)
     seed: int = 0
     functions: bool = True
     same: tuple[int, ...] = ()
@@ -86,6 +87,11 @@ class Call:
     within: str = ""
     caller: str = ""
 
+    @property
+    def given(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All arguments, as one nest."""
+        return self.args, self.kwargs
+
 
 @dataclass(frozen=True)
 class Around:
@@ -93,6 +99,10 @@ class Around:
 
     inputs: Arrays
     output: Arrays
+
+
+Calls = Mapping[Tap, Call]
+Cotangents = Mapping[Tap, Around]
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,7 @@ class Recording:
     """
 
     output: Any
-    calls: Mapping[Tap, Call] = field(default_factory=dict)
+    calls: Calls = field(default_factory=dict)
     parameters: Mapping[str, np.ndarray | None] = field(default_factory=dict)
     inputs: tuple[Any, ...] = ()
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -127,4 +137,4 @@ class Forced:
 
     observed: Mapping[Tap, Observed]
     others: tuple[Tap, ...]
-    beyond: Mapping[Tap, Call] = field(default_factory=dict)
+    beyond: Calls = field(default_factory=dict)

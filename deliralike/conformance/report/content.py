@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.causes import listed
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_NEEDED, NOT_REACHED, PASSED, Level
 from deliralike.conformance.proof_data import (
     DIVERGES,
@@ -82,15 +84,15 @@ def headline(proof: ProofData) -> str:
 
 def headline_of_all(proofs: ProofsData[Any]) -> str:
     """The first sentence about several: how many are proved, and which are not."""
-    part = " in part" if any(proof.word != proof.verdict for proof in proofs) else ""
-    counts = f"{sum(proof.proved for proof in proofs)} of {len(proofs)} proved{part}"
-    worse = {
-        word: ", ".join(title for title, proof in titled(proofs) if proof.verdict == verdict)
-        for word, verdict in (("diverges", DIVERGES), ("undecided", UNDECIDED))
-    }
-    return (
-        "; ".join([counts, *(f"{word}: {names}" for word, names in worse.items() if names)]) + "."
-    )
+    counts = f"{sum(proof.proved for proof in proofs)} of {len(proofs)} proved"
+    if any(proof.word != proof.verdict for proof in proofs):
+        counts += " in part"
+    parts = [counts]
+    for word, verdict in (("diverges", DIVERGES), ("undecided", UNDECIDED)):
+        names = [title for title, proof in titled(proofs) if proof.verdict == verdict]
+        if names:
+            parts.append(f"{word}: {', '.join(names)}")
+    return f"{'; '.join(parts)}."
 
 
 def titled(proofs: ProofsData[Any]) -> list[tuple[str, ProofData]]:
@@ -98,15 +100,15 @@ def titled(proofs: ProofsData[Any]) -> list[tuple[str, ProofData]]:
 
     Those that would be called the same are numbered.
     """
-    alone = len({proof.reference for proof in proofs}) == 1
-    names = [
-        proof.candidate if alone else f"{proof.reference}, {proof.candidate}" for proof in proofs
-    ]
-    numbered = [
-        f"{name} ({names[: index + 1].count(name)})" if names.count(name) > 1 else name
-        for index, name in enumerate(names)
-    ]
-    return list(zip(numbered, proofs, strict=True))
+    names = [proof.candidate for proof in proofs]
+    if len({proof.reference for proof in proofs}) > 1:
+        names = [f"{proof.reference}, {proof.candidate}" for proof in proofs]
+    found, counts = [], Counter[str]()
+    for name, proof in zip(names, proofs, strict=True):
+        counts[name] += 1
+        title = f"{name} ({counts[name]})" if names.count(name) > 1 else name
+        found.append((title, proof))
+    return found
 
 
 def facts(proof: ProofData) -> list[tuple[str, str]]:
@@ -139,38 +141,33 @@ def levels(proof: ProofData) -> list[tuple[str, str, str, str, str]]:
 
 def notes(proof: ProofData) -> list[str]:
     """What a reader should know, each with its level, and the null gradients that no note names."""
-    by_level = [
-        f"{level.name}: {note}"
-        for level in proof.levels
-        for note in level.notes[1 if _reason(level) else 0 :]
-    ]
-    by_level += [
-        f"{finding.level}: {finding.where}: {detail}"
-        for finding in proof.findings
-        for detail in finding.details
-    ]
-    unnamed = [name for name in proof.null if not any(name in note for note in by_level)]
+    by_level = []
+    for level in proof.levels:
+        told = level.notes[1:] if _reason(level) else level.notes
+        by_level += [f"{level.name}: {note}" for note in told]
+    for finding in proof.findings:
+        where = f"{finding.level}: {finding.where}"
+        by_level += [f"{where}: {detail}" for detail in finding.details]
     null = []
+    unnamed = [name for name in proof.null if not any(name in note for note in by_level)]
     if unnamed:
-        some = ", ".join(unnamed[:_NAMED])
-        more = f" and {len(unnamed) - _NAMED} more" if len(unnamed) > _NAMED else ""
-        null = [f"Gradients that are zero but for rounding, not compared: {some}{more}."]
+        some = listed(unnamed, _NAMED)
+        null = [f"Gradients that are zero but for rounding, not compared: {some}."]
     return [_line(note) for note in [*proof.notes, *by_level, *null]]
 
 
 def others(proof: ProofData) -> list[str]:
     """The findings after that of the headline, as sentences with their level."""
-    return [
-        _line(f"{finding.level}: {finding}")
-        for finding in proof.findings[1 if proof.diverges else 0 :]
-    ]
+    findings = proof.findings[1:] if proof.diverges else proof.findings
+    return [_line(f"{finding.level}: {finding}") for finding in findings]
 
 
 def columns(proofs: Iterable[ProofData]) -> list[str]:
     """The levels that a matrix shows: the whole ladder, and whatever else a proof has."""
-    return list(
-        dict.fromkeys([*LADDER, *(level.name for proof in proofs for level in proof.levels)])
-    )
+    names = dict.fromkeys(LADDER)
+    for proof in proofs:
+        names |= dict.fromkeys(level.name for level in proof.levels)
+    return list(names)
 
 
 def cells(proof: ProofData, names: Iterable[str]) -> list[tuple[str, str]]:
@@ -186,15 +183,12 @@ def gradients(level: Level) -> list[tuple[str, str, str, str]]:
     """
     rows, null = level.figures.get("gradients", ()), set(level.figures.get("null", ()))
     ordered = sorted(rows, key=lambda row: (row["name"] in null, -_rank(row.get("difference"))))
-    return [
-        (
-            row["name"],
-            number(row.get("difference")),
-            _norm(row.get("norm")),
-            NULL if row["name"] in null else _judged(row),
-        )
-        for row in ordered
-    ]
+    found = []
+    for row in ordered:
+        name, difference = row["name"], row.get("difference")
+        judged = NULL if name in null else _judged(difference)
+        found.append((name, number(difference), _norm(row.get("norm")), judged))
+    return found
 
 
 def layers(proof: ProofData, level: Level) -> list[tuple[tuple[str, str, str, str], float]]:
@@ -202,11 +196,10 @@ def layers(proof: ProofData, level: Level) -> list[tuple[tuple[str, str, str, st
 
     See `LAYERS`. Differences of layers alone are taken from the findings of L3 as well.
     """
-    accused = {
-        finding.place: finding.difference
-        for finding in reversed(proof.findings)
-        if finding.level == "L3"
-    }
+    accused: dict[str, float] = {}
+    for finding in proof.findings:
+        if finding.level == "L3":
+            accused.setdefault(finding.place, finding.difference)
     found = []
     for row in level.figures.get("by_layer", ()):
         alone = row.get("forced", accused.get(row.get("block", row["path"])))
@@ -223,18 +216,17 @@ def curves(level: Level) -> list[tuple[str, str, str, str]]:
     """A row for each step: the losses of both sides and their difference; see `CURVES`."""
     given = level.figures.get("curves", {})
     pairs = zip(given.get("reference", ()), given.get("candidate", ()), strict=False)
-    return [
-        (str(step), f"{one:.6g}", f"{two:.6g}", number(relative_difference(one, two)))
-        for step, (one, two) in enumerate(pairs, start=1)
-    ]
+    found = []
+    for step, (one, two) in enumerate(pairs, start=1):
+        difference = number(relative_difference(one, two))
+        found.append((str(step), f"{one:.6g}", f"{two:.6g}", difference))
+    return found
 
 
 def differences(level: Level) -> list[tuple[str, str]]:
     """A row for each thing that a level tells apart, as a number of replicas; see `DIFFERENCES`."""
-    return [
-        (name, number(value, level.name))
-        for name, value in _flat(level.figures.get("differences", {}))
-    ]
+    values = _flat(level.figures.get("differences", {}))
+    return [(name, number(value, level.name)) for name, value in values]
 
 
 def _flat(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, float]]:
@@ -261,10 +253,8 @@ def sign(level: Level | None) -> tuple[str, str]:
 def _cell(level: Level | None) -> tuple[str, str]:
     if level is None:
         return NOT_ASKED, ""
-    return (
-        level.status,
-        f"{SIGNS.get(level.status, '?')} {number(level.worst, level.name)}".rstrip(),
-    )
+    sign = SIGNS.get(level.status, "?")
+    return level.status, f"{sign} {number(level.worst, level.name)}".rstrip()
 
 
 def _accusation(proof: ProofData) -> str:
@@ -281,21 +271,21 @@ def _agreement(proof: ProofData) -> str:
 
 def _missing(proof: ProofData) -> str:
     level = proof.level(SEMANTICS)
-    if level is None or level.status == NOT_REACHED:
-        reason = f": {level.notes[0].rstrip('.')}" if level is not None and level.notes else ""
-        return f"Their semantics (L1) were not compared{reason}."
+    if level is None or (level.status == NOT_REACHED and not level.notes):
+        return "Their semantics (L1) were not compared."
+    if level.status == NOT_REACHED:
+        return f"Their semantics (L1) were not compared: {level.notes[0].rstrip('.')}."
     return "Their semantics (L1) passed without a finite difference to show for it."
 
 
 def _ladder(proof: ProofData) -> str:
     """``"Passed: L0, L1. Not needed: L3. Not reached: L2."``."""
-    found = {
-        word: [level.name for level in proof.levels if level.status == word]
-        for word in (PASSED, NOT_NEEDED, NOT_REACHED)
-    }
-    return " ".join(
-        f"{word.capitalize()}: {', '.join(names)}." for word, names in found.items() if names
-    )
+    sentences = []
+    for word in (PASSED, NOT_NEEDED, NOT_REACHED):
+        names = [level.name for level in proof.levels if level.status == word]
+        if names:
+            sentences.append(f"{word.capitalize()}: {', '.join(names)}.")
+    return " ".join(sentences)
 
 
 def _reason(level: Level) -> str:
@@ -305,24 +295,23 @@ def _reason(level: Level) -> str:
 
 def _pairs(values: Mapping[str, str]) -> str:
     """``"torch 2.13.0, TF32 off"``; a text that begins with its own name stands alone."""
-    return ", ".join(
-        value if value.startswith(name) else f"{name} {value}" for name, value in values.items()
-    )
+    texts = []
+    for name, value in values.items():
+        texts.append(value if value.startswith(name) else f"{name} {value}")
+    return ", ".join(texts)
 
 
 def _rank(value: Any) -> float:
     """Differences by size, what is not finite above all."""
-    return -1.0 if value is None else math.inf if not math.isfinite(value) else float(value)
+    if value is None:
+        return -1.0
+    return float(value) if math.isfinite(value) else math.inf
 
 
-def _judged(row: Mapping[str, Any]) -> str:
-    return (
-        ""
-        if row.get("difference") is None
-        else PASSED
-        if _rank(row["difference"]) <= LIMIT
-        else FAILED
-    )
+def _judged(difference: float | None) -> str:
+    if difference is None:
+        return ""
+    return PASSED if _rank(difference) <= LIMIT else FAILED
 
 
 def _norm(value: float | None) -> str:
