@@ -72,6 +72,14 @@ def test_scores_that_are_masked_by_zeros():
     known(why(right, wrong, q=QUERIES, k=KEYS), "forbidden scores of 0")
 
 
+@pytest.mark.parametrize("samples", [1, 2], ids=["one for all", "one for each sample"])
+def test_scores_with_a_mask_that_is_no_band_are_left_to_other_explanations(samples):
+    hidden = np.random.default_rng(6).random((samples, 1, LENGTH, LENGTH)) < 0.3
+    right = np.where(hidden, -np.inf, scores(future=LENGTH))
+    wrong = np.where(hidden, -np.inf, scores(scale=0.3, future=LENGTH))
+    assert why(right, wrong, q=QUERIES, k=KEYS) is None
+
+
 def test_projections_in_one_array():
     q, k, v = np.split(numbers(2, LENGTH, 3 * SIZE, seed=4), 3, -1)
     right, wrong = (q @ other.transpose(0, 2, 1) * 0.5 for other in (k, v))

@@ -26,6 +26,7 @@ from deliralike.conformance.explain.convention import (
 from deliralike.conformance.explain.enumeration import other_orders
 from deliralike.conformance.explain.relations import TYPES, order_along, rounded
 from deliralike.conformance.findings import Accused, is_floating
+from deliralike.conformance.kinds import Shape
 
 Apply = Callable[..., Convention]  # the words and the changes of one array
 
@@ -76,7 +77,7 @@ def _outputs(accused: Accused) -> Iterator[Convention]:
         return
     y = np.asarray(own)
     c = y if other is None else np.asarray(other)  # what follows from an output may be known alone
-    first = next(iter(accused.args), None)
+    first: Any = next(iter(accused.args), None)
     if is_floating(first) and first.shape == c.shape:
         yield Convention("does nothing:", {"the input unchanged": None}, _unchanged)
         yield factor("the input added to the output, times", _residual, usual=None)
@@ -134,7 +135,7 @@ def _number(words: str, apply: Apply, change: Any, starts: Any, usual: Any) -> C
     return factor(words, at, alternatives=starts, usual=usual)
 
 
-def _permuted(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[tuple[str, Change]]:
+def _permuted(shape: Shape, to: Shape) -> Iterator[tuple[str, Change]]:
     """The orders of axes that make one shape of another, but the usual one."""
     for order in other_orders(len(shape), most=4):
         if tuple(shape[axis] for axis in order) == to:

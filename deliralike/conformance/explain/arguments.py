@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from deliralike.conformance.by_name import without
+from deliralike.conformance.kinds import Named
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 
@@ -69,16 +71,16 @@ def names(kind: str) -> tuple[str, ...]:
 
 def bound(
     kind: str,
-    settings: Mapping[str, Any],
-    weights: Mapping[str, Any],
+    settings: Named,
+    weights: Named,
     args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    kwargs: Named,
 ) -> dict[str, Any]:
     """Everything by name: what a call gives in its order, weights, buffers, settings, defaults."""
     function = getattr(Functions, plain(kind), None)
     found = {**_defaults(function), **_defaults(getattr(LAYERS.get(kind), "__init__", None))}
     found |= _defaults(getattr(LAYERS.get(kind), "forward", None))
-    found |= {name: value for name, value in settings.items() if name not in weights}
+    found |= without(settings, weights)
     if isinstance(found.get("bias"), bool):  # whether there is one, which the weights tell
         found["bias"] = None
     if isinstance(found.get("normalized_shape"), int):
@@ -88,7 +90,7 @@ def bound(
     return called | found
 
 
-def has_all(function: str, given: Mapping[str, Any]) -> bool:
+def has_all(function: str, given: Named) -> bool:
     """Whether there is every argument that a function of `nn` needs."""
     parameters = list(inspect.signature(getattr(Functions, function)).parameters.values())[1:]
     return all(one.name in given for one in parameters if one.default is one.empty)

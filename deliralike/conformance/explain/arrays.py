@@ -7,7 +7,7 @@ compared with the candidate's; the number of a report is that difference.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import combinations, permutations
+from itertools import combinations
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain.enumeration import divisors, other_orders
 from deliralike.conformance.explain.relations import rounded
 from deliralike.conformance.findings import MATCH, Explanation
+from deliralike.conformance.kinds import Axes, Shape
 
 Array = np.ndarray
 Way = tuple[str, Array]  # what a report says, and what the reference's array becomes
@@ -48,7 +49,7 @@ def compared(wanted: Array, came: Array) -> Explanation:
         return Explanation.seen(f"{int((~np.isfinite(came)).sum())} values that are not finite")
     apart = came - wanted
     place = np.unravel_index(int(np.argmax(np.abs(apart))), wanted.shape)
-    at = ", ".join(str(int(index)) for index in place)
+    at = ", ".join(map(str, map(int, place)))
     said = f"[{at}] is {came[place]:.9g} instead of {wanted[place]:.9g}"
     if wanted.size < _MANY:
         return Explanation(said, np.inf)
@@ -111,7 +112,7 @@ def blocks(x: Array, name: str = "") -> Iterator[Way]:
         yield f"the {count} blocks interleaved", np.stack(parts, 1).reshape(x.shape)
 
 
-def exchanged(name: str, others: Mapping[str, Array], shape: tuple[int, ...]) -> Iterator[Way]:
+def exchanged(name: str, others: Mapping[str, Array], shape: Shape) -> Iterator[Way]:
     """The values of another tensor."""
     for other, value in others.items():
         if other != name and value.shape == shape:
@@ -136,7 +137,7 @@ def turns(x: Array) -> Iterator[Way]:
     """Every way to mirror and exchange the axes of a sample; the first axis counts samples."""
     inner = x.ndim - 1
     usual = tuple(range(inner))
-    for order in permutations(usual) if inner <= 3 else [usual]:
+    for order in (usual, *other_orders(inner, most=3)):
         moved = np.transpose(x, (0, *(axis + 1 for axis in order)))
         for count in range(inner + 1):
             for axes in combinations(range(inner), count):
@@ -145,14 +146,13 @@ def turns(x: Array) -> Iterator[Way]:
                     yield words, np.flip(moved, tuple(axis + 1 for axis in axes))
 
 
-def _turned(order: tuple[int, ...], flipped: tuple[int, ...]) -> str:
+def _turned(order: Axes, flipped: Axes) -> str:
     """In the words of pictures: rows, columns and channels."""
-    inner = len(order)
-    rows, columns = inner - 2, inner - 1
-    usual = tuple(range(inner))
-    if inner == 1:
+    if len(order) == 1:
         return "the features of a sample reversed"
-    exchanged_ones = (*range(inner - 2), columns, rows)
+    *rest, rows, columns = range(len(order))
+    usual = (*rest, rows, columns)
+    exchanged_ones = (*rest, columns, rows)
     named = {
         (usual, (columns,)): "flipped left to right",
         (usual, (rows,)): "flipped upside down",

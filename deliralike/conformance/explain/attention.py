@@ -17,12 +17,14 @@ from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
     Formula,
+    Known,
     number_of,
     rules,
     setting,
     values,
 )
 from deliralike.conformance.explain.enumeration import divisors, other_orders
+from deliralike.conformance.kinds import Named, Shape
 
 Band = tuple[int | None, int | None]  # how many steps away the first and the last seen token is
 _PARTS = ("query", "key", "value")
@@ -52,14 +54,18 @@ def _attend(nn: Any, q: Any, k: Any, v: Any, bias: Any, given: Arguments) -> tup
 
 
 def _scores(nn: Any, q: Any, k: Any, given: Arguments) -> Any:
-    scale = q.shape[-1] ** -0.5 if given.get("scale") is None else given["scale"]
+    scale = given.get("scale")
+    if scale is None:
+        scale = q.shape[-1] ** -0.5
     return nn.matmul(q, nn.transpose(k, -1, -2)) * scale
 
 
 def _weights(nn: Any, scores: Any, how: str, axis: int) -> Any:
     if how == "float32":
         return nn.cast(nn.softmax(nn.cast(scores, "float32"), axis), scores)
-    return scores if how == "none" else nn.softmax(scores, axis)
+    if how == "none":
+        return scores
+    return nn.softmax(scores, axis)
 
 
 def _masked(nn: Any, bias: Any, q: Any, k: Any, given: Arguments) -> Any:
@@ -91,14 +97,18 @@ def _split(nn: Any, x: Any, heads: int, how: str = "major") -> Any:
     if how == "none":
         return nn.reshape(x, (batch, heads, tokens, -1))
     if how == "minor":
-        return nn.permute(nn.reshape(x, (batch, tokens, -1, heads)), (0, 3, 1, 2))
-    return nn.permute(nn.reshape(x, (batch, tokens, heads, -1)), (0, 2, 1, 3))
+        x = nn.reshape(x, (batch, tokens, -1, heads))
+        return nn.permute(x, (0, 3, 1, 2))
+    x = nn.reshape(x, (batch, tokens, heads, -1))
+    return nn.permute(x, (0, 2, 1, 3))
 
 
-def _merged(nn: Any, y: Any, shape: tuple[int, ...], how: str = "major") -> Any:
+def _merged(nn: Any, y: Any, shape: Shape, how: str = "major") -> Any:
     """The heads side by side."""
-    if how != "none":
-        y = nn.permute(y, (0, 2, 3, 1) if how == "minor" else (0, 2, 1, 3))
+    if how == "minor":
+        y = nn.permute(y, (0, 2, 3, 1))
+    elif how == "major":
+        y = nn.permute(y, (0, 2, 1, 3))
     return nn.reshape(y, shape)
 
 
@@ -153,15 +163,16 @@ def _projected(nn: Any, given: Arguments, x: Any, rows: np.ndarray) -> Any:
     """Tokens after their part of the packed projection: ``(batch, heads, tokens, width)``."""
     weight, bias = given["in_proj_weight"], given.get("in_proj_bias")
     index = nn.constant(rows, like=weight)
-    bias = None if bias is None else nn.select(bias, index, 0)
+    if bias is not None:
+        bias = nn.select(bias, index, 0)
     y = nn.linear(x, nn.select(weight, index, 0), bias)
     return _split(nn, y, given["num_heads"], given.get("split", "major"))
 
 
 def _dropped(nn: Any, given: Arguments, q: Any, k: Any) -> Any:
     """The reference's own mask of the weights, scaled; None where nothing is dropped."""
-    p = given["dropout"] if given["training"] else 0.0
-    if not p:
+    p = given["dropout"]
+    if not p or not given["training"]:
         return None
     place = SimpleNamespace(block_path=f"{given['path']}.attention_dropout".lstrip("."))
     scale = 1.0 / (1.0 - p) if p < 1 else 0.0
@@ -171,22 +182,27 @@ def _dropped(nn: Any, given: Arguments, q: Any, k: Any) -> Any:
 def _term(nn: Any, given: Arguments, q: Any, keys: int) -> Any:
     """Both masks as one term of the scores; None without any."""
     batch, heads, queries, _ = q.shape
-    shapes = {"attn_mask": (-1, heads, queries, keys), "key_padding_mask": (batch, 1, 1, keys)}
-    low, zero = (nn.constant(np.array(value), like=q) for value in (-np.inf, 0.0))
+    shape, shared = (-1, heads, queries, keys), given.get("attn_mask")
+    if shared is not None and len(shared.shape) == 2:  # the same for all
+        shape = (1, 1, queries, keys)
     total = None
-    for name, shape in shapes.items():
+    for name, its in (("attn_mask", shape), ("key_padding_mask", (batch, 1, 1, keys))):
         mask = given.get(name)
         if mask is None:
             continue
-        inverted = name in given.get("inverted", ())
-        if "bool" in str(mask.dtype):
-            mask = nn.where(mask, zero, low) if inverted else nn.where(mask, low, zero)
-        elif inverted:
-            mask = -mask
-        is_shared = name == "attn_mask" and len(mask.shape) == 2
-        mask = nn.reshape(mask, (1, 1, queries, keys) if is_shared else shape)
+        mask = nn.reshape(_added(nn, mask, name in given.get("inverted", ()), q), its)
         total = mask if total is None else total + mask
     return total
+
+
+def _added(nn: Any, mask: Any, is_inverted: bool, like: Any) -> Any:
+    """What a mask adds to scores: its own numbers, or minus infinity where it is true."""
+    if "bool" not in str(mask.dtype):
+        return -mask if is_inverted else mask
+    forbidden, seen = (nn.constant(np.array(value), like=like) for value in (-np.inf, 0.0))
+    if is_inverted:
+        return nn.where(mask, seen, forbidden)
+    return nn.where(mask, forbidden, seen)
 
 
 # What is known
@@ -217,13 +233,13 @@ _HEADS = {
 }
 
 
-def attention(given: Arguments) -> tuple[Formula, list[Convention]]:
+def attention(given: Arguments) -> Known:
     """The function of `nn`."""
     width = given["query"].shape[-1]
     return _function, _of_scores(width, width, given.get("scale"), given.get("bias") is not None)
 
 
-def multihead(given: Arguments) -> tuple[Formula, list[Convention]]:
+def multihead(given: Arguments) -> Known:
     """The layer, with its projections and heads."""
     heads, whole = given["num_heads"], given["embed_dim"]
     masks = [name for name in ("attn_mask", "key_padding_mask") if given.get(name) is not None]
@@ -291,18 +307,22 @@ def _scales(width: int, whole: int, scale: float | None) -> list[Convention]:
 def _in_place(some: Sequence[int]) -> str:
     """Which of queries, keys and values take which places; no words for the usual ones."""
     names = ("queries", "keys", "values")
-    moved = [place for place, i in enumerate(some) if i != place]
-    words = ", ".join(f"{names[some[place]]} in the place of {names[place]}" for place in moved)
+    moved, said = [], []
+    for name, came in zip(names, some, strict=True):
+        if names[came] != name:
+            moved.append(name)
+            said.append(f"{names[came]} in the place of {name}")
+    words = ", ".join(said)
     if len(moved) != 2 or len(set(some)) < 3:
         return words
-    return f"{' and '.join(names[place] for place in moved)} exchanged ({words})"
+    return f"{' and '.join(moved)} exchanged ({words})"
 
 
 # Written out between layers
 # -----------------------------------------------------------------------------
 
 # Of rotary positions: which elements of a head make a pair, and those of which a frequency is.
-_PAIRS: Mapping[str, Mapping[str, Any]] = {
+_PAIRS: Mapping[str, Named] = {
     "halves": {"pairs": "halves", "frequencies": "halves"},
     "neighbours (interleaved pairs)": {"pairs": "neighbours", "frequencies": "neighbours"},
     "halves with the frequencies of neighbours (interleaved)": {
@@ -315,7 +335,7 @@ _PAIRS: Mapping[str, Mapping[str, Any]] = {
 TURNED = tuple(_PAIRS)[:2] + tuple(_PAIRS)[-1:]  # what right code does
 
 
-def turning(how: str) -> Mapping[str, Any]:
+def turning(how: str) -> Named:
     """What `by_hand` reads of one way to turn queries and keys by their positions."""
     return _PAIRS[how]
 
@@ -328,16 +348,10 @@ def by_hand(nn: Any, given: Arguments) -> Any:
     """
     if "packed" in given:
         given = {**given, **_unpacked(nn, given)}
-    names = [("q", "k", "v")[i] for i in given.get("picked", (0, 1, 2))]
-    q, k, v = (_prepared(nn, given, name, place) for place, name in enumerate(names))
+    picked = given.get("picked", (0, 1, 2))
+    q, k, v = (_prepared(nn, given, "qkv"[i], place) for place, i in enumerate(picked))
     if given["scores"]:
-        scores = _scores(nn, q, k, given)
-        seen = _seen(given, q.shape[-2], k.shape[-2])
-        mask = nn.constant(np.broadcast_to(seen, scores.shape).astype(np.float64), like=scores)
-        forbidden = given.get("forbidden")
-        if forbidden is not None:  # then nothing is hidden for certain
-            scores, mask = scores * mask + forbidden * (1.0 - mask), mask * 0.0 + 1.0
-        return nn.reshape(scores * mask, given["shape"]), nn.reshape(mask, given["shape"])
+        return _masked_scores(nn, q, k, given)
     if "weights" in given:
         y = nn.matmul(given["weights"], v)
     else:
@@ -347,12 +361,24 @@ def by_hand(nn: Any, given: Arguments) -> Any:
     return _merged(nn, y, given["shape"], given.get("merge", "major"))
 
 
+def _masked_scores(nn: Any, q: Any, k: Any, given: Arguments) -> Any:
+    """Scores with zeros where nothing is seen, and what is seen."""
+    scores = _scores(nn, q, k, given)
+    seen = np.broadcast_to(_seen(given, q.shape[-2], k.shape[-2]), scores.shape)
+    mask = nn.constant(seen.astype(np.float64), like=scores)
+    forbidden = given.get("forbidden")
+    if forbidden is not None:  # then nothing is hidden for certain
+        scores, mask = scores * mask + forbidden * (1.0 - mask), mask * 0.0 + 1.0
+    return nn.reshape(scores * mask, given["shape"]), nn.reshape(mask, given["shape"])
+
+
 def _unpacked(nn: Any, given: Arguments) -> Arguments:
     """The projections that are parts of one, read off it in another order of its axes."""
-    rows = _parts_of(given["heads"], given["width"], given["packed"])
-    parts = given["part"].items()
-    whole = given["whole"]
-    return {role: nn.select(whole, nn.constant(rows[at], like=whole), -1) for role, at in parts}
+    rows, whole = _parts_of(given["heads"], given["width"], given["packed"]), given["whole"]
+    found = {}
+    for role, at in given["part"].items():
+        found[role] = nn.select(whole, nn.constant(rows[at], like=whole), -1)
+    return found
 
 
 def _seen(given: Arguments, queries: int, keys: int) -> np.ndarray:

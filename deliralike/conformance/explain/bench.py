@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,12 +13,14 @@ import numpy as np
 from deliralike import nest, random
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import NULL
+from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import sentence
 from deliralike.conformance.explain.arguments import bound
 from deliralike.conformance.explain.convention import Choice, Formula
 from deliralike.conformance.explain.fitting import EXACT, fit
 from deliralike.conformance.explain.trials import Trial, combined
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, is_floating
+from deliralike.conformance.kinds import Named
 from deliralike.network.base import Network
 
 Tensors = dict[str, np.ndarray]
@@ -53,17 +55,22 @@ class Bench:
         self._twice = dict(_repeated(accused))
         self.reference = self._merged(_present(accused.reference.tensors()))
         self.wanted = self._merged(_present(accused.candidate.tensors()))
-        names = sorted({*self.reference, *self.wanted})
-        names = [name for name in names if not name.endswith("num_batches_tracked")]
-        self.outputs = tuple(name for name in names if name.startswith("output"))
-        self.gradients = tuple(name for name in names if name.startswith(_GRADIENT))
-        beside = {*self.outputs, *self.gradients}
-        self.buffers = tuple(name for name in names if name not in beside)
+        self.outputs: tuple[str, ...] = ()
+        self.gradients: tuple[str, ...] = ()
+        self.buffers: tuple[str, ...] = ()
+        self._sizes: dict[str, float] = {}
+        for name in sorted({*self.reference, *self.wanted}):
+            if name.endswith("num_batches_tracked"):
+                continue
+            if name.startswith("output"):
+                self.outputs += (name,)
+            elif name.startswith(_GRADIENT):
+                self.gradients += (name,)
+            else:
+                self.buffers += (name,)
+            sides = (self.wanted.get(name), self.reference.get(name))
+            self._sizes[name] = max(map(finite_norm, sides))
         self.reshaped = any(map(self._is_reshaped, self.outputs + self.buffers))
-        self._sizes = {
-            name: max(finite_norm(self.wanted.get(name)), finite_norm(self.reference.get(name)))
-            for name in names
-        }
         inputs = (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
         self._inputs = nest.map(_float64, inputs)
         self.given = self._named(*self._inputs) | {
@@ -74,7 +81,7 @@ class Bench:
         self._network = _Nothing.on(backend, dtype="float64")()
         self._native: Any = None
 
-    def distances(self, tensors: Mapping[str, Any]) -> dict[str, float]:
+    def distances(self, tensors: Named) -> dict[str, float]:
         """Return how far the candidate is from some tensors, by name.
 
         Distances are relative to the larger of candidate and reference; those of gradients are left
@@ -170,17 +177,19 @@ class Bench:
     def _telling(self) -> int:
         """How many numbers there are in the outputs and buffers that differ."""
         apart = self.distances(self.reference)
-        names = [name for name in self.outputs + self.buffers if apart.get(name, 0.0) > LIMIT]
-        return sum(np.size(self.wanted[name]) for name in names if name in self.wanted)
+        differing = [name for name in self.outputs + self.buffers if apart[name] > LIMIT]
+        return sum(np.size(self.wanted[name]) for name in differing if name in self.wanted)
 
-    def _vector(self, tensors: Mapping[str, Any]) -> np.ndarray:
+    def _vector(self, tensors: Named) -> np.ndarray:
         """Outputs and buffers, each in units of its own size, as one vector.
 
         What the candidate masks by an infinity is left out: no distance is measured from that.
         """
-        names = [name for name in self.outputs + self.buffers if name in tensors]
-        parts = [self._seen(name, tensors[name]) / (self._sizes[name] or 1.0) for name in names]
-        return np.concatenate([np.zeros(0), *parts])
+        parts = [np.zeros(0)]
+        for name in self.outputs + self.buffers:
+            if name in tensors:
+                parts.append(self._seen(name, tensors[name]) / (self._sizes[name] or 1.0))
+        return np.concatenate(parts)
 
     def _seen(self, name: str, array: np.ndarray) -> np.ndarray:
         wanted = self.wanted.get(name)
@@ -188,13 +197,15 @@ class Bench:
             return np.ravel(array)
         return array[np.isfinite(wanted)]
 
-    def _distance(self, name: str, tensors: Mapping[str, Any]) -> float:
+    def _distance(self, name: str, tensors: Named) -> float:
         found, wanted = tensors.get(name), self.wanted.get(name)
+        if found is wanted:
+            return 0.0
         if name.startswith(_GRADIENT):  # no gradient is a gradient of zero
-            found = np.zeros_like(wanted) if found is None and wanted is not None else found
-            wanted = np.zeros_like(found) if wanted is None and found is not None else wanted
+            found = np.zeros_like(wanted) if found is None else found
+            wanted = np.zeros_like(found) if wanted is None else wanted
         if found is None or wanted is None or found.shape != wanted.shape:
-            return 0.0 if found is wanted else np.inf
+            return np.inf
         if found.dtype.kind == "b":  # masks
             found, wanted = found.astype(np.float64), wanted.astype(np.float64)
         # infinite scores and undefined numbers that both have are no difference
@@ -213,18 +224,18 @@ class Bench:
         mode = {"training": one.training, "path": one.path, "after": {}}
         return bound(one.kind, one.settings, weights, args, kwargs) | mode
 
-    def _host(self, outputs: Any, after: Mapping[str, Any]) -> Tensors:
+    def _host(self, outputs: Any, after: Named) -> Tensors:
         outputs, after = self.backend.to_numpy((outputs, dict(after)))
         named = dict(nest.leaves_with_paths(outputs, "output"))
-        state = {**self.accused.state, **after}
-        kept = {name: value for name, value in state.items() if name in self.reference}
+        kept = only({**self.accused.state, **after}, self.reference)
         return _present(named) | _present(kept)
 
     def _merged(self, tensors: Tensors) -> Tensors:
         """Return the tensors with the gradients of a repeated array summed under its first name."""
         merged = dict(tensors)
         for name, first in self._twice.items():
-            if (value := merged.pop(name, None)) is not None:
+            value = merged.pop(name, None)
+            if value is not None:
                 merged[first] = merged[first] + value if first in merged else value
         return merged
 
@@ -257,28 +268,25 @@ def _repeated(accused: Accused) -> Iterator[tuple[str, str]]:
     """
     seen: dict[str, np.ndarray] = {}
     for path, leaf in arrays_given(accused).items():
-        same = (first for first, other in seen.items() if leaf.size > 1 and _equal(leaf, other))
-        first = next(same, None)
-        if first is None:
-            seen[path] = leaf
+        for first, other in seen.items():
+            if leaf.size > 1 and (leaf is other or np.array_equal(leaf, other)):
+                yield f"{_GRADIENT}{path}", f"{_GRADIENT}{first}"
+                break
         else:
-            yield f"{_GRADIENT}{path}", f"{_GRADIENT}{first}"
-
-
-def _equal(leaf: np.ndarray, other: np.ndarray) -> bool:
-    return leaf is other or np.array_equal(leaf, other)
+            seen[path] = leaf
 
 
 def _float64(leaf: Any) -> Any:
     return leaf.astype(np.float64) if is_floating(leaf) else leaf
 
 
-def _present(tensors: Mapping[str, Any]) -> Tensors:
-    arrays = {name: np.asarray(value) for name, value in tensors.items() if value is not None}
-    return {
-        name: value.astype(np.float64) if value.dtype.kind in "biu" else value
-        for name, value in arrays.items()
-    }
+def _present(tensors: Named) -> Tensors:
+    found = {}
+    for name, value in tensors.items():
+        if value is not None:
+            array = np.asarray(value)
+            found[name] = array.astype(np.float64) if array.dtype.kind in "biu" else array
+    return found
 
 
 def _norm(array: Any) -> float:

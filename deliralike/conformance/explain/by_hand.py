@@ -21,7 +21,8 @@ from deliralike.conformance.explain.enumeration import divisors
 from deliralike.conformance.explain.families import Family
 from deliralike.conformance.explain.search import Search
 from deliralike.conformance.explain.wiring import Wiring
-from deliralike.conformance.findings import Accused, Explanation, Observed
+from deliralike.conformance.findings import Accused, Explanation, Observed, is_floating
+from deliralike.conformance.kinds import Shape
 
 PATIENCE = 4.0  # seconds
 _CLOSE = 1e-9  # of what a formula gives, relative to the largest number
@@ -48,8 +49,8 @@ def explain(wiring: Wiring, backend: Backend, patience: float = PATIENCE) -> Exp
     given = next(_readings(wiring.sources, mine, end), None)
     if given is None:
         return None
-    sides = [_observed(one, given["scores"]) for one in (mine, theirs)]
-    block = Accused("", "attention by hand", {}, {}, (), given, None, False, sides[0], sides[1])
+    right, wrong = (_observed(one, given["scores"]) for one in (mine, theirs))
+    block = Accused("", "attention by hand", {}, {}, (), given, None, False, right, wrong)
     bench = Bench(block, backend)
     family = Family(attention.by_hand, attention.written_out(given))
     return Search(bench, family, end).first(bench.itself())
@@ -83,17 +84,16 @@ def _as_scores(sources: Arrays, array: np.ndarray) -> Iterator[dict[str, Any]]:
     """Queries and keys that scores may be of; the scale is still to be found."""
     if array.ndim not in (3, 4):
         return
-    samples, queries, keys = len(array), *array.shape[-2:]
-    heads = array.shape[1] if array.ndim == 4 else 1
+    samples, *heads_of, queries, keys = array.shape
+    heads = heads_of[0] if heads_of else 1
     parts = _parts(sources, samples, (queries, keys))
     mask = _mask(np.isfinite(array).reshape(samples, heads, queries, keys))
     for (q, k), turning in product(permutations(parts, 2), attention.TURNED):
         width, odd = divmod(parts[q].shape[-1], heads)
         fit = parts[q].shape[1] == queries and parts[k].shape[1] == keys
-        if odd or not fit or not _groups(parts[k], width, heads):
-            continue
-        given = _given(parts, {"q": q, "k": k}, heads, width, turning, array.shape)
-        yield {**given, "mask": mask, "scale": None, "scores": True}
+        if not odd and fit and _groups(parts[k], width, heads):
+            given = _given(parts, {"q": q, "k": k}, heads, width, turning, array.shape)
+            yield {**given, "mask": mask, "scale": None, "scores": True}
 
 
 def _as_outputs(sources: Arrays, array: np.ndarray) -> Iterator[dict[str, Any]]:
@@ -104,16 +104,19 @@ def _as_outputs(sources: Arrays, array: np.ndarray) -> Iterator[dict[str, Any]]:
     parts = _parts(sources, samples, (queries,))
     shares = [one for one in sources.values() if one.ndim == 4 and len(one) == samples]
     for weights, v in product(shares, parts):
-        heads, fits = weights.shape[1], weights.shape[2:] == (queries, parts[v].shape[1])
-        if fits and not whole % heads and _groups(parts[v], whole // heads, heads):
-            given = _given(parts, {"v": v}, heads, whole // heads, _UNTURNED, array.shape)
+        heads = weights.shape[1]
+        width, odd = divmod(whole, max(heads, 1))
+        fits = weights.shape[2:] == (queries, parts[v].shape[1])
+        if fits and not odd and _groups(parts[v], width, heads):
+            given = _given(parts, {"v": v}, heads, width, _UNTURNED, array.shape)
             yield {**given, "weights": weights}
     alike = [name for name, one in parts.items() if one.shape == array.shape]
     for q, k, v in permutations(alike, 3):
         named = {"q": q, "k": k, "v": v}
         for heads, high in product(divisors(whole), (None, 0)):
-            given = _given(parts, named, heads, whole // heads, _UNTURNED, array.shape)
-            yield {**given, "mask": (None, high), "scale": (whole // heads) ** -0.5}
+            width = whole // heads
+            given = _given(parts, named, heads, width, _UNTURNED, array.shape)
+            yield {**given, "mask": (None, high), "scale": width**-0.5}
 
 
 def _given(
@@ -122,44 +125,55 @@ def _given(
     heads: int,
     width: int,
     turning: str,
-    shape: tuple[int, ...],
+    shape: Shape,
 ) -> dict[str, Any]:
     """What the formula reads: the parts by their roles, and those that might be in their places."""
-    how = {"turning": turning, "base": 1e4, **attention.turning(turning)}
-    sizes = {"heads": heads, "width": width, "shape": shape, "scores": False}
     own = {role: parts[name] for role, name in named.items()}
-    like = {one.shape for one in own.values()}
-    others = {name: one for name, one in parts.items() if one.shape in like}
-    packed = (
-        _packed(parts, named) if {one.shape[-1] for one in own.values()} == {heads * width} else {}
-    )
-    return {**own, **sizes, **how, **packed, "named": named, "others": others}
+    shapes = {one.shape for one in own.values()}
+    given = {
+        **own,
+        "heads": heads,
+        "width": width,
+        "shape": shape,
+        "scores": False,
+        "turning": turning,
+        "base": 1e4,
+        **attention.turning(turning),
+        "named": named,
+        "others": {name: one for name, one in parts.items() if one.shape in shapes},
+    }
+    if all(one[-1] == heads * width for one in shapes):
+        given |= _packed(parts, named)
+    return given
 
 
 def _packed(parts: Arrays, named: Mapping[str, str]) -> dict[str, Any]:
     """The array of which all projections are thirds, and which third each is; empty without one."""
-    found = {role: str(name).rpartition(_THIRD) for role, name in named.items()}
-    owners = {owner for owner, _, _ in found.values()}
-    whole = {str(name): one for name, one in parts.items()}.get(owners.pop())
-    if owners or whole is None:
-        return {}
-    return {"whole": whole, "part": {role: int(at[0]) - 1 for role, (*_, at) in found.items()}}
+    part, owners = {}, set()
+    for role, name in named.items():
+        owner, _, third = str(name).rpartition(_THIRD)
+        owners.add(owner)
+        part[role] = int(third[0]) - 1 if owner else 0
+    for name, whole in parts.items():
+        if {str(name)} == owners:
+            return {"whole": whole, "part": part}
+    return {}
 
 
-def _parts(sources: Arrays, samples: int, tokens: tuple[int, ...]) -> dict[str, np.ndarray]:
+def _parts(sources: Arrays, samples: int, tokens: Shape) -> dict[str, np.ndarray]:
     """What may be queries, keys or values: ``(batch, tokens, width)``, also thirds of an array."""
     found: dict[str, np.ndarray] = {}
     for name, array in sources.items():
-        if array.dtype.kind == "f" and array.ndim == 2 and len(array) == samples * tokens[-1]:
-            array = array.reshape(samples, tokens[-1], -1)
-        if array.dtype.kind != "f" or array.ndim != 3 or len(array) != samples:
+        if not is_floating(array):
             continue
-        if array.shape[1] not in tokens:
+        if array.ndim == 2 and len(array) == samples * tokens[-1]:
+            array = array.reshape(samples, tokens[-1], -1)
+        if array.ndim != 3 or len(array) != samples or array.shape[1] not in tokens:
             continue
         found[name] = array
         if array.shape[-1] % 3 == 0:
-            thirds = np.split(array, 3, -1)
-            found |= {f"{name}{_THIRD}{at} of 3": one for at, one in enumerate(thirds, 1)}
+            for at, third in enumerate(np.split(array, 3, -1), start=1):
+                found[f"{name}{_THIRD}{at} of 3"] = third
     return dict(list(found.items())[:_MANY])
 
 
@@ -176,18 +190,17 @@ def _mask(seen: np.ndarray) -> Any:
         return seen
     away = np.subtract(*np.nonzero(plane)[::-1])
     queries, keys = plane.shape
-    low = None if away.min() <= 1 - queries else int(away.min())
-    high = None if away.max() >= keys - 1 else int(away.max())
-    steps = (low, high)
+    low, high = int(away.min()), int(away.max())
+    steps = (low if low > 1 - queries else None, high if high < keys - 1 else None)
     return steps if (attention.band(queries, keys, steps) == plane).all() else plane
 
 
 def _with_scale(given: dict[str, Any], array: np.ndarray) -> dict[str, Any] | None:
     """The one factor that makes scores of the products; None where there is none."""
     some = {**given, "q": given["q"][:1], "k": given["k"][:1], "scale": 1.0}
-    mask = given["mask"]
-    some["mask"] = mask[:1] if isinstance(mask, np.ndarray) and mask.ndim == 4 else mask
     some["shape"] = (1, *given["shape"][1:])
+    if np.ndim(given["mask"]) == 4:
+        some["mask"] = given["mask"][:1]
     raw, _ = attention.by_hand(HOST, some)
     wanted = np.where(np.isfinite(array[:1]), array[:1], 0.0)
     scale = float((raw * wanted).sum() / ((raw * raw).sum() or 1.0))
@@ -200,5 +213,6 @@ def _gives(given: dict[str, Any], array: np.ndarray) -> bool:
     """Whether a formula gives an array."""
     made = attention.by_hand(HOST, given)
     wanted = _observed(array, given["scores"]).outputs
-    made, wanted = (made[0], wanted[0]) if given["scores"] else (made, wanted)
+    if given["scores"]:
+        made, wanted = made[0], wanted[0]
     return bool(np.abs(made - wanted).max() <= _CLOSE * np.abs(wanted).max())

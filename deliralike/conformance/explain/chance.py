@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from deliralike.conformance.causes import number
-from deliralike.conformance.explain.convention import Arguments, Convention, Formula, instead
+from deliralike.conformance.explain.convention import Arguments, Formula, Known, instead
 
 TOLERANCE = 1e-9
 
 
-def dropout(given: Arguments) -> tuple[Formula, list[Convention]]:
+def dropout(given: Arguments) -> Known:
     """The candidate's mask and scale, read off its outputs and held against the reference's."""
     x, p, training = given["x"], given["p"], given["training"]
     usual, wanted = given["usual"], given["wanted"]
@@ -40,35 +42,48 @@ def _shown(x: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, float] | None
 
 def _exact(scale: float, p: float) -> float:
     """The scale without rounding, where it is one that dropout may have."""
-    likely = [1.0, *(one for value in (p, 1.0 - p) if value for one in (1.0 / value, value))]
-    plain = 1.0 / round(1.0 / scale, 9) if scale else scale
-    return next((one for one in [*likely, plain] if abs(one - scale) < TOLERANCE), scale)
+    likely = [1.0]
+    for value in (p, 1.0 - p):
+        if value:
+            likely += [1.0 / value, value]
+    if scale:
+        likely.append(1.0 / round(1.0 / scale, 9))
+    return next((one for one in likely if abs(one - scale) < TOLERANCE), scale)
 
 
 def _words(training: bool, p: float, scale: float, kept: np.ndarray, same: bool) -> str:
     """What a mask and its scale mean."""
-    everything, shown = bool(kept.all()), number(round(scale, 9))
+    shown = number(round(scale, 9))
     other = number(round(1.0 - 1.0 / scale, 9) if scale else 1.0)
-    if not training and everything:
-        return f"outputs of evaluation scaled by {shown} (dropout without scaling in training)"
+    if kept.all():
+        if not training:
+            return f"outputs of evaluation scaled by {shown} (dropout without scaling in training)"
+        if abs(scale - 1.0) < TOLERANCE:
+            return "dropout off in training"
+        return f"nothing dropped, but scaled by {shown}"
     if not training:
         how = f" (p={other})" if scale > 1.0 else ", unscaled"
         return f"dropout on in evaluation{how}"
-    if everything:
-        is_off = abs(scale - 1.0) < TOLERANCE
-        return "dropout off in training" if is_off else f"nothing dropped, but scaled by {shown}"
+    words = f"p={other} instead of {number(p)} (scaled by {shown})"
+    for value, meaning in _meanings(p, kept):
+        if abs(scale - value) < TOLERANCE:
+            words = meaning
+            break
+    return words if same else f"{words}; another mask, {kept.mean():.0%} kept"
+
+
+def _meanings(p: float, kept: np.ndarray) -> Iterator[tuple[float, str]]:
+    """What the scale of a mask may mean, the likely first."""
     keep = 1.0 - p
-    swapped = f"p and keep swapped: p={number(keep)} instead of {number(p)}"
     known = {
         1.0: f"dropout unscaled: what is kept is not divided by {number(keep)}",
         keep: f"dropout multiplied with {number(keep)} instead of divided by it",
-        1.0 / (p or 1.0): f"{swapped}, scaled by 1/{number(p)}",
-        1.0
-        / (keep or 1.0): f"another mask of dropout, scaled as it should be ({_structure(kept)})",
     }
-    near = (words for value, words in known.items() if abs(scale - value) < TOLERANCE)
-    words = next(near, f"p={other} instead of {number(p)} (scaled by {shown})")
-    return words if same else f"{words}; another mask, {kept.mean():.0%} kept"
+    swapped = f"p and keep swapped: p={number(keep)} instead of {number(p)}"
+    known[1.0 / (p or 1.0)] = f"{swapped}, scaled by 1/{number(p)}"
+    another = f"another mask of dropout, scaled as it should be ({_structure(kept)})"
+    known[1.0 / (keep or 1.0)] = another
+    yield from known.items()
 
 
 def _structure(kept: np.ndarray) -> str:

@@ -8,12 +8,13 @@ from typing import Any
 
 from deliralike import nest
 from deliralike.conformance.causes import Cause
+from deliralike.conformance.kinds import Named
 
 # What a block is given, by name: its inputs, weights, buffers and settings; arrays are of NumPy
 # where alternatives are chosen, and of a backend where a formula is executed.
-Arguments = Mapping[str, Any]
+Arguments = Named
 Formula = Callable[[Any, Arguments], Any]  # of `nn` and the arguments, gives the outputs
-Alternatives = Mapping[str, Any] | Sequence[Any]
+Alternatives = Named | Sequence[Any]
 Change = Callable[[Any, Any], Any]  # of `nn` and one array
 
 
@@ -79,6 +80,8 @@ class Choice:
         return Cause(self.convention.setting, self.words, self.usual)
 
 
+Known = tuple[Formula, list[Convention]]  # of a block: what it computes, and may compute instead
+
 # How an alternative is applied
 # -----------------------------------------------------------------------------
 
@@ -106,7 +109,7 @@ def told(formula: Formula, usual: Arguments) -> Formula:
 def rules(words: str, alternatives: Any, **how: Any) -> Convention:
     """Ways in which a formula can be told to work: each is a mapping of what it reads."""
 
-    def apply(formula: Formula, nn: Any, given: Arguments, value: Mapping[str, Any]) -> Any:
+    def apply(formula: Formula, nn: Any, given: Arguments, value: Named) -> Any:
         return formula(nn, {**given, **value})
 
     return Convention(words, alternatives, apply, **how)

@@ -10,8 +10,7 @@ import numpy as np
 from deliralike.conformance.explain import changes
 from deliralike.conformance.explain.convention import (
     Arguments,
-    Convention,
-    Formula,
+    Known,
     array,
     output,
     rules,
@@ -31,7 +30,7 @@ def _rows(nn: Any, given: Arguments) -> Any:
     return nn.where(here, found * 0.0 if given.get("zero") else nn.stop_gradient(found), found)
 
 
-def embedding(given: Arguments) -> tuple[Formula, list[Convention]]:
+def embedding(given: Arguments) -> Known:
     """Everything that is known to go wrong in an embedding."""
     index, (count, width) = np.asarray(given["index"]).astype(np.int64), given["weight"].shape
     padding = given.get("padding_idx")

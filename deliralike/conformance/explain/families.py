@@ -20,10 +20,10 @@ from deliralike.conformance.explain import (
 )
 from deliralike.conformance.explain.arguments import has_all, names, plain
 from deliralike.conformance.explain.chance import dropout
-from deliralike.conformance.explain.convention import Arguments, Convention, Formula
+from deliralike.conformance.explain.convention import Arguments, Convention, Formula, Known
 from deliralike.nn.functional import Functions
 
-Made = tuple[Formula, list[Convention]]
+Made = Known
 
 
 @dataclass(frozen=True)

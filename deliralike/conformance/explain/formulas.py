@@ -8,18 +8,20 @@ simplest first, and a number that is fitted must be borne out by many more.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import combinations, permutations
+from itertools import chain, combinations, permutations
 from typing import Any
 
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.by_name import without
 from deliralike.conformance.explain.activations import ACTIVATIONS, applied
 from deliralike.conformance.explain.enumeration import other_orders
 from deliralike.conformance.findings import MATCH
+from deliralike.conformance.kinds import Axes, Shape
 
 Array = np.ndarray
 Sources = Mapping[str, np.ndarray]
@@ -48,6 +50,11 @@ class Formula:
     terms: Mapping[str, float] = field(default_factory=dict)
     change: str = "{}"
 
+    @property
+    def in_brackets(self) -> str:
+        """The words, as part of others."""
+        return f"({self.words})" if len(self.terms) > 1 else self.words
+
 
 @dataclass(frozen=True)
 class Change:
@@ -63,14 +70,18 @@ class Change:
     of: Callable[[Array], Array]
     linear: bool = True
 
+    def said(self, what: str) -> str:
+        """The change of something, in words."""
+        return self.words.replace("{}", what)
+
     def after(self, first: Change) -> Change:
         """This change of what another one gives."""
-        words = self.words.replace("{}", first.words)
-        return Change(words, lambda x: self.of(first.of(x)), self.linear and first.linear)
+        both = self.linear and first.linear
+        return Change(self.said(first.words), lambda x: self.of(first.of(x)), both)
 
     def formula(self, name: str, array: Array) -> Formula:
         """The change of a source."""
-        return Formula(self.words.replace("{}", name), self.of(array), {name: 1.0}, self.words)
+        return Formula(self.said(name), self.of(array), {name: 1.0}, self.words)
 
 
 @dataclass(frozen=True)
@@ -82,14 +93,14 @@ class Found:
     next_best: float = math.inf
 
     @property
-    def known(self) -> bool:
-        """Whether the formula gives the array."""
-        return self.formula is not None and self.off <= MATCH
+    def exact(self) -> Formula | None:
+        """The formula, if it gives the array."""
+        return self.formula if self.off <= MATCH else None
 
     def or_else(self, stages: Iterable[Iterable[Formula]], target: Array) -> Found:
         """The first exact formula of several stages, where this one is not exact."""
         best, off, following = self.formula, self.off, self.next_best
-        for made in (made for stage in stages for made in stage):
+        for made in chain.from_iterable(stages):
             distance = _distance(target, made.array)
             if distance < off:
                 best, off, following = made, distance, off
@@ -118,7 +129,7 @@ def nearest(sources: Sources, target: Array) -> Found:
 def formulas(sources: Sources, target: Array) -> Iterator[Iterable[Formula]]:
     """What can be made of sources in the shape of a target, in stages."""
     yield from simple(sources, target)
-    if target.dtype.kind == "f" and np.isfinite(target).all():
+    if _is_finite(target):
         floating = {name: array for name, array in sources.items() if _is_finite(array)}
         yield _changed_twice(floating, target)
         yield _changed_sums(floating, target)
@@ -133,27 +144,25 @@ def simple(sources: Sources, target: Array) -> Iterator[Iterable[Formula]]:
     yield (Formula(name, array, {name: 1.0}) for name, array in alike.items())
     yield _changed(sources, target)
     yield _joined(sources, target)
-    yield _given(mixed(sources, target))
+    made = mixed(sources, target)
+    yield () if made is None else (made,)
 
 
 def scaled(sources: Sources, target: Array) -> Iterator[Formula]:
     """Each source times the number that gives the target."""
-    if target.dtype.kind == "f" and np.isfinite(target).all() and target.size >= _PER_NUMBER:
+    if _is_finite(target) and target.size >= _PER_NUMBER:
         for name, array in sources.items():
             if array.shape == target.shape and _is_finite(array) and array.any():
-                yield _fitted({name: array}, target, None)
+                yield _fitted({name: array}, target)
 
 
 def changed(array: Array, words: str) -> Iterator[Formula]:
     """What can be made of one array in its own shape."""
     if _is_finite(array):
-        yield from (change.formula(words, array) for change in ACTIVATED)
-    yield from (change.formula(words, array) for change in changes(array.shape, array.shape))
-
-
-def _given(made: Formula | None) -> Iterator[Formula]:
-    if made is not None:
-        yield made
+        for change in ACTIVATED:
+            yield change.formula(words, array)
+    for change in changes(array.shape, array.shape):
+        yield change.formula(words, array)
 
 
 def _is_finite(array: Array) -> bool:
@@ -168,7 +177,7 @@ def _changed(sources: Sources, target: Array) -> Iterator[Formula]:
     """Each source after one change."""
     for name, array in sources.items():
         if array.shape == target.shape and array.dtype.kind == "f":
-            ways = [(change.words.replace("{}", name), (name,), change.of) for change in ACTIVATED]
+            ways = [(change.said(name), (name,), change.of) for change in ACTIVATED]
             yield from _elementwise(ways, {name: array}, target)
         for change in changes(array.shape, target.shape):
             yield change.formula(name, array)
@@ -178,27 +187,28 @@ def _changed_twice(sources: Sources, target: Array) -> Iterator[Formula]:
     """Each source activated and then changed, or the other way round."""
     for name, array in sources.items():
         for change in changes(array.shape, target.shape):
-            yield from (change.after(one).formula(name, array) for one in ACTIVATED)
+            for one in ACTIVATED:
+                yield change.after(one).formula(name, array)
             if array.size > target.size:
-                made = {name: change.of(array)}
-                for words, _, function in ((one.words, "", one.of) for one in ACTIVATED):
-                    inner = words.replace("{}", change.words.replace("{}", name))
-                    yield from _elementwise([(inner, (name,), function)], made, target)
+                inner = change.said(name)
+                ways = [(one.said(inner), (name,), one.of) for one in ACTIVATED]
+                yield from _elementwise(ways, {name: change.of(array)}, target)
 
 
 def _changed_sums(sources: Sources, target: Array) -> Iterator[Formula]:
     """Changes of sums of sources that are linear: they are sums of changes."""
-    groups: dict[tuple[int, ...], dict[str, Array]] = {}
+    groups: dict[Shape, dict[str, Array]] = {}
     for name, array in sources.items():
         groups.setdefault(array.shape, {})[name] = array
     for shape, alike in groups.items():
-        for change in changes(shape, target.shape) if len(alike) > 1 else ():
+        if len(alike) < 2:
+            continue
+        for change in changes(shape, target.shape):
             if not change.linear:
                 continue
             made = mixed({name: change.of(array) for name, array in alike.items()}, target)
             if made is not None and made.terms:
-                several = f"({made.words})" if len(made.terms) > 1 else made.words
-                words = change.words.replace("{}", several)
+                words = change.said(made.in_brackets)
                 yield Formula(words, made.array, made.terms, change.words)
 
 
@@ -211,23 +221,23 @@ def mixed(sources: Sources, target: Array, times: Array | None = None) -> Formul
 
     Each is multiplied by the same array if one is given.
     """
-    if target.dtype.kind != "f" or not np.isfinite(target).all():
+    if not _is_finite(target):
         return None
     if not target.any():
         return Formula("zeros", np.zeros_like(target))
     columns = _columns(sources, target.shape)
-    made = None
-    for more in ({}, {"1": np.ones(target.shape)}):
-        used = columns | more
+    found = None
+    for used in (columns, columns | {"1": np.ones(target.shape)}):
         if columns and target.size >= 3 * len(used):
             made = _fitted(used, target, times)
-            enough = target.size >= _PER_NUMBER * len(made.terms)
-            if enough and relative_difference(target, made.array) <= MATCH:
-                return made
-    return made if made is not None and target.size >= _PER_NUMBER * len(made.terms) else None
+            is_enough = target.size >= _PER_NUMBER * len(made.terms)
+            found = made if is_enough else None
+            if is_enough and relative_difference(target, made.array) <= MATCH:
+                break
+    return found
 
 
-def _columns(sources: Sources, shape: tuple[int, ...]) -> dict[str, Array]:
+def _columns(sources: Sources, shape: Shape) -> dict[str, Array]:
     """Unlike floating sources, broadcast to a shape."""
     unlike: dict[str, Array] = {}
     for name, array in sources.items():
@@ -238,9 +248,10 @@ def _columns(sources: Sources, shape: tuple[int, ...]) -> dict[str, Array]:
     return unlike
 
 
-def _fitted(columns: Sources, target: Array, times: Array | None) -> Formula:
-    step = -(-target.size // _ELEMENTS)
-    used = {name: array if times is None else array * times for name, array in columns.items()}
+def _fitted(columns: Sources, target: Array, times: Array | None = None) -> Formula:
+    step, used = -(-target.size // _ELEMENTS), columns
+    if times is not None:
+        used = {name: array * times for name, array in columns.items()}
     stacked = np.stack([array.ravel()[::step] for array in used.values()], 1)
     factors, *_ = np.linalg.lstsq(stacked, target.ravel()[::step], rcond=1e-10)
     plain = np.round(factors, 6)
@@ -257,27 +268,28 @@ def summed(terms: Mapping[str, float]) -> str:
     words = ""
     for name, factor in terms.items():
         size = f"{abs(factor):.6g} * {name}".removesuffix(" * 1").removeprefix("1 * ")
-        sign = "-" if factor < 0 else "+"
-        words += f" {sign} {size}" if words else size if sign == "+" else f"-{size}"
-    return words or "zeros"
+        words += f" - {size}" if factor < 0 else f" + {size}"
+    if words.startswith(" - "):
+        return f"-{words[3:]}"
+    return words[3:] or "zeros"
 
 
 def _masked(sources: Sources, target: Array) -> Iterator[Formula]:
     """Sums where a mask among the sources is set, or is not, and zero elsewhere."""
     for name, array in sources.items():
-        others = {other: value for other, value in sources.items() if other != name}
+        others = without(sources, [name])
         for shape in {array.shape, (*array.shape, 1)}:
             mask = array.reshape(shape).astype(np.float64)
-            if not (_fits(shape, target.shape) and np.isin(mask, (0.0, 1.0)).all()):
+            is_mask = _fits(shape, target.shape) and np.isin(mask, (0.0, 1.0)).all()
+            if not (is_mask and np.ptp(mask)):
                 continue
-            for words, kept in (("", mask), ("not ", 1.0 - mask)) if np.ptp(mask) else ():
+            for words, kept in ((name, mask), (f"not {name}", 1.0 - mask)):
                 made = mixed(others, target, kept)
                 if made is not None:
-                    several = f"({made.words})" if len(made.terms) > 1 else made.words
-                    yield Formula(f"{several} where {words}{name}", made.array, made.terms)
+                    yield Formula(f"{made.in_brackets} where {words}", made.array, made.terms)
 
 
-def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+def _fits(shape: Shape, target: Shape) -> bool:
     try:
         return np.broadcast_shapes(shape, target) == target
     except ValueError:
@@ -303,8 +315,7 @@ def _joined(parts: Sources, target: Array) -> Iterator[Formula]:
         names: list[str] = []
         at = 0
         while at < target.shape[axis]:
-            standing = (n for n, array in parts.items() if _stands(array, target, axis, at))
-            name = next(standing, None)
+            name = _standing(parts, target, axis, at)
             if name is None:
                 break
             names.append(name)
@@ -312,6 +323,14 @@ def _joined(parts: Sources, target: Array) -> Iterator[Formula]:
         if len(names) > 1 and at == target.shape[axis]:
             joined = np.concatenate([parts[name] for name in names], axis)
             yield Formula(f"{', '.join(names)} joined in this order along axis {axis}", joined)
+
+
+def _standing(parts: Sources, target: Array, axis: int, at: int) -> str | None:
+    """The first part that is in the target at a position."""
+    for name, array in parts.items():
+        if _stands(array, target, axis, at):
+            return name
+    return None
 
 
 def _stands(array: Array, target: Array, axis: int, at: int) -> bool:
@@ -324,21 +343,22 @@ def _stands(array: Array, target: Array, axis: int, at: int) -> bool:
 def _pairs(sources: Sources, target: Array) -> Iterator[Formula]:
     """Two sources put together element by element, one of them or the sum activated."""
     arrays = dict(list(_columns(sources, target.shape).items())[-_FEW:])
-    ways: list[_Way] = []
-    for first, second in combinations(arrays, 2):
-        names = (first, second)
-        ways += [(words.format(*names), names, join) for words, join in _SYMMETRIC.items()]
-        ways += [
-            (one.words.replace("{}", f"({first} + {second})"), names, partial(_of_sum, one.of))
-            for one in ACTIVATED
-        ]
-    for names in permutations(arrays, 2):
-        ways.append((f"{names[0]} / {names[1]}", names, _quotient))
+    return _elementwise(_ways_of_two(list(arrays)), arrays, target)
+
+
+def _ways_of_two(arrays: Sequence[str]) -> Iterator[_Way]:
+    for names in combinations(arrays, 2):
+        for words, join in _SYMMETRIC.items():
+            yield words.format(*names), names, join
         for one in ACTIVATED:
-            activated = one.words.replace("{}", names[1])
-            ways.append((f"{names[0]} + {activated}", names, partial(_plus, one.of)))
-            ways.append((f"{names[0]} times {activated}", names, partial(_times, one.of)))
-    return _elementwise(ways, arrays, target)
+            yield one.said("({} + {})".format(*names)), names, partial(_of_sum, one.of)
+    for names in permutations(arrays, 2):
+        first, second = names
+        yield f"{first} / {second}", names, _quotient
+        for one in ACTIVATED:
+            activated = one.said(second)
+            yield f"{first} + {activated}", names, partial(_plus, one.of)
+            yield f"{first} times {activated}", names, partial(_times, one.of)
 
 
 _Way = tuple[str, tuple[str, ...], Callable[..., Array]]  # in words, of which sources, how
@@ -351,14 +371,10 @@ def _elementwise(ways: Iterable[_Way], arrays: Sources, target: Array) -> Iterat
     wanted = target.ravel()[::step]
     for words, names, function in ways:
         few = function(*(thin[name] for name in names))
-        if step == 1 or relative_difference(wanted, few) <= MATCH:
-            yield Formula(
-                words, few.reshape(target.shape) if step == 1 else _all(function, arrays, names)
-            )
-
-
-def _all(function: Callable[..., Array], arrays: Sources, names: Iterable[str]) -> Array:
-    return function(*(arrays[name] for name in names))
+        if step == 1:
+            yield Formula(words, few.reshape(target.shape))
+        elif relative_difference(wanted, few) <= MATCH:
+            yield Formula(words, function(*(arrays[name] for name in names)))
 
 
 def _of_sum(change: Callable[[Array], Array], x: Array, y: Array) -> Array:
@@ -382,7 +398,7 @@ def _quotient(x: Array, y: Array) -> Array:
 # -----------------------------------------------------------------------------
 
 
-def changes(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[Change]:
+def changes(shape: Shape, to: Shape) -> Iterator[Change]:
     """What makes an array of one shape of one of another, but for activations."""
     if shape == to:
         yield from _moves(shape)
@@ -392,26 +408,29 @@ def changes(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[Change]:
         yield from _reductions(shape, to, axes, words)
 
 
-def _moves(shape: tuple[int, ...]) -> Iterator[Change]:
+def _moves(shape: Shape) -> Iterator[Change]:
     """Along single axes."""
     rank = len(shape)
     for axis in range(rank):
-        kind = f" ({_OF_PICTURES[axis]})" if rank == 4 else ""
-        yield Change(f"{{}} reversed along axis {axis}{kind}", partial(np.flip, axis=axis))
+        words = f"{{}} reversed along axis {axis}"
+        if rank == 4:
+            words += f" ({_OF_PICTURES[axis]})"
+        yield Change(words, partial(np.flip, axis=axis))
         for step in (1, -1):
             rolled = partial(np.roll, shift=step, axis=axis)
             yield Change(f"{{}} moved by {step} along axis {axis}", rolled)
 
 
-def _orders(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[Change]:
+def _orders(shape: Shape, to: Shape) -> Iterator[Change]:
     """Axes in another order, then reshaped; or reshaped and then in another order."""
     usual = tuple(range(len(shape)))
-    for order in permutations(usual):
-        turned = tuple(shape[axis] for axis in order)
-        words = "{}" if order == usual else f"{{}} transposed to the order {order} of its axes"
-        if order != usual or shape != to:
-            reshaped = "" if turned == to else f", reshaped to {to}"
-            yield Change(f"{words}{reshaped}", partial(_ordered, order, to))
+    if shape != to:
+        yield Change(f"{{}}, reshaped to {to}", partial(_ordered, usual, to))
+    for order in other_orders(len(shape)):
+        words = f"{{}} transposed to the order {order} of its axes"
+        if tuple(shape[axis] for axis in order) != to:
+            words += f", reshaped to {to}"
+        yield Change(words, partial(_ordered, order, to))
     for order in other_orders(len(to)):
         before = tuple(to[order.index(axis)] for axis in range(len(to)))
         if before != shape:
@@ -419,10 +438,12 @@ def _orders(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[Change]:
             yield Change(words, partial(_reordered, before, order))
 
 
-def _axes(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
+def _axes(shape: Shape, to: Shape) -> Iterator[tuple[Axes, str]]:
     """Axes over which an array of one shape can be reduced to another."""
     count = len(shape)
-    for chosen in range(1, 2**count) if 2 <= count <= _MOST_AXES else ():
+    if not 2 <= count <= _MOST_AXES:
+        return
+    for chosen in range(1, 2**count):
         axes = tuple(axis for axis in range(count) if chosen >> axis & 1)
         left = tuple(size for axis, size in enumerate(shape) if axis not in axes)
         kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
@@ -430,9 +451,7 @@ def _axes(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[tuple[tuple[i
             yield axes, f"axis {axes[0]}" if len(axes) == 1 else f"axes {axes}"
 
 
-def _reductions(
-    shape: tuple[int, ...], to: tuple[int, ...], axes: tuple[int, ...], words: str
-) -> Iterator[Change]:
+def _reductions(shape: Shape, to: Shape, axes: Axes, words: str) -> Iterator[Change]:
     """A number for each element of some axes, or one of them."""
     for how, (reduce, linear) in _REDUCTIONS.items():
         whole = partial(_reduced, reduce, axes, slice(None), to)
@@ -440,13 +459,15 @@ def _reductions(
     if len(axes) > 1 or shape[axes[0]] < 2:
         return
     size = shape[axes[0]]
-    for index in (0, -1, -2, *range(1, min(size - 2, _MOST_ELEMENTS))) if size > 1 else ():
+    for index in (0, -1, -2, *range(1, min(size - 2, _MOST_ELEMENTS))):
         which = _NAMED.get(index, f"element {index}")
         if len(shape) == 4:
             which = which.replace("element", _KINDS.get(axes[0], "element"))
         one = partial(_taken, index, axes[0], to)
         yield Change(f"{which} of {{}} along {words}", one)
-    for left, part in _LEFT_OUT.items() if size > 2 else ():
+    if size < 3:
+        return
+    for left, part in _LEFT_OUT.items():
         for how, (reduce, linear) in _REDUCTIONS.items():
             fewer = partial(_reduced, reduce, axes, part, to)
             yield Change(f"the {how} of {{}} over {words} without {left}", fewer, linear)
@@ -456,21 +477,19 @@ def _reductions(
 # -----------------------------------------------------------------------------
 
 
-def _ordered(order: tuple[int, ...], to: tuple[int, ...], x: Array) -> Array:
+def _ordered(order: Axes, to: Shape, x: Array) -> Array:
     return x.transpose(order).reshape(to)
 
 
-def _reordered(before: tuple[int, ...], order: tuple[int, ...], x: Array) -> Array:
+def _reordered(before: Shape, order: Axes, x: Array) -> Array:
     return x.reshape(before).transpose(order)
 
 
-def _taken(index: int, axis: int, to: tuple[int, ...], x: Array) -> Array:
+def _taken(index: int, axis: int, to: Shape, x: Array) -> Array:
     return x.take(index, axis).reshape(to)
 
 
-def _reduced(
-    reduce: Callable[..., Any], axes: tuple[int, ...], part: slice, to: tuple[int, ...], x: Array
-) -> Array:
+def _reduced(reduce: Callable[..., Any], axes: Axes, part: slice, to: Shape, x: Array) -> Array:
     kept = [part if axis in axes else slice(None) for axis in range(x.ndim)]
     return np.asarray(reduce(x[tuple(kept)], axis=axes)).reshape(to)
 

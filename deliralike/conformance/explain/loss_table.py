@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain.convention import Arguments, Convention, Formula
-from deliralike.conformance.explain.trials import LOG, either, number
+from deliralike.conformance.explain.convention import Arguments, Convention, Formula, values
+from deliralike.conformance.explain.trials import LOG, number
+from deliralike.conformance.kinds import Named
 
 Array = np.ndarray
 IGNORED = -100
@@ -77,11 +78,6 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "sigmoid": sigmoid,
     "log_softmax": log_softmax,
 }
-
-
-def of_setting(name: str, values: Mapping[str, Any]) -> Convention:
-    """Other values of one setting, by the words for them."""
-    return either({words: {name: value} for words, value in values.items()})
 
 
 # Whole-number labels
@@ -157,6 +153,10 @@ def _sum(each: Array, on: Labels) -> Any:
     return each.sum()
 
 
+def _mean(each: Array, on: Labels) -> Any:
+    return each.mean()
+
+
 def _sample_means(each: Array, on: Labels) -> Any:
     axes = tuple(range(1, each.ndim))
     return (each.sum(axes) / on.weights.sum(axes)).mean()
@@ -196,7 +196,7 @@ _OF_ONE_HOT: Mapping[str, Callable[[Array, Labels], Any]] = {
 _LITTLE = (1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12)
 
 
-def of_labels(prediction: Array, target: Array, settings: Mapping[str, Any]) -> Family:
+def of_labels(prediction: Array, target: Array, settings: Named) -> Family:
     """Cross-entropy with the reference's settings: those of `nn.cross_entropy`."""
     classes, given = prediction.shape[1], settings.get("weight")
     weight = np.ones(classes) if given is None else np.asarray(given, np.float64)
@@ -214,22 +214,24 @@ def _of_labels(given: Arguments) -> Iterator[Convention]:
     on, smoothing, gamma = given["labels"], given["smoothing"], given["gamma"]
     on = replace(on, weight=given.get("weight", on.weight))
     weighted = bool(np.ptp(on.weight))
-    yield of_setting("divisor", _DIVISORS)
+    divisors = dict[str, Any](_DIVISORS)
     if not on.kept.all():
-        yield of_setting("divisor", {_OF_IGNORED: lambda each, _: each.mean()})
+        divisors[_OF_IGNORED] = _mean
     if on.target.ndim > 1:
-        yield of_setting("divisor", _OF_POSITIONS)
+        divisors |= _OF_POSITIONS
     if given["divisor"] is not None:
-        yield of_setting("divisor", {"mean instead of sum": None})
-    yield of_setting("change", dict(_other_labels(on, weighted)))
+        divisors["mean instead of sum"] = None
+    yield values("divisor", divisors)
+    yield values("change", dict(_other_labels(on, weighted)))
     if smoothing:
-        yield of_setting("smoothing", {f"no label smoothing instead of {smoothing:g}": 0.0})
-        yield of_setting("spread", _SPREADS)
-    yield of_setting("logs", _LOGS)
+        yield values("smoothing", {f"no label smoothing instead of {smoothing:g}": 0.0})
+        yield values("spread", _SPREADS)
+    logs = dict(_LOGS)
     for eps in _LITTLE:
         words = f"{eps:g} (eps) added to the probabilities inside the logarithm"
-        yield of_setting("logs", {words: partial(_log_of_more, eps=eps)})
-    yield of_setting("whole", _OF_ONE_HOT)
+        logs[words] = partial(_log_of_more, eps=eps)
+    yield values("logs", logs)
+    yield values("whole", _OF_ONE_HOT)
     yield number("label_smoothing", "smoothing", (0.1, 0.05, 0.2), usual=smoothing)
     words = "gamma" if gamma else "focal loss with gamma"
     yield number(words, "gamma", (2.0, 1.0, 0.5), usual=gamma)
@@ -365,7 +367,7 @@ def elementwise(nn: Any, given: Arguments) -> Any:
     return given["reduction"](each * given["weight"])
 
 
-def of_elements(target: Array, settings: Mapping[str, Any], kind: str = "") -> Family:
+def of_elements(target: Array, settings: Named, kind: str = "") -> Family:
     """A loss of numbers or of binary targets, with the reference's settings."""
     usual = {
         "target": target.astype(np.float64),
@@ -387,18 +389,21 @@ def _or_one(value: Any) -> Any:
 def _of_elements(given: Arguments) -> Iterator[Convention]:
     target, element = given["target"], given["element"]
     flat = target.ndim < 2
-    yield of_setting("reduction", _REDUCTIONS)
-    yield of_setting("reduction", {} if flat else _OF_SAMPLES)
-    yield of_setting("reduction", _OF_CHANNELS if target.ndim > 2 else {})
-    yield of_setting("element", dict(_other_elements(element, flat)))
+    reductions = dict(_REDUCTIONS)
+    if not flat:
+        reductions |= _OF_SAMPLES
+    if target.ndim > 2:
+        reductions |= _OF_CHANNELS
+    yield values("reduction", reductions)
+    yield values("element", dict(_other_elements(element, flat)))
     yield number("Huber loss with delta =", "delta", (0.5, 2.0), LOG, also={"element": _huber})
     yield number("smooth L1 with beta =", "delta", (1.0, 0.5), LOG, also={"element": _smooth_l1})
     if not ((target >= 0) & (target <= 1)).all():
         return
-    yield of_setting("exchanged", {"targets exchanged (1 - target)": True})
+    yield values("exchanged", {"targets exchanged (1 - target)": True})
     for name, words in (("positive", "pos_weight missing"), ("weight", "weight missing")):
         if np.any(given[name] != 1.0):
-            yield of_setting(name, {words: 1.0})
+            yield values(name, {words: 1.0})
     yield from _of_focal(given)
     yield number("label_smoothing", "smoothing", (0.1, 0.2), usual=0.0)
     if not np.ndim(given["positive"]):
@@ -417,15 +422,15 @@ def _other_elements(element: Element, flat: bool) -> Iterator[tuple[str, Element
 
 def _of_focal(given: Arguments) -> Iterator[Convention]:
     alpha = given["alpha"]
-    focal = {"element": _focal}
     if given["element"] is not _focal:
+        focal = {"element": _focal}
         yield number("focal loss without alpha, gamma", "gamma", (2.0, 1.0), also=focal)
         return
     words = "no gradient through the focal weight (it is detached)"
-    yield of_setting("seen", {words: lambda missed: missed.real})
+    yield values("seen", {words: lambda missed: missed.real})
     yield number("gamma", "gamma", (1.0, 0.5, 3.0), usual=given["gamma"])
     if alpha is not None:
-        yield of_setting("alpha", {"focal loss without alpha": None})
+        yield values("alpha", {"focal loss without alpha": None})
         yield number("alpha", "alpha", (1.0 - alpha, 0.25, 0.75), usual=float(alpha))
 
 
@@ -458,20 +463,19 @@ def overlap(nn: Any, given: Arguments) -> Any:
     both = (p * target).sum(dims)
     if index is None:
         power = given.get("power", 1)
-        above, total = (
-            given.get("top", 2.0) * both,
-            (p**power).sum(dims) + (target**power).sum(dims),
-        )
+        above = given.get("top", 2.0) * both
+        total = (p**power).sum(dims) + (target**power).sum(dims)
     else:
         above, missed = both, index[0] * (p * (1.0 - target)).sum(dims)
         total = both + missed + index[1] * ((1.0 - p) * target).sum(dims)
-    smooth = given["smooth"]
+    smooth, exponent = given["smooth"], given.get("exponent", 1.0)
     found = (above + smooth) / (total + given.get("below", smooth))
-    exponent = given.get("exponent", 1.0)
-    return given["finish"](found if exponent == 1.0 else 1.0 - (1.0 - found) ** exponent)
+    if exponent != 1.0:
+        found = 1.0 - (1.0 - found) ** exponent
+    return given["finish"](found)
 
 
-def of_overlaps(target: Array, settings: Mapping[str, Any], kind: str = "dice_loss") -> Family:
+def of_overlaps(target: Array, settings: Named, kind: str = "dice_loss") -> Family:
     """The Dice or Tversky loss with the reference's settings."""
     finishes = list(_FINISHES.values())
     usual: dict[str, Any] = {
@@ -488,17 +492,17 @@ def of_overlaps(target: Array, settings: Mapping[str, Any], kind: str = "dice_lo
 
 def _of_overlaps(given: Arguments) -> Iterator[Convention]:
     smooth, spatial = given["smooth"], tuple(range(2, given["target"].ndim))
-    yield of_setting("finish", _FINISHES)
+    yield values("finish", _FINISHES)
     dims = {
         "overlap and sizes over the whole batch": (0, *spatial),
         "overlap and sizes over batch and classes (one coefficient)": (0, 1, *spatial),
     }
-    yield of_setting("dims", dims)
-    yield of_setting("power", {"squares in the denominator": 2})
-    yield of_setting("top", {"no factor of two for the overlap": 1.0})
+    yield values("dims", dims)
+    yield values("power", {"squares in the denominator": 2})
+    yield values("top", {"no factor of two for the overlap": 1.0})
     counted = "counted" if given["start"] else "left out"
-    yield of_setting("start", {f"the background (channel 0) {counted}": 1 - given["start"]})
-    yield of_setting("index", {"Jaccard index (IoU) instead of Dice": (1.0, 1.0)})
+    yield values("start", {f"the background (channel 0) {counted}": 1 - given["start"]})
+    yield values("index", {"Jaccard index (IoU) instead of Dice": (1.0, 1.0)})
     starts = (1e-5, 1e-2, 1.0, 1e-7)
     yield number("smooth", "smooth", starts, LOG, usual=smooth)
     yield number("in the denominator: smooth", "below", starts, LOG, usual=smooth)
@@ -508,14 +512,14 @@ def _of_overlaps(given: Arguments) -> Iterator[Convention]:
 # -----------------------------------------------------------------------------
 
 _POWERS: Mapping[str, Callable[[Array], Array]] = {
-    "not squared": unchanged,
-    "absolute instead of squared": _absolute,
-    "to the fourth power instead of squared": lambda z: z**4,
+    "logsumexp not squared": unchanged,
+    "logsumexp absolute instead of squared": _absolute,
+    "logsumexp to the fourth power instead of squared": lambda z: z**4,
 }
 _EXPONENTS: Mapping[str, Callable[[Array], Array]] = {
-    "of the largest logit instead of logsumexp": lambda z: z.max(-1),
-    "of the sum of the exponentials, without the logarithm": lambda z: np.exp(z).sum(-1),
-    "of the mean of the exponentials": lambda z: np.log(np.exp(z).mean(-1)),
+    "square of the largest logit instead of logsumexp": lambda z: z.max(-1),
+    "square of the sum of the exponentials, without the logarithm": lambda z: np.exp(z).sum(-1),
+    "square of the mean of the exponentials": lambda z: np.log(np.exp(z).mean(-1)),
 }
 
 
@@ -531,17 +535,15 @@ def _logsumexp(z: Array) -> Array:
 
 def table_of_scores(given: Arguments) -> Iterator[Convention]:
     """What people write instead."""
-    yield of_setting("power", {f"logsumexp {words}": how for words, how in _POWERS.items()})
-    yield of_setting("inner", {f"square {words}": how for words, how in _EXPONENTS.items()})
+    yield values("power", _POWERS)
+    yield values("inner", _EXPONENTS)
 
 
 # Which family
 # -----------------------------------------------------------------------------
 
 
-def family(
-    prediction: Array, target: Array, settings: Mapping[str, Any], kind: str = ""
-) -> Family | None:
+def family(prediction: Array, target: Array, settings: Named, kind: str = "") -> Family | None:
     """What is known of a loss of such a prediction and target; None for none.
 
     Args:

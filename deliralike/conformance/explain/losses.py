@@ -18,17 +18,26 @@ import numpy as np
 
 from deliralike.conformance.agreement import compare, differences, relative_difference
 from deliralike.conformance.explain import loss_table, types
-from deliralike.conformance.explain.convention import Arguments, Convention, Formula
+from deliralike.conformance.explain.convention import Arguments, Convention, Formula, values
 from deliralike.conformance.explain.loss_table import (
     ACTIVATIONS,
     Family,
     family,
-    of_setting,
     unchanged,
 )
 from deliralike.conformance.explain.relations import TYPES, rounded
-from deliralike.conformance.explain.trials import EXACT, LOG, Trial, Vectors, combined, number, run
+from deliralike.conformance.explain.trials import (
+    EXACT,
+    LOG,
+    Trial,
+    Vectors,
+    combined,
+    divided,
+    number,
+    run,
+)
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
+from deliralike.conformance.kinds import Named, Shape
 
 Array = np.ndarray
 Path = Callable[[Array], Array]
@@ -56,6 +65,11 @@ class Total:
     outputs: Mapping[str, Array]
     parameters: Mapping[str, Array | None] = field(default_factory=dict)
 
+    @property
+    def numbers(self) -> dict[str, Array]:
+        """The loss and its gradients with respect to the outputs."""
+        return {"value": np.array([self.value]), **self.outputs}
+
 
 @dataclass(frozen=True)
 class Term:
@@ -70,10 +84,15 @@ class Term:
     """
 
     name: str
-    settings: Mapping[str, Any]
+    settings: Named
     output: float
     factor: float
     outputs: Mapping[str, Array] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the prediction."""
+        return np.shape(next(iter(self.settings.values()), 0.0))
 
 
 @dataclass(frozen=True)
@@ -111,8 +130,9 @@ class Point:
     def __init__(self, prediction: Array, with_gradient: bool = True) -> None:
         generator = np.random.default_rng(0)
         self.prediction, self.least = prediction, 0.0
-        count = DIRECTIONS if with_gradient else 0
-        self.directions = [generator.standard_normal(prediction.shape) for _ in range(count)]
+        self.directions: list[Array] = []
+        for _ in range(DIRECTIONS if with_gradient else 0):
+            self.directions.append(generator.standard_normal(prediction.shape))
 
     @property
     def data(self) -> int:
@@ -121,8 +141,9 @@ class Point:
 
     def seen(self, value: float, gradient: Array | None) -> Array:
         """The vector of a loss that was run."""
-        given = 0.0 if gradient is None else gradient
-        slopes = [float((given * direction).sum()) for direction in self.directions]
+        slopes = [0.0] * len(self.directions)
+        if gradient is not None:
+            slopes = [float((gradient * way).sum()) for way in self.directions]
         return np.array([float(value), *slopes])
 
     def of(self, loss: Callable[[Array], Any]) -> Array:
@@ -140,8 +161,9 @@ class Point:
     def relative(self, vector: Array, wanted: Array) -> Array:
         """The difference from a vector, in units of its value and of its gradient's length."""
         value = max(abs(float(wanted[0])), self.least) or 1.0
-        slope = float(np.linalg.norm(wanted[1:])) or 1.0
-        slope = slope if slope > self.least else 1.0
+        slope = float(np.linalg.norm(wanted[1:]))
+        if not slope > self.least:  # also where it is no number
+            slope = 1.0
         return (vector - wanted) / np.array([value, *[slope] * (len(wanted) - 1)])
 
 
@@ -167,7 +189,7 @@ class Part:
 
     name: str
     own: Array
-    shape: tuple[int, ...]
+    shape: Shape
     formula: Formula | None = None
     given: Arguments = field(default_factory=dict)
     table: Callable[[Arguments], Iterable[Convention]] = lambda given: ()
@@ -215,7 +237,7 @@ def _table(known: Family, activation: str, given: Arguments) -> Iterator[Convent
     """Conventions of a family, and other functions before it."""
     yield from known.table(given)
     if np.ndim(given.get("target", 0)) != 1:  # they go along the second axis
-        yield of_setting("activation", dict(_activations(activation)))
+        yield values("activation", dict(_activations(activation)))
     yield number("temperature", "temperature", (2.0, 0.5, 4.0), LOG, usual=1.0)
 
 
@@ -223,15 +245,15 @@ def _activations(usual: str) -> Iterator[tuple[str, Path]]:
     """Other functions before the loss, and scores that were rounded."""
     own = ACTIVATIONS[usual]
     for name, other in ACTIVATIONS.items():
-        if name == usual:
-            continue
+        words = f"{name} instead of {usual}"
         if not usual:
-            yield f"{name} of the scores first ({name} twice, where the loss has its own)", other
-        else:
-            words = f"{name} instead of {usual}" if name else f"{usual} missing: of the scores"
+            words = f"{name} of the scores first ({name} twice, where the loss has its own)"
+        elif not name:
+            words = f"{usual} missing: of the scores"
+        if name != usual:
             yield words, other
     if usual:
-        yield f"{usual} twice", lambda z: own(own(z))
+        yield f"{usual} twice", partial(_then, own, own)
     for kind in TYPES:
         yield f"scores rounded to {kind}", partial(_rounded, own, kind)
 
@@ -240,24 +262,25 @@ def _rounded(activation: Path, kind: str, z: Array) -> Array:
     return activation(z + (rounded(z.real, kind) - z.real))
 
 
-def _recognised(
-    known: Family, view: Path, point: Point, part: Part, activation: str = ""
-) -> Iterator[Part]:
+def _recognised(known: Family, view: Path, point: Point, part: Part) -> Iterator[Part]:
     """The term with the settings that give what it gave, up to a factor; nothing where none do."""
-    formula = partial(_through, known, view, activation)
-    bench, table = _Bench(point, known.given, part.own), partial(_table, known, activation)
-    fixed = [one for one in table(known.given) if not one.free]
-    trials = [Trial("", 0.0), *run(fixed, bench, formula)]
-    for trial in trials:
+    formula = partial(_through, known, view, "")
+    bench, table = _Bench(point, known.given, part.own), partial(_table, known, "")
+    free, fixed = divided(table(known.given))
+
+    def recognised(trial: Trial, factor: float = 1.0) -> Part:
+        given = combined(trial.choices, _given)(np, {**known.given, "factor": factor})
+        return replace(part, formula=formula, given=given, table=table)
+
+    for trial in (Trial("", 0.0), *run(fixed, bench, formula)):
         made = combined(trial.choices, formula)
-        if (factor := _factor(point, bench.vector(made), part.own)) is not None:
-            given = combined(trial.choices, _given)(np, {**known.given, "factor": factor})
-            yield replace(part, formula=formula, given=given, table=table)
+        factor = _factor(point, bench.vector(made), part.own)
+        if factor is not None:
+            yield recognised(trial, factor)
             return
-    for trial in run((one for one in table(known.given) if one.free), bench, formula):
+    for trial in run(free, bench, formula):
         if trial.is_met:
-            given = combined(trial.choices, _given)(np, known.given)
-            yield replace(part, formula=formula, given=given, table=table)
+            yield recognised(trial)
             return
 
 
@@ -267,11 +290,11 @@ def _given(nn: Any, given: Arguments) -> Arguments:
 
 def _factor(point: Point, vector: Array, wanted: Array) -> float | None:
     """The number that a vector has to be multiplied by; None where none will do."""
-    if len(vector) < _FEW or not np.isfinite(vector).all() or not vector[1:].any():
-        is_met = point.apart(vector, wanted) <= MATCH
-        return 1.0 if is_met else None
-    factor = float(vector[1:] @ wanted[1:] / (vector[1:] @ vector[1:]))
-    return factor if factor and point.apart(factor * vector, wanted) <= MATCH else None
+    factor, slope = 1.0, vector[1:]
+    if len(vector) >= _FEW and np.isfinite(vector).all() and slope.any():
+        factor = float(slope @ wanted[1:] / (slope @ slope))
+    is_met = point.apart(factor * vector, wanted) <= MATCH
+    return factor if factor and is_met else None
 
 
 # Factors and constants
@@ -280,25 +303,25 @@ def _factor(point: Point, vector: Array, wanted: Array) -> float | None:
 
 def _relations(point: Point, part: Part, wanted: Array) -> Iterator[Trial]:
     """What a value and a gradient show without a formula: factors that somebody may have written."""
-    own = part.own
-    square = float(own[1:] @ own[1:])
+    own, value, slope = part.own, part.own[:1], part.own[1:]
+    square = float(slope @ slope)
     if len(own) < _FEW or not square:
         return
-    ratio = float(own[1:] @ wanted[1:]) / square
-    names = sizes_in_words(part.shape)
-    said = factor_in_words(ratio, names)
+
+    def trial(words: str, value: Array, slope: Array) -> Trial:
+        return Trial(words, point.apart(np.append(value, slope), wanted))
+
+    ratio = float(slope @ wanted[1:]) / square
+    said = factor_in_words(ratio, sizes_in_words(part.shape))
     if said is not None and abs(ratio) > LIMIT:
-        words, value = said
-        yield Trial(f"{part.subject} {words}", point.apart(value * own, wanted))
-        sloped = np.append(own[:1], value * own[1:])
-        words = f"gradient of the loss {words}, its value as it should be"
-        yield Trial(words, point.apart(sloped, wanted))
-    without = np.append(own[:1], 0.0 * own[1:])
-    yield Trial(f"{part.subject} without a gradient (detached)", point.apart(without, wanted))
+        words, factor = said
+        yield trial(f"{part.subject} {words}", factor * value, factor * slope)
+        alone = f"gradient of the loss {words}, its value as it should be"
+        yield trial(alone, value, factor * slope)
+    yield trial(f"{part.subject} without a gradient (detached)", value, 0.0 * slope)
     shift = tidy(float(wanted[0] - own[0]))
-    moved = np.append(own[:1] + shift, own[1:])
     words = f"loss plus {shift:.6g}, which does not depend on the prediction"
-    yield Trial(words, point.apart(moved, wanted))
+    yield trial(words, value + shift, slope)
 
 
 def factor_in_words(factor: float, names: Mapping[str, float]) -> tuple[str, float] | None:
@@ -309,11 +332,13 @@ def factor_in_words(factor: float, names: Mapping[str, float]) -> tuple[str, flo
         (('times 0.3', 0.3), None)
     """
     known = [word for word, value in names.items() if abs(factor / value - 1.0) <= 1e-9]
-    why = f" ({', or '.join(known[:2])})" if known else ""
     written = tidy(factor)
-    if known or _is_short(written):
-        return f"times {written:.6g}{why}", written
-    if factor and _is_short(inverse := tidy(1.0 / factor), _FEW - 1):
+    if known:
+        return f"times {written:.6g} ({', or '.join(known[:2])})", written
+    if _is_short(written):
+        return f"times {written:.6g}", written
+    inverse = tidy(1.0 / factor) if factor else math.inf
+    if _is_short(inverse, _FEW - 1):
         return f"divided by {inverse:.6g}", 1.0 / inverse
     return None
 
@@ -331,7 +356,7 @@ def _is_short(value: float, digits: int = _FEW) -> bool:
 _NAMED = {"halved": 0.5, "doubled": 2.0, "negated": -1.0}
 
 
-def sizes_in_words(shape: tuple[int, ...]) -> dict[str, float]:
+def sizes_in_words(shape: Shape) -> dict[str, float]:
     """Factors that come of a prediction's shape (batch, classes, ...), and a few by name."""
     counts = {"the batch size": shape[0] if shape else 1}
     counts["the number of elements"] = math.prod(shape)
@@ -358,7 +383,7 @@ def explain_loss(
     target: Array,
     reference: tuple[float, Array | None],
     candidate: tuple[float, Array | None],
-    settings: Mapping[str, Any] | None = None,
+    settings: Named | None = None,
     kind: str = "",
 ) -> Explanation | None:
     """The most likely cause of another loss.
@@ -419,16 +444,14 @@ class _Place:
         self.part, self.point, self.left = part, point, left
         self.start = f"{part.subject}: " if is_named else ""
         self.bench = _Bench(point, part.given, left)
-        self.table = list(part.table(part.given)) if part.formula else []
+        self.free, self.without_number = divided(part.table(part.given))
 
     def plain(self) -> Iterator[Trial]:
         """One convention without a number; of those that fit, with the factor that they come to."""
-        trials = self.fixed
-        met = [trial for trial in trials if trial.is_met]
+        met = [trial for trial in self.fixed if trial.is_met]
         if met:
-            best = min(trial.distance for trial in met)
-            yield Trial(self._causes(met), best)
-        for trial in trials:
+            yield Trial(self._causes(met), min(trial.distance for trial in met))
+        for trial in self.fixed:
             if not trial.is_met:
                 yield replace(trial, cause=self.start + trial.cause)
 
@@ -445,24 +468,27 @@ class _Place:
     def relations(self) -> Iterator[Trial]:
         """A factor, also one of a convention that gives the loss up to a factor; a constant."""
         yield from _relations(self.point, self.part, self.left)
-        for trial in self.fixed if self.point.data >= _FEW else ():
+        if self.point.data < _FEW:
+            return
+        for trial in self.fixed:
             vector = self.bench.vector(combined(trial.choices, self._formula))
             factor = _factor(self.point, vector, self.left)
             said = None if factor is None else factor_in_words(factor, {})
             if said is not None:
-                words = f"{self.start}{trial.cause}; and {said[0]}"
-                yield Trial(words, self.point.apart(said[1] * vector, self.left))
+                words, value = said
+                cause = f"{self.start}{trial.cause}; and {words}"
+                yield Trial(cause, self.point.apart(value * vector, self.left))
                 return
 
     def numbers(self) -> Iterator[Trial]:
         """One number that is searched for."""
-        for trial in self._run([one for one in self.table if one.free]):
+        for trial in self._run(self.free):
             yield replace(trial, cause=self.start + trial.cause)
 
     @cached_property
     def fixed(self) -> list[Trial]:
         """Each convention without a number, executed."""
-        return self._run([one for one in self.table if not one.free])
+        return self._run(self.without_number)
 
     @property
     def _formula(self) -> Formula:
@@ -509,16 +535,12 @@ def explain(loss: Composition) -> Explanation | None:
         return Explanation.seen("overflow or an undefined operation: the loss is not finite")
     if (penalty := _penalty(loss)) is not None:
         return penalty
-    mine, theirs = (
-        {"value": np.array([t.value]), **t.outputs} for t in (loss.reference, loss.candidate)
-    )
-    if (short := types.explain(mine, theirs)) is not None:
+    short = types.explain(loss.reference.numbers, loss.candidate.numbers)
+    if short is not None:
         return short
-    point = Point(np.concatenate([output.ravel() for output in loss.outputs.values()]))
-    usual, wanted = (
-        point.seen(total.value, _joined(loss, total.outputs))
-        for total in (loss.reference, loss.candidate)
-    )
+    point = Point(_joined(loss, loss.outputs))
+    totals = (loss.reference, loss.candidate)
+    usual, wanted = (point.seen(one.value, _joined(loss, one.outputs)) for one in totals)
     point.least = _ROUNDING * float(max(np.linalg.norm(usual[1:]), abs(usual[0])))
     return _explained(list(_parts(loss, point, usual)), point, usual, wanted)
 
@@ -537,32 +559,29 @@ def _parts(loss: Composition, point: Point, usual: Array) -> Iterator[Part]:
             left = left - part.own
     if not found or point.apart(usual - left, usual) > MATCH:
         shape = next(iter(loss.outputs.values())).shape
-        found.append(Part("the rest of the loss" if found else "", left, shape))
+        found.append(Part("the rest of the loss", left, shape))
     if len(found) == 1:
         found = [replace(found[0], name="")]
     for part in found:
-        native = () if part.formula else _native(loss, point, part)
-        yield next(iter(native), part)
-
-
-def _first_shape(term: Term) -> tuple[int, ...]:
-    return next((np.shape(value) for value in term.settings.values()), ())
+        if part.formula is None:
+            part = next(_native(loss, point, part), part)
+        yield part
 
 
 def _part(loss: Composition, point: Point, term: Term) -> Part | None:
     """A term with the formula that gives what it gave; None where nothing is known of it."""
-    values = [np.asarray(value) for value in list(term.settings.values())[:2]]
-    shape = _first_shape(term)
     own = None
     if term.outputs is not None:
         own = point.seen(term.factor * term.output, _joined(loss, term.outputs))
-    known = None
-    if len(values) > 1:
-        known = family(values[0], values[1], term.settings, term.name)
-    found = None if known is None else _of_family(known, point, term, _ways(loss, values[0]), own)
+    found = None
+    if len(term.settings) > 1:
+        prediction, target = map(np.asarray, list(term.settings.values())[:2])
+        known = family(prediction, target, term.settings, term.name)
+        if known is not None:
+            found = _of_family(known, point, term, _ways(loss, prediction), own)
     if found is not None or own is None:
         return found
-    return Part(f"{term.name}() of {shape}", own, shape)
+    return Part(f"{term.name}() of {term.shape}", own, term.shape)
 
 
 def _of_family(
@@ -580,17 +599,14 @@ def _of_family(
         wanted = np.append(term.factor * term.output, made[1:]) if own is None else own
         if point.apart(made, wanted) <= MATCH:
             table = partial(_table, known, activation)
-            return Part(term.name, made, _first_shape(term), formula, given, table)
+            return Part(term.name, made, term.shape, formula, given, table)
     return None
 
 
 def _native(loss: Composition, point: Point, part: Part) -> Iterator[Part]:
     """A term that is no function of `nn`: the formulas that give the reference's numbers."""
-    start = 0
     of_scores = Family(loss_table.of_scores, {"target": np.zeros(1)}, loss_table.table_of_scores)
-    for output in loss.outputs.values():
-        whole = partial(_whole, start, output.shape)
-        start += output.size
+    for output, whole in _outputs(loss):
         if output.ndim > 1:
             yield from _recognised(of_scores, whole, point, part)
         for target in loss.targets:
@@ -622,10 +638,8 @@ def _ways(loss: Composition, given: Array) -> Iterator[tuple[str, Path]]:
 
     The output is taken whole or in part, with an activation or without.
     """
-    start = 0
-    flat = np.concatenate([one.ravel() for one in loss.outputs.values()]).astype(complex)
-    for output in loss.outputs.values():
-        whole = partial(_whole, start, output.shape)
+    flat = _joined(loss, loss.outputs).astype(complex)
+    for output, whole in _outputs(loss):
         for name, activation in ACTIVATIONS.items():
             if name and output.ndim < 2:
                 continue
@@ -635,10 +649,17 @@ def _ways(loss: Composition, given: Array) -> Iterator[tuple[str, Path]]:
                 path = partial(_then, view, whole)
                 if relative_difference(given, activation(path(flat)).real) <= LIMIT:
                     yield name, path
+
+
+def _outputs(loss: Composition) -> Iterator[tuple[Array, Path]]:
+    """Each output, with the path to it from all outputs in a row."""
+    start = 0
+    for output in loss.outputs.values():
+        yield output, partial(_whole, start, output.shape)
         start += output.size
 
 
-def _whole(start: int, shape: tuple[int, ...], z: Array) -> Array:
+def _whole(start: int, shape: Shape, z: Array) -> Array:
     return z[start : start + int(np.prod(shape))].reshape(shape)
 
 
@@ -648,10 +669,10 @@ def _ranges(whole: Array, given: Array) -> Iterator[Path]:
         yield lambda x: x.reshape(given.shape)
     if whole.ndim != given.ndim:
         return
-    differing = [i for i in range(whole.ndim) if whole.shape[i] != given.shape[i]]
-    if len(differing) != 1:
+    axes = np.flatnonzero(np.not_equal(whole.shape, given.shape))
+    if len(axes) != 1:
         return
-    axis = differing[0]
+    axis = int(axes[0])
     for start in range(whole.shape[axis] - given.shape[axis] + 1):
         index = (*(slice(None),) * axis, slice(start, start + given.shape[axis]))
         if relative_difference(given, whole[index]) <= LIMIT:
@@ -672,9 +693,9 @@ def _weights_of_terms(
     rest = usual - terms.sum(1)
     matrix = point.relative(terms.T + wanted, wanted).T
     factors, *_ = np.linalg.lstsq(matrix, point.relative(2 * wanted - rest, wanted), rcond=1e-12)
-    words = [_weight(*pair) for pair in zip(parts, factors, strict=True)]
+    words = list(map(_weight, parts, factors))
     if None not in words:
-        cause = "; ".join(word for word in words if word)
+        cause = "; ".join(filter(None, words))
         yield Trial(cause, point.apart(rest + terms @ factors, wanted))
 
 
@@ -695,11 +716,11 @@ def _penalty(loss: Composition) -> Explanation | None:
         return None
     apart_by = differences(mine.parameters, theirs.parameters)
     names = [name for name, difference in apart_by.items() if difference > LIMIT]
-    if not names or any(_absent(total, name) for total in (mine, theirs) for name in names):
+    right, wrong = _flat(mine.parameters, names), _flat(theirs.parameters, names)
+    weights, more = _flat(loss.parameters, names), theirs.value - mine.value
+    if not names or right is None or wrong is None or weights is None:
         return None
-    added = _flat([theirs.parameters[name] for name in names])
-    added = added - _flat([mine.parameters[name] for name in names])
-    weights, more = _flat([loss.parameters[name] for name in names]), theirs.value - mine.value
+    added = wrong - right
     length = float(np.linalg.norm(weights))
     forms = {
         "squares": (length**2, 2.0 * weights),
@@ -716,9 +737,12 @@ def _penalty(loss: Composition) -> Explanation | None:
     return None
 
 
-def _absent(total: Total, name: str) -> bool:
-    return total.parameters.get(name) is None
-
-
-def _flat(arrays: Sequence[Array | None]) -> Array:
-    return np.concatenate([np.ravel(np.asarray(array)) for array in arrays])
+def _flat(parameters: Mapping[str, Array | None], names: Sequence[str]) -> Array | None:
+    """Some parameters in a row; None where one is absent."""
+    arrays = [np.zeros(0)]
+    for name in names:
+        array = parameters.get(name)
+        if array is None:
+            return None
+        arrays.append(np.ravel(array))
+    return np.concatenate(arrays)

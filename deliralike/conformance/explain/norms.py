@@ -16,6 +16,7 @@ from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
     Formula,
+    Known,
     array,
     factor,
     instead,
@@ -25,12 +26,13 @@ from deliralike.conformance.explain.convention import (
     values,
 )
 from deliralike.conformance.explain.enumeration import divisors, short_decimals
+from deliralike.conformance.kinds import Arrays, Axes, Named, Shape
 
 ROOT = "root of a variance"
 EPSILONS = (1e-3, 1e-6, 1e-5, 2e-5, 1e-4, 1e-8, 1e-2, 0.0)
 
 # How the deviation is made of the variance and epsilon; the usual way is ``sqrt(var + eps)``.
-_DEVIATIONS: Mapping[str, Any] = {
+_DEVIATIONS: Named = {
     "": lambda nn, var, eps: nn.sqrt(var + eps),
     "outside": lambda nn, var, eps: nn.sqrt(var) + eps,
     "floor": lambda nn, var, eps: nn.sqrt(nn.where(var > eps, var, eps)),
@@ -108,7 +110,7 @@ def _affine(nn: Any, y: Any, given: Arguments) -> Any:
     return y if bias is None else y + bias
 
 
-def _broadcast(nn: Any, array: Any, shape: tuple[int, ...] | None) -> Any:
+def _broadcast(nn: Any, array: Any, shape: Shape | None) -> Any:
     return array if array is None or shape is None else nn.reshape(array, shape)
 
 
@@ -120,11 +122,11 @@ def _own(nn: Any, given: Arguments) -> Any:
     return _affine(nn, nn.reshape(y, tuple(x.shape)), given)
 
 
-def _axes_of(rank: int) -> list[tuple[int, ...]]:
+def _axes_of(rank: int) -> list[Axes]:
     return [axes for count in range(1, rank + 1) for axes in combinations(range(rank), count)]
 
 
-def _per_channel(rank: int) -> tuple[int, ...]:
+def _per_channel(rank: int) -> Shape:
     return (1, -1) + (1,) * (rank - 2)
 
 
@@ -138,7 +140,7 @@ def _over(usual: Sequence[int], rank: int, names: Mapping[Any, str]) -> Conventi
     return values("axes", named, "normalised")
 
 
-def layer_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
+def layer_norm(given: Arguments) -> Known:
     """Layer norm, over the last axes."""
     rank = len(given["x"].shape)
     axes = tuple(range(rank - len(given["normalized_shape"]), rank))
@@ -146,7 +148,7 @@ def layer_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
     return told(_own, usual), [*_rules({**given, **usual}), _over(axes, rank, {})]
 
 
-def group_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
+def group_norm(given: Arguments) -> Known:
     """Group norm, over the channels of a group and all positions."""
     x, groups = given["x"], given["num_groups"]
     samples, channels = x.shape[:2]
@@ -170,7 +172,7 @@ def group_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
     return told(_own, usual), [*own, *_rules({**given, **usual}), rules("normalised", whole)]
 
 
-def instance_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
+def instance_norm(given: Arguments) -> Known:
     """Instance norm without running statistics, over all positions of a channel."""
     rank = len(given["x"].shape)
     axes = tuple(range(2, rank))
@@ -215,7 +217,7 @@ def _move(nn: Any, given: Arguments) -> None:
             after[name] = after.get(name, given[name]) * (1.0 - share) + new * share
 
 
-def batch_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
+def batch_norm(given: Arguments) -> Known:
     """Batch norm with or without running statistics."""
     x, training = given["x"], given["training"]
     tracked = given.get("running_mean") is not None and given.get("track_running_stats", True)
@@ -289,7 +291,7 @@ def _stored(mean: str, var: str) -> list[Convention]:
     return [array("variance", var, variance), array("mean", mean, zero)]
 
 
-def batch_norm_function(given: Arguments) -> tuple[Formula, list[Convention]]:
+def batch_norm_function(given: Arguments) -> Known:
     """The function of `nn` that is given its statistics."""
     usual = {"learned": _per_channel(given["x"].ndim)}
     eps = [_eps(given.get("eps")), values("deviation", _EPS, "eps")]
@@ -304,7 +306,7 @@ def _with_running_statistics(nn: Any, given: Arguments) -> Any:
     return _scaled(nn, given, given["running_mean"], given["running_var"])
 
 
-def with_statistics(given: Arguments) -> tuple[Formula, list[Convention]] | None:
+def with_statistics(given: Arguments) -> Known | None:
     """A norm in a class of its own that uses its running statistics; None where it is none.
 
     Its epsilon is the usual one that gives its output, if any.
@@ -321,7 +323,7 @@ def with_statistics(given: Arguments) -> tuple[Formula, list[Convention]] | None
     return None
 
 
-def _frozen(usual: Arguments) -> tuple[Formula, list[Convention]]:
+def _frozen(usual: Arguments) -> Known:
     """The formula of such a norm, and what else is made of its tensors."""
     return told(_with_running_statistics, usual), [
         _eps(usual["eps"]),
@@ -337,7 +339,7 @@ def _frozen(usual: Arguments) -> tuple[Formula, list[Convention]]:
 # -----------------------------------------------------------------------------
 
 
-def written_by_hand(given: Arguments) -> tuple[Formula, list[Convention]] | None:
+def written_by_hand(given: Arguments) -> Known | None:
     """A norm in a class of its own, as its output shows; None where it is none.
 
     Its axes, its epsilon and where that is added are read off the output; weights are known by
@@ -358,7 +360,7 @@ def written_by_hand(given: Arguments) -> tuple[Formula, list[Convention]] | None
     return None
 
 
-def _by_hand(usual: dict[str, Any], own: Mapping[str, str]) -> tuple[Formula, list[Convention]]:
+def _by_hand(usual: dict[str, Any], own: Mapping[str, str]) -> Known:
     """The formula of a norm whose axes and epsilon are known, with what else it may be.
 
     `own` gives its names of weight and bias.
@@ -383,7 +385,7 @@ def _is_shift(name: str) -> bool:
     return any(word in name for word in ("bias", "beta", "shift"))
 
 
-def _learned(x: np.ndarray, weights: Sequence[np.ndarray]) -> tuple[int, ...] | None:
+def _learned(x: np.ndarray, weights: Sequence[np.ndarray]) -> Shape | None:
     """The shape in which weights are along the last axis or along the channels, or None."""
     last = (1,) * (x.ndim - 1) + (-1,)
     for shape, width in ((last, x.shape[-1]), (_per_channel(x.ndim), x.shape[1])):
@@ -392,15 +394,13 @@ def _learned(x: np.ndarray, weights: Sequence[np.ndarray]) -> tuple[int, ...] | 
     return None
 
 
-def _likely_axes(rank: int) -> list[tuple[int, ...]]:
+def _likely_axes(rank: int) -> list[Axes]:
     """What norms are taken over: the features, or of pictures the channels, positions, samples."""
     pictures = [(1,), tuple(range(1, rank)), tuple(range(2, rank)), (0, *range(2, rank))]
     return [(rank - 1,), *(pictures if rank > 2 else [(0,)])]
 
 
-def _eps_of(
-    x: np.ndarray, y: np.ndarray, weights: Mapping[str, np.ndarray], how: Arguments
-) -> float | None:
+def _eps_of(x: np.ndarray, y: np.ndarray, weights: Arrays, how: Arguments) -> float | None:
     """The epsilon with which a norm gives an output; None without one."""
     axes, weight, bias = how["axes"], weights.get("weight", 1.0), weights.get("bias", 0.0)
     centre = x - x.mean(axes, keepdims=True) if how["centred"] else x
@@ -416,7 +416,7 @@ def _eps_of(
     return None
 
 
-def root(given: Arguments) -> tuple[Formula, list[Convention]]:
+def root(given: Arguments) -> Known:
     """The root of a variance and an epsilon, or one over it, of a norm that is written out."""
     return _root, [
         _eps(given["eps"]),
@@ -430,7 +430,7 @@ def _root(nn: Any, given: Arguments) -> Any:
     return 1.0 / deviation if given["inverse"] else deviation
 
 
-def normalize(given: Arguments) -> tuple[Formula, list[Convention]]:
+def normalize(given: Arguments) -> Known:
     """Division by the L2 norm along an axis, which is `eps` at least."""
     starts = {"alternatives": (1e-5, 1e-3, 1e-8), "least": 0.0}
     usual = f"max(norm, {given['eps']:g})"

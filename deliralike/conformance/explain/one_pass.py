@@ -22,12 +22,11 @@ def conventions(given: Arguments) -> list[Convention]:
     shape = given.get("split", x.shape)
     if wanted is None or wanted.shape != x.shape:
         return []
-    learned = given.get("learned") or (-1,)
-    weight, bias = (_learned(given.get(name), learned) for name in ("weight", "bias"))
     part, axes = x.reshape(shape), given["axes"]
-    came = (wanted - (0.0 if bias is None else bias)).reshape(shape)
+    weight, bias = _learned(given, "weight", 1.0), _learned(given, "bias", 0.0)
+    came = (wanted - bias).reshape(shape)
     mean, var = part.mean(axes, keepdims=True), part.var(axes, keepdims=True)
-    scale = np.broadcast_to(1.0 if weight is None else weight, x.shape).reshape(shape)
+    scale = np.broadcast_to(weight, x.shape).reshape(shape)
     centred = (part - mean) * scale
     with np.errstate(all="ignore"):
         share = (came * centred).sum(axes, keepdims=True)
@@ -42,5 +41,9 @@ def conventions(given: Arguments) -> list[Convention]:
     return []
 
 
-def _learned(array: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray | None:
-    return None if array is None else array.reshape(shape if array.ndim == 1 else array.shape)
+def _learned(given: Arguments, name: str, usual: float) -> np.ndarray | float:
+    """What is learned in the shape in which it is used, or the number that stands for none."""
+    array = given.get(name)
+    if array is None:
+        return usual
+    return array.reshape(given.get("learned") or -1) if array.ndim == 1 else array

@@ -24,6 +24,7 @@ from deliralike.conformance.explain.trials import (
     Trial,
     Vectors,
     combined,
+    divided,
     either,
     improved,
     number,
@@ -34,6 +35,7 @@ from deliralike.conformance.explain.trials import (
 )
 from deliralike.conformance.explain.updates import Form, Trace, merged, simulate
 from deliralike.conformance.findings import MATCH, Explanation
+from deliralike.conformance.kinds import Named
 
 _SAME = 1e-9  # up to here a simulation is what was simulated
 _REFINED = 4  # of the nearest conventions that are tried with a number as well
@@ -56,15 +58,12 @@ def explain(trace: Trace) -> Explanation | None:
     if not bench.among.any():
         return None
     formula = partial(_simulated, trace)
-    table = list(conventions(base, trace))
-    free = [one for one in table if one.free]
-    fixed = list(run((one for one in table if not one.free), bench, formula))
-    scaled = [
-        one for one in free if isinstance(one, Number) and one.name in ("rate", "factor")
-    ]  # of what fits, the plainest
-    trials = [*run(scaled[:1], bench, formula), *fixed]
+    free, others = divided(conventions(base, trace))
+    fixed = list(run(others, bench, formula))
+    rate, factor = _scales(base)  # of what fits, the plainest
+    trials = [*run([rate], bench, formula), *fixed]
     if any(trial.is_met for trial in trials):
-        trials += run(scaled[1:], bench, formula)
+        trials += run([factor], bench, formula)
     nearest = sorted(fixed, key=lambda trial: trial.distance)[:_REFINED]
     attempts: tuple[Callable[[], Iterator[Trial]], ...] = (
         lambda: run(free, bench, formula),
@@ -170,11 +169,11 @@ class _Bench(Vectors):
         cls, trace: Trace, target: np.ndarray, base: Form, among: np.ndarray | None = None
     ) -> _Bench:
         """For all parameters that do not behave as the base does, or those that are named."""
-        sizes = [
+        its, mine, whole = (
             trace.by_parameter(x * x) ** 0.5 for x in (target, trace.reference, trace.parameters)
-        ]
-        largest = np.maximum(sizes[0], sizes[1])
-        floor = 1e-3 * np.maximum(sizes[2], np.finfo(float).tiny)  # where neither moved
+        )
+        largest = np.maximum(its, mine)
+        floor = 1e-3 * np.maximum(whole, np.finfo(float).tiny)  # where neither moved
         size = np.where(largest > 0, largest, floor)
         every = cls(trace, target, base, size, np.ones(len(trace.names), bool))
         if among is None:
@@ -234,7 +233,7 @@ _ALL = (*_ROOTS, "sgd", "lion")
 
 # Other values of one setting, with what a report says of each; the rules that have the setting; a
 # setting without which it means nothing.
-_ROWS: tuple[tuple[str, Mapping[str, Any], tuple[str, ...], str], ...] = (
+_ROWS: tuple[tuple[str, Named, tuple[str, ...], str], ...] = (
     (
         "clip",
         {
@@ -355,7 +354,7 @@ def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
     yield from numbers(form)
 
 
-def _of_values(form: Form, trace: Trace) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _of_values(form: Form, trace: Trace) -> Iterator[tuple[str, Named]]:
     """Conventions that are made of the form's own values."""
     ascent = "gradient ascent: the sign of the gradient is flipped"
     yield ascent, {"factor": -form.factor}
@@ -374,9 +373,10 @@ def _of_values(form: Form, trace: Trace) -> Iterator[tuple[str, Mapping[str, Any
         after = {"dampening": form.momentum}
         yield f"{mean}, after the first gradient", after
         yield f"{mean}, from the first step on", {**after, "dampen_first": True}
-        words = "Nesterov momentum instead of the plain one"
-        words = "Nesterov lost: plain momentum" if form.nesterov else words
-        yield words, {"nesterov": not form.nesterov}
+        if form.nesterov:
+            yield "Nesterov lost: plain momentum", {"nesterov": False}
+        else:
+            yield "Nesterov momentum instead of the plain one", {"nesterov": True}
     if form.kind in _BETAS:
         yield "beta1 and beta2 swapped", {"beta1": form.beta2, "beta2": form.beta1}
 
@@ -401,23 +401,31 @@ _SQUARES = {"rmsprop": "alpha", "adadelta": "rho"}  # names of their weight of s
 
 def numbers(form: Form) -> Iterator[Number]:
     """Those that matter to a form; one that differs between parameters is multiplied."""
-    yield number("learning rate times", "rate", _TIMES, LOG, unit=form.rate)
+    rate, factor = _scales(form)
+    yield rate
     for setting, name, axis, starts, kinds in _NUMBERS:
+        if setting == "beta2":
+            name = _SQUARES.get(form.kind, name)
         if form.kind in kinds:
-            name = _SQUARES.get(form.kind, name) if setting == "beta2" else name
             yield _number(form, setting, name, axis, starts)
     if not np.any(form.decay):
         words = "weight decay decoupled from the gradient, as in AdamW, of"
         also = {"decay_form": "decoupled"}
         yield number(words, "decay", (1e-4, 1e-2), LOG, also, usual=0.0)
-    sums = "a sum for a mean, or the other way round: gradients times"
-    yield number(sums, "factor", _TIMES, LOG, unit=form.factor)
+    yield factor
     if form.clip is not None:
         yield _number(form, "bound", "clip_bound", LOG, (1e-3, 0.1, 0.5, 2.0, 10.0))
         return
     for how, eps in itertools.product(("norm", "tensor", "value"), (0.0, 1e-6)):
         words = f"clipping where the reference does not, by {how}, bound"
         yield number(words, "bound", (1e-3, 0.03, 1.0, 30.0), LOG, {"clip": how, "clip_eps": eps})
+
+
+def _scales(form: Form) -> tuple[Number, Number]:
+    """What updates and gradients may be multiplied by."""
+    sums = "a sum for a mean, or the other way round: gradients times"
+    rate = number("learning rate times", "rate", _TIMES, LOG, unit=form.rate)
+    return rate, number(sums, "factor", _TIMES, LOG, unit=form.factor)
 
 
 def _number(form: Form, setting: str, name: str, axis: Axis, starts: Sequence[float]) -> Number:
@@ -527,11 +535,12 @@ def identify(
         starts: Forms whose numbers are improved; all usual rules, with decay, when None.
     """
     chosen = np.ones(len(trace.names), bool) if among is None else among
-    forms = list(_STARTS if starts is None else starts)
-    for how in ("l2", "decoupled") if starts is None else ():
-        forms += [form.but(decay=0.01, decay_form=how) for form in _STARTS]
+    if starts is None:
+        starts = [*_STARTS]
+        for how in ("l2", "decoupled"):
+            starts += [form.but(decay=0.01, decay_form=how) for form in _STARTS]
     rough: list[tuple[float, Form]] = []
-    for form in forms:
+    for form in starts:
         rough.append(_settled(_Bench.of(trace, target, form, chosen), 6))
         if rough[-1][0] <= _SAME:
             break
@@ -544,25 +553,25 @@ def identify(
 def _settled(bench: _Bench, iterations: int) -> tuple[float, Form]:
     """A form with better numbers: all that are not zero."""
     form = bench.base
-    free = {
-        one.name: one
-        for one in reversed(list(numbers(form)))
-        if one.name != "factor"
-        and np.ndim(getattr(form, one.name)) == 0
-        and getattr(form, one.name)
-    }
-    values = [getattr(form, name) for name in free]
+    axes = {}
+    for one in reversed(list(numbers(form))):
+        value = getattr(form, one.name)
+        if one.name != "factor" and np.ndim(value) == 0 and value:
+            axes[one.name] = one.axis
+
+    def at(found: Sequence[float]) -> Form:
+        return form.but(**dict(zip(axes, found, strict=True)))
 
     def residual(found: Sequence[float]) -> np.ndarray:
-        moved = form.but(**dict(zip(free, found, strict=True)))
-        return bench.residual(lambda nn, given: simulate(moved, bench.trace))
+        return bench.residual(lambda nn, given: simulate(at(found), bench.trace))
 
     def distance(found: Sequence[float]) -> float:
         return bench.distance(residual(found))
 
-    values = improved(residual, values, [one.axis for one in free.values()], iterations)
+    values = [getattr(form, name) for name in axes]
+    values = improved(residual, values, list(axes.values()), iterations)
     values = plainest(values, distance)
-    return distance(values), form.but(**dict(zip(free, values, strict=True)))
+    return distance(values), at(values)
 
 
 def _reference_form(trace: Trace) -> Form | None:
@@ -587,13 +596,16 @@ def _of_groups(trace: Trace) -> Form | None:
     vectors = np.array(trace.axes) < 2
     if vectors.all() or not vectors.any():
         return None
-    found = [identify(trace, trace.reference, mask) for mask in (~vectors, vectors)]
-    if max(distance for _, distance in found) > MATCH:
+    of_matrices, away = identify(trace, trace.reference, ~vectors)
+    of_vectors, other = identify(trace, trace.reference, vectors)
+    if max(away, other) > MATCH:
         return None
-    forms = [form for form, _ in found]
-    decaying = next((form for form in forms if form.decay), forms[0])
-    forms = [form if form.decay else form.but(decay_form=decaying.decay_form) for form in forms]
-    return merged([forms[int(is_vector)] for is_vector in vectors], trace.sizes)
+    if not of_vectors.decay:
+        of_vectors = of_vectors.but(decay_form=of_matrices.decay_form)
+    elif not of_matrices.decay:
+        of_matrices = of_matrices.but(decay_form=of_vectors.decay_form)
+    forms = [of_vectors if is_vector else of_matrices for is_vector in vectors]
+    return merged(forms, trace.sizes)
 
 
 def described(form: Form) -> str:
@@ -601,12 +613,11 @@ def described(form: Form) -> str:
     standard = vars(Form(form.kind))
     known = {one.name for one in numbers(form)}
     known -= {"factor", "dampening", "start", "decay", "bound"}
-    shown = [
-        f"{name}={_shown(value)}"
-        for name, value in vars(form).items()
-        if name in known or not np.array_equal(value, standard[name])
-    ]
-    return f"{form.kind}({', '.join(one for one in shown if not one.startswith('kind='))})"
+    shown = []
+    for name, value in vars(form).items():
+        if name in known or not np.array_equal(value, standard[name]):
+            shown.append(f"{name}={_shown(value)}")
+    return f"{form.kind}({', '.join(shown)})"
 
 
 def _shown(value: Any) -> str:

@@ -41,6 +41,7 @@ def _alike(
 ) -> tuple[Array, Array]:
     """Samples of one shape, as stacked arrays, from the first that differs on."""
     pairs = list(zip(reference, candidate, strict=False))[first:]
-    shapes = pairs[0][0].shape, pairs[0][1].shape
-    kept = [(one, two) for one, two in pairs if (one.shape, two.shape) == shapes][:_ENOUGH]
-    return np.stack([one for one, _ in kept]), np.stack([two for _, two in kept])
+    shapes = tuple(map(np.shape, pairs[0]))
+    alike = [pair for pair in pairs if tuple(map(np.shape, pair)) == shapes]
+    wanted, came = zip(*alike[:_ENOUGH], strict=True)
+    return np.stack(wanted), np.stack(came)

@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.agreement import compare
+from deliralike.conformance.by_name import only
 from deliralike.conformance.findings import MATCH, Explanation, is_floating
 
 if TYPE_CHECKING:
@@ -59,9 +60,8 @@ def values(probe: Probe, ours: Side, theirs: Side, one: Seen, two: Seen) -> Expl
 
 def _distance(wanted: Arrays, came: Arrays) -> float:
     """Over all tensors that both have, each in units of its own size."""
-    shared = {name: value for name, value in wanted.items() if name in came}
-    its = {name: came[name] for name in shared}
-    return compare(shared, its, rounding=_SMALL * MATCH).difference
+    shared = only(wanted, came)
+    return compare(shared, only(came, shared), rounding=_SMALL * MATCH).difference
 
 
 def _seen(probe: Probe, ours: Side, theirs: Side, one: Seen, two: Seen) -> str:

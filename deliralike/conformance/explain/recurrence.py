@@ -11,6 +11,7 @@ from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
     Formula,
+    Known,
     number_of,
     rules,
     setting,
@@ -88,33 +89,42 @@ def _steps(nn: Any, given: Arguments, x: Any, weights: Sequence[Any], state: Sta
 
 
 def _recurrent(nn: Any, given: Arguments) -> Any:
-    suffixes = ("", "_reverse") if given["bidirectional"] else ("",)
-    x = nn.permute(given["x"], (1, 0, 2)) if given["batch_first"] else given["x"]
-    states = _start(nn, given, x, given["num_layers"] * len(suffixes))
-    last = []
+    backwards = given.get("backwards", (False, True))
+    directions = [("", backwards[0]), ("_reverse", backwards[1])]
+    if not given["bidirectional"]:
+        del directions[1]
+    x = _time_first(nn, given, given["x"])
+    states = _start(nn, given, x, given["num_layers"] * len(directions))
+    last: list[State] = []
     for layer in range(given["num_layers"]):
         outputs = []
-        for back, suffix in enumerate(suffixes):
+        for suffix, is_backwards in directions:
             weights = [given.get(f"{name}_l{layer}{suffix}") for name in NAMES]
-            state = [part[layer * len(suffixes) + back] for part in states]
-            backwards = given.get("backwards", (False, True))[back]
-            y, state = _steps(nn, given, nn.flip(x, 0) if backwards else x, weights, state)
-            turned = backwards and not given.get("not turned")
-            outputs.append(nn.flip(y, 0) if turned else y)
+            state = [part[len(last)] for part in states]
+            own = nn.flip(x, 0) if is_backwards else x
+            y, state = _steps(nn, given, own, weights, state)
             last.append(state)
+            if is_backwards and not given.get("not turned"):
+                y = nn.flip(y, 0)
+            outputs.append(y)
         x = _together(nn, given, outputs)
-    y = nn.permute(x, (1, 0, 2)) if given["batch_first"] else x
     parts = list(zip(*last, strict=True))
     found = tuple(nn.stack(parts[i], 0) for i in given.get("handed on", range(len(parts))))
-    return y, (found if given["kind"] == "LSTM" else found[0])
+    return _time_first(nn, given, x), (found if given["kind"] == "LSTM" else found[0])
+
+
+def _time_first(nn: Any, given: Arguments, x: Any) -> Any:
+    """Sequences as ``(time, batch, width)``, or back in the order of the axes that is given."""
+    return nn.permute(x, (1, 0, 2)) if given["batch_first"] else x
 
 
 def _start(nn: Any, given: Arguments, x: Any, count: int) -> State:
     """The first states, each ``(layers * directions, batch, width)``."""
-    state, number = given.get("state"), 2 if given["kind"] == "LSTM" else 1
+    state, is_lstm = given.get("state"), given["kind"] == "LSTM"
     if state is None or given.get("ignored"):
-        return (nn.zeros((count, x.shape[1], given["hidden_size"]), like=x),) * number
-    return tuple(state) if number == 2 else (state,)
+        zeros = nn.zeros((count, x.shape[1], given["hidden_size"]), like=x)
+        return (zeros, zeros) if is_lstm else (zeros,)
+    return tuple(state) if is_lstm else (state,)
 
 
 def _together(nn: Any, given: Arguments, outputs: Sequence[Any]) -> Any:
@@ -149,7 +159,7 @@ _STATES: dict[str, dict[str, Any]] = {
 }
 
 
-def recurrent(kind: str, given: Arguments) -> tuple[Formula, list[Convention]]:
+def recurrent(kind: str, given: Arguments) -> Known:
     """Everything that is known to go wrong in an LSTM or a GRU."""
     own = _of_lstm() if kind == "LSTM" else _of_gru()
     return told(_recurrent, {"kind": kind}), [

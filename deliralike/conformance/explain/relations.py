@@ -44,7 +44,7 @@ def nearest(reference: Any, candidate: Any) -> Relation | None:
     """
     best: Relation | None = None
     for cause, made in _relations(reference, candidate):
-        distance = relative_difference(candidate, made) if made is not None else 0.0
+        distance = 0.0 if made is None else relative_difference(candidate, made)
         if best is None or distance < best.distance:
             best = Relation(cause, distance)
         if best.distance <= EXACT:
@@ -73,7 +73,8 @@ def _relations(reference: Any, candidate: Any) -> _Made:
     yield from _stored(r, c)
     if r.shape == c.shape:
         yield from _scaled(r, c)
-        yield from ((f"{name} of it", applied(name, r)) for name in ACTIVATIONS)
+        for name in ACTIVATIONS:
+            yield f"{name} of it", applied(name, r)
         yield from _elementwise(r, c)
     yield from _moved(r, c)
 
@@ -84,19 +85,18 @@ def _elementwise(r: np.ndarray, c: np.ndarray) -> _Made:
     again = max(np.count_nonzero(c == low), np.count_nonzero(c == high)) > 1
     if again and (r == c).any():  # bounds are reached more than once
         yield f"clipped to [{number(low)}, {number(high)}]", np.clip(r, low, high)
-    places = np.argwhere(r != c)
+    places = np.argwhere(r != c).tolist()
     if r.size >= 16 and 0 < len(places) <= 2:
-        shown = (
-            f"element {tuple(map(int, at))} is {number(float(c[tuple(at)]))} instead of "
-            f"{number(float(r[tuple(at)]))}"
-            for at in places
-        )
+        shown = []
+        for at in map(tuple, places):
+            came, wanted = number(float(c[at])), number(float(r[at]))
+            shown.append(f"element {at} is {came} instead of {wanted}")
         yield "; ".join(shown), c
     zero = (c == 0.0) & (r != 0.0)
     if not zero.any() or zero.all() or r.size <= 3:
         return
     for axis in range(r.ndim):
-        rows = zero.all(tuple(a for a in range(r.ndim) if a != axis))
+        rows = zero.all(tuple(other for other in range(r.ndim) if other != axis))
         if rows.any() and rows.sum() * zero.size // len(rows) == zero.sum():
             yield f"zero at {_some(np.flatnonzero(rows))} of axis {axis}", np.where(zero, 0.0, r)
     yield f"zero in {zero.mean():.0%} of the elements", np.where(zero, 0.0, r)
@@ -165,28 +165,37 @@ def _moved(r: np.ndarray, c: np.ndarray) -> _Made:
         yield "reshaped", r.reshape(c.shape)
         return
     axes = [axis for axis in range(r.ndim) if r.shape[axis] > 1]
-    yield from ((f"reversed along axis {axis}", np.flip(r, axis)) for axis in axes)
+    for axis in axes:
+        yield f"reversed along axis {axis}", np.flip(r, axis)
     if r.ndim > 2:
         yield "reversed along all axes after the second", np.flip(r, tuple(range(2, r.ndim)))
     for axis in axes:
-        if (found := order_along(r, c, axis)) is not None:
+        found = order_along(r, c, axis)
+        if found is not None:
             yield f"axis {axis} in the order {_some(found)}", np.take(r, found, axis)
 
 
 def order_along(r: np.ndarray, c: np.ndarray, axis: int) -> np.ndarray | None:
     """Return the order of slices along an axis that maps one array to another, else None."""
-    rows = [np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (r, c)]
-    keys = [row @ np.cos(np.arange(row.shape[1]) + 1.0) for row in rows]
-    first, second = (np.argsort(key, kind="stable") for key in keys)
-    largest = float(np.abs(keys[0]).max(initial=0.0))
-    if not np.allclose(keys[0][first], keys[1][second], rtol=1e-8, atol=1e-8 * largest):
+    mine, theirs = _of_slices(r, axis), _of_slices(c, axis)
+    first, second = np.argsort(mine, kind="stable"), np.argsort(theirs, kind="stable")
+    largest = float(np.abs(mine).max(initial=0.0))
+    if not np.allclose(mine[first], theirs[second], rtol=1e-8, atol=1e-8 * largest):
         return None
     order = np.empty_like(first)
     order[second] = first
     return None if (order == np.arange(len(order))).all() else order
 
 
+def _of_slices(x: np.ndarray, axis: int) -> np.ndarray:
+    """A number for each slice along an axis, by which it is known."""
+    rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)
+    return rows @ np.cos(np.arange(rows.shape[1]) + 1.0)
+
+
 def _some(numbers: np.ndarray) -> str:
     """Numbers of a list, no more than a reader wants."""
-    shown = ", ".join(str(int(value)) for value in numbers[:8])
-    return f"[{shown}{', …' if len(numbers) > 8 else ''}]"
+    shown = [str(int(value)) for value in numbers[:8]]
+    if len(numbers) > 8:
+        shown.append("…")
+    return f"[{', '.join(shown)}]"

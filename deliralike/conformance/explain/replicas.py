@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.agreement import compare, relative_difference
+from deliralike.conformance.by_name import only
 from deliralike.conformance.explain import share_table as table
 from deliralike.conformance.explain.between import Between, Replicate
 from deliralike.conformance.explain.share_norms import Norms
 from deliralike.conformance.explain.shares import Shares, Variant
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
+from deliralike.conformance.kinds import Batch
 from deliralike.conformance.one_step import Step
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError, DeviceError
@@ -52,7 +54,7 @@ class Explanations:
     def __init__(
         self,
         reference: Subject,
-        batch: tuple[Any, ...],
+        batch: Batch,
         count: int,
         wanted: Step,
         came: Step,
@@ -84,11 +86,9 @@ class Explanations:
         if not tried:
             return None
         known = [each for each in tried if each.explains(kind)]
-        best = (
-            max(known, key=self._explained)
-            if known
-            else min(tried, key=lambda each: each.distances[kind])
-        )
+        best = min(tried, key=lambda each: each.distances[kind])
+        if known:
+            best = max(known, key=self._explained)
         others = [each.distances[kind] for each in tried if each.cause != best.cause]
         others = [distance for distance in others if distance > MATCH or not known]
         return Explanation(best.cause, best.distances[kind], min(others, default=None))
@@ -112,15 +112,12 @@ class Explanations:
         """
         try:
             for cause, everything in tier():
-                given = {
-                    kind: tensors for kind, tensors in everything.items() if kind in self.wanted
-                }
-                distances = {kind: self._distance(kind, tensors) for kind, tensors in given.items()}
-                yield _Tried(
-                    cause,
-                    distances,
-                    frozenset(kind for kind in given if self._changes(kind, given[kind])),
-                )
+                distances, changes = {}, set()
+                for kind, tensors in only(everything, self.wanted).items():
+                    distances[kind] = self._distance(kind, tensors)
+                    if self._changes(kind, tensors):
+                        changes.add(kind)
+                yield _Tried(cause, distances, frozenset(changes))
         except (CapabilityError, DeviceError):
             return
 
@@ -142,8 +139,6 @@ class Explanations:
         Null gradients and their updates do not count.
         """
         left_out = () if kind in ("loss", "output", "buffer") else self.null
-        names = [name for name in {**given, **self.came[kind]} if name not in left_out]
-        return max(
-            (relative_difference(given.get(name), self.came[kind].get(name)) for name in names),
-            default=np.inf,
-        )
+        came = self.came[kind]
+        names = [name for name in {**given, **came} if name not in left_out]
+        return max((relative_difference(given.get(n), came.get(n)) for n in names), default=np.inf)

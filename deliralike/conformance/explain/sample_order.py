@@ -125,8 +125,9 @@ def _epoch(identity: np.ndarray, stream: Stream) -> int:
     Samples that are augmented never come again. Where nothing tells, it is the length of the
     stream.
     """
-    count = len(identity)
-    again = next((i for i in range(1, count) if identity[i] in identity[:i]), count)
+    count, again = len(identity), 1
+    while again < count and identity[again] not in identity[:again]:
+        again += 1
     known = identity[:again]
     if again < count and np.isin(identity, known).all():
         return again
@@ -158,9 +159,11 @@ def fingerprints(stream: Stream, fields: tuple[str, ...]) -> np.ndarray:
     Shapes:
         ``(samples, projections * fields)``.
     """
-    columns = [[_projected(sample) for sample in stream.samples(field)] for field in fields]
-    shape = (len(stream), _PROJECTIONS)
-    return np.concatenate([np.array(column).reshape(shape) for column in columns], axis=1)
+    columns = []
+    for field in fields:
+        column = np.array([_projected(sample) for sample in stream.samples(field)])
+        columns.append(column.reshape(len(stream), _PROJECTIONS))
+    return np.concatenate(columns, axis=1)
 
 
 def _identities(

@@ -48,10 +48,11 @@ def explain(reference: Array, candidate: Array, limit: float) -> Explanation | N
         What there is to look at where no change gives them; None where the shapes differ, too.
     """
     x, y = np.asarray(reference, np.float64), np.asarray(candidate, np.float64)
-    is_alike = x.shape == y.shape
     with np.errstate(all="ignore"):
         found = arrays.met(_alike(x, y), y, limit)
-    return found or (arrays.compared(x, y) if is_alike else None)
+    if found is None and x.shape == y.shape:
+        return arrays.compared(x, y)
+    return found
 
 
 def _alike(x: Array, y: Array) -> Iterator[Way]:
@@ -59,7 +60,9 @@ def _alike(x: Array, y: Array) -> Iterator[Way]:
     of_other_shape = (_turned, _reshaped, _one_hot)
     of_same_shape = (_rounded, _labels, _affine, _channels, _turned, _sample_by_sample)
     for table in of_same_shape if x.shape == y.shape else of_other_shape:
-        yield from (way for way in table(x, y) if way[1].shape == y.shape)
+        for words, made in table(x, y):
+            if made.shape == y.shape:
+                yield words, made
 
 
 # Types, labels and scales
@@ -103,36 +106,43 @@ def _affine(x: Array, y: Array) -> Iterator[Way]:
 
 def _scaled(scale: Array, shift: Array) -> str:
     """A fitted scale and shift in the words of a pipeline."""
-    known = {words: (np.array([a]), np.array([b])) for (a, b), words in _SCALES.items()}
-    for name, both in _NORMALISATIONS.items():
-        m, s = (np.array(each) for each in both)
-        whose = f"{name} mean and standard deviation"
-        once_more = f"normalised with {whose} once more (twice, or where the reference is not)"
-        known |= {
-            f"normalisation missing: {whose}": (s, m),
-            once_more: (1 / s, -m / s),
-            f"{name} mean not subtracted": (np.ones(1), m),
-            f"not divided by {name} standard deviation": (s, np.zeros(1)),
-        }
-    for words, (factor, added) in known.items():
-        sizes = {1, len(scale)}
-        if {len(factor), len(added)} <= sizes and _near(scale, factor) and _near(shift, added):
+    for words, factor, added in _known_scales():
+        sizes = {np.size(factor), np.size(added)}
+        if sizes <= {1, len(scale)} and _near(scale, factor) and _near(shift, added):
             return words
     said = f"scale {_figures(scale)}, shift {_figures(shift)}"
-    if _near(shift, np.zeros(1)):
+    if _near(shift, 0.0):
         return f"another scale, as by another standard deviation: {said}"
-    if _near(scale, np.ones(1)):
+    if _near(scale, 1.0):
         return f"shifted, as by another mean: {said}"
     return f"another normalisation (mean and standard deviation): {said}"
 
 
-def _near(values: Array, wanted: Array) -> bool:
+def _known_scales() -> Iterator[tuple[str, float | Array, float | Array]]:
+    """Scales and shifts in words."""
+    for (factor, added), words in _SCALES.items():
+        yield words, factor, added
+    for name, (mean, deviation) in _NORMALISATIONS.items():
+        m, s = np.array(mean), np.array(deviation)
+        whose = f"{name} mean and standard deviation"
+        yield f"normalisation missing: {whose}", s, m
+        once_more = f"normalised with {whose} once more (twice, or where the reference is not)"
+        yield once_more, 1 / s, -m / s
+        yield f"{name} mean not subtracted", 1.0, m
+        yield f"not divided by {name} standard deviation", s, 0.0
+
+
+def _near(values: Array, wanted: float | Array) -> bool:
     return bool(np.all(np.abs(values - wanted) <= 1e-4 * np.maximum(np.abs(wanted), 1e-3)))
 
 
 def _figures(values: Array) -> str:
-    few = ", ".join(f"{value:.6g}" for value in values[:4])
-    return few if len(values) == 1 else f"[{few}{', …' if len(values) > 4 else ''}] by channel"
+    few = [f"{value:.6g}" for value in values[:4]]
+    if len(values) == 1:
+        return few[0]
+    if len(values) > 4:
+        few.append("…")
+    return f"[{', '.join(few)}] by channel"
 
 
 # Layout and geometry
@@ -167,12 +177,16 @@ def _turned(x: Array, y: Array) -> Iterator[Way]:
 
 def _sample_by_sample(x: Array, y: Array) -> Iterator[Way]:
     """Each sample mirrored or turned in its own way, as augmentation does it."""
-    ways = [("unchanged", x), *(way for way in turns(x) if way[1].shape == y.shape)]
-    best = np.array([arrays.of_samples(way, y) for _, way in ways]).argmin(0)
+    words, moved = ["unchanged"], [x]
+    for turned, array in turns(x):
+        if array.shape == y.shape:
+            words.append(turned)
+            moved.append(array)
+    best = np.array([arrays.of_samples(array, y) for array in moved]).argmin(0)
     chosen, counts = np.unique(best, return_counts=True)
     if len(chosen) > 1:
-        few = [f"{count} {ways[way][0]}" for way, count in zip(chosen, counts, strict=True)]
-        made = np.stack([ways[way][1][sample] for sample, way in enumerate(best)])
+        few = [f"{count} {words[way]}" for way, count in zip(chosen, counts, strict=True)]
+        made = np.stack([moved[way][sample] for sample, way in enumerate(best)])
         yield f"augmentation drawn otherwise: of {len(x)} samples {', '.join(few[:4])}", made
 
 

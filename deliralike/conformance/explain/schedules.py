@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from deliralike.conformance.explain.trials import EXACT, LINE, LOG, improved, plainest
+from deliralike.conformance.explain.trials import EXACT, LINE, LOG, Trial, improved, plainest
 from deliralike.conformance.explain.updates import Form, Trace, simulate
 from deliralike.conformance.findings import MATCH, Explanation
 
@@ -53,26 +54,28 @@ def explain_schedule(reference: Rates, candidate: Rates) -> Explanation:
         known = np.isfinite(rates) & np.isfinite(candidate)
         if (~known).sum() <= max(1.0, _TAIL * len(rates)):
             away = float(np.linalg.norm((rates - candidate)[known])) / size
-            tried.append((max(away, EXACT), away, cause))
-    met = [one for one in tried if one[0] <= MATCH]
+            tried.append(Trial(cause, away))
+    met = [trial for trial in tried if trial.is_met]
     if not met:
         return Explanation(_side_by_side(reference, candidate), np.inf)
-    _, away, cause = min(met, key=lambda one: one[0])
+    best = min(met, key=lambda trial: max(trial.distance, EXACT))
     own = float(np.linalg.norm(reference - candidate)) / size
-    others = [away for near, away, _ in tried if near > MATCH]
-    return Explanation(cause, away, min([*others, own]))
+    others = [trial.distance for trial in tried if not trial.is_met]
+    return Explanation(best.cause, best.distance, min([*others, own]))
 
 
 def _side_by_side(reference: Rates, candidate: Rates) -> str:
     """The learning rates of both at some steps."""
     first = int(np.flatnonzero(reference != candidate)[0])
-    places = dict.fromkeys([first, first + 1, 2 * first + 10, 10 * first + 100])
-    shown = [
-        f"{candidate[place]:.6g} instead of {reference[place]:.6g} at update {place + 1}"
-        for place in places
-        if place < len(reference)
-    ]
+    shown = []
+    for place in (first, first + 1, 2 * first + 10, 10 * first + 100):
+        if place < len(reference):
+            shown.append(f"{_instead(candidate[place], reference[place])} at update {place + 1}")
     return f"the learning rate is {', '.join(shown)}"
+
+
+def _instead(its: float, mine: float) -> str:
+    return f"{its:.6g} instead of {mine:.6g}"
 
 
 def _causes(reference: Rates, candidate: Rates) -> Known:
@@ -81,7 +84,7 @@ def _causes(reference: Rates, candidate: Rates) -> Known:
     mine, its = _first_change(reference), _first_change(candidate)
     moved = f"it first changes at update {its + 1} instead of {mine + 1}"
     if its == mine:
-        moved = f"it begins at {candidate[0]:.6g} instead of {reference[0]:.6g}"
+        moved = f"it begins at {_instead(candidate[0], reference[0])}"
     for shift in dict.fromkeys((1, -1, its - mine)):
         amount = "one step" if abs(shift) == 1 else f"{abs(shift)} steps"
         if shift and mine:
@@ -90,7 +93,7 @@ def _causes(reference: Rates, candidate: Rates) -> Known:
     words = f"schedule never applied: the learning rate stays {candidate[0]:.6g}"
     yield words, np.full(len(steps), reference[0])
     ratio = float(candidate[0] / reference[0]) if reference[0] else 1.0
-    words = f"learning rate times {ratio:.6g}: {candidate[0]:.6g} instead of {reference[0]:.6g}"
+    words = f"learning rate times {ratio:.6g}: {_instead(candidate[0], reference[0])}"
     yield words, ratio * reference
     for stretch in dict.fromkeys((2, 10, 100, _ratio(its, mine), _ratio(mine, its))):
         units = f"as if counted in other units: {moved}"
@@ -125,7 +128,7 @@ def _other_factors(reference: Rates, candidate: Rates, mine: int, its: int) -> K
         return
     usual, other = reference[mine] / reference[0], candidate[its] / candidate[0]
     power = float(np.log(other) / np.log(usual))
-    words = f"schedule with factors of {other:.6g} instead of {usual:.6g}, each the power of {power:.6g}"
+    words = f"schedule with factors of {_instead(other, usual)}, each the power of {power:.6g}"
     yield words, candidate[0] * (reference / reference[0]) ** power
 
 
@@ -133,16 +136,15 @@ def _warm_ups(reference: Rates, candidate: Rates) -> Known:
     """A linear rise over the first steps, of the candidate alone or of the reference alone."""
     differing = np.flatnonzero(np.abs(candidate - reference) > _NEAR * np.abs(reference))
     last = int(differing[-1]) + 1 if differing.size else 0
-    for length in (last, last + 1):
-        for offset in (0, 1):
-            steps = np.arange(len(reference)) + offset
-            share = np.minimum(steps / max(length, 1), 1.0)
-            begins = f"from {candidate[0]:.6g} at update 1"
-            words = f"a warm-up over the first {length} steps, {begins}, that the reference lacks"
-            yield words, reference * share
-            without = np.full(len(reference), candidate[0])
-            np.divide(reference, share, out=without, where=share > 0)
-            yield f"no warm-up over the first {length} steps", without
+    for length, offset in itertools.product((last, last + 1), (0, 1)):
+        steps = np.arange(len(reference)) + offset
+        share = np.minimum(steps / max(length, 1), 1.0)
+        begins = f"from {candidate[0]:.6g} at update 1"
+        words = f"a warm-up over the first {length} steps, {begins}, that the reference lacks"
+        yield words, reference * share
+        without = np.full(len(reference), candidate[0])
+        np.divide(reference, share, out=without, where=share > 0)
+        yield f"no warm-up over the first {length} steps", without
 
 
 _SHAPES: dict[str, Callable[[np.ndarray, float, float], Rates]] = {
@@ -157,18 +159,17 @@ def _other_shapes(reference: Rates, candidate: Rates, steps: np.ndarray) -> Know
         mine, its = (_recognised(shape, rates, steps) for rates in (reference, candidate))
         if mine is None or its is None:
             continue
-        ends_at = (1.0 + mine[1] / reference[0], 1.0 + its[1] / reference[0])
-        lengths = f"over {its[0]:.8g} steps instead of {mine[0]:.8g}"
-        ends = (
-            f", ending at {its[1]:.6g} instead of {mine[1]:.6g}" if not np.isclose(*ends_at) else ""
-        )
-        yield f"a {name} schedule {lengths}{ends}", _shaped(shape, candidate[0], its, steps)
+        (usual, last), (length, end) = mine, its
+        words = f"a {name} schedule over {length:.8g} steps instead of {usual:.8g}"
+        if not np.isclose(1.0 + last / reference[0], 1.0 + end / reference[0]):
+            words += f", ending at {_instead(end, last)}"
+        yield words, _shaped(shape, candidate[0], length, end, steps)
 
 
 def _shaped(
-    shape: Callable[..., Rates], first: float, found: tuple[float, float], steps: np.ndarray
+    shape: Callable[..., Rates], first: float, length: float, last: float, steps: np.ndarray
 ) -> Rates:
-    return shape(np.minimum(steps / found[0], 1.0), first, found[1])
+    return shape(np.minimum(steps / length, 1.0), first, last)
 
 
 def _recognised(
@@ -181,9 +182,12 @@ def _recognised(
     scale = float(rates[0]) or 1.0
 
     def residual(values: Sequence[float]) -> Rates:
-        return (_shaped(shape, rates[0], (values[0], values[1] * scale), steps) - rates) / scale
+        length, end = values
+        return (_shaped(shape, rates[0], length, end * scale, steps) - rates) / scale
+
+    def away(values: Sequence[float]) -> float:
+        return float(np.abs(residual(values)).max())
 
     values = improved(residual, [float(flat[-1] + 1), last / scale], [LOG, LINE], 40)
-    values = plainest(values, lambda found: float(np.abs(residual(found)).max()))
-    away = float(np.abs(residual(values)).max())
-    return (values[0], values[1] * scale) if away <= MATCH else None
+    length, end = plainest(values, away)
+    return (length, end * scale) if away([length, end]) <= MATCH else None

@@ -15,6 +15,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend
+from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import relations
 from deliralike.conformance.explain.anything import around
@@ -156,16 +157,15 @@ class Search:
     def reproduces(self, formula: Formula) -> bool:
         """Whether a formula gives what the reference gave, so that it may stand for it."""
         found = self.bench.forward(formula)
-        names = self.bench.outputs + self.bench.buffers
-        wanted = {
-            name: self.bench.reference[name] for name in names if name in self.bench.reference
-        }
-        return found is not None and all(
-            name in found
-            and found[name].shape == value.shape
-            and np.allclose(found[name], value, rtol=1e-9, atol=1e-12, equal_nan=True)
-            for name, value in wanted.items()
-        )
+        if found is None:
+            return False
+        wanted = only(self.bench.reference, self.bench.outputs + self.bench.buffers)
+        for name, value in wanted.items():
+            if name not in found or found[name].shape != value.shape:
+                return False
+            if not np.allclose(found[name], value, rtol=1e-9, atol=1e-12, equal_nan=True):
+                return False
+        return True
 
     # What it means
     # -------------------------------------------------------------------------
@@ -234,14 +234,15 @@ def _of_loss(accused: Accused) -> Explanation | None:
     """The cause of a loss of `nn`, which has a value and the gradient of its first argument."""
     given = bound(accused.kind, accused.settings, {}, accused.args, accused.kwargs)
     prediction, target = (given.pop(name) for name in names(accused.kind)[:2])
-    weights = [value for value in nest.leaves(accused.cotangent) if value is not None]
-    scale = float(np.ravel(weights[0])[0]) if weights and np.size(weights[0]) == 1 else 0.0
+    weight = next((one for one in nest.leaves(accused.cotangent) if one is not None), 0.0)
+    scale = np.ravel(weight).item() if np.size(weight) == 1 else 0.0
     sides = []
     for side in (accused.reference, accused.candidate):
         if np.size(side.outputs) != 1 or side.outputs is None:
             return None
         gradient = side.inputs.get(Quantity(ARGUMENT, "args[0]")) if scale else None
-        sides.append(
-            (float(np.ravel(side.outputs)[0]), None if gradient is None else gradient / scale)
-        )
-    return explain_loss(prediction, target, sides[0], sides[1], given, accused.kind)
+        if gradient is not None:
+            gradient = gradient / scale
+        sides.append((np.ravel(side.outputs).item(), gradient))
+    mine, theirs = sides
+    return explain_loss(prediction, target, mine, theirs, given, accused.kind)

@@ -17,6 +17,7 @@ from deliralike.conformance.explain.convention import (
     Change,
     Convention,
     Formula,
+    Known,
     array,
     factor,
     instead,
@@ -24,6 +25,7 @@ from deliralike.conformance.explain.convention import (
     values,
 )
 from deliralike.conformance.explain.enumeration import other_orders
+from deliralike.conformance.kinds import Axes, Shape
 
 PIECES = "pieces"
 TENSOR = "tensor"
@@ -31,7 +33,7 @@ _FEW = 4  # columns of which every order is tried
 _MANY = 5  # parts, or axes, of which every order is tried
 
 
-def pieces(given: Arguments) -> tuple[Formula, list[Convention]]:
+def pieces(given: Arguments) -> Known:
     """What is made of the outputs of layers, read in another order.
 
     Two arrays come in each other's place, or the halves of one; the features that arrays have
@@ -99,7 +101,7 @@ def _regrouped(axis: int, split: tuple[int, int, int], together: bool) -> Change
     return regrouped
 
 
-def tensor(given: Arguments) -> tuple[Formula, list[Convention]]:
+def tensor(given: Arguments) -> Known:
     """A parameter or buffer that a block makes use of itself; ``others`` may stand for it."""
     value, words = given["x"], given["words"]
     found = _of_variance(words) if words.endswith("var") else []
@@ -192,7 +194,7 @@ def pixel_shuffle(given: Arguments) -> list[Convention]:
     r, (n, c, h, w) = given["upscale_factor"], given["x"].shape
     depth, column = (n, r, r, c // (r * r), h, w), (n, c // (r * r), r, r, h, w)
 
-    def made(split: tuple[int, ...], order: tuple[int, ...]) -> Formula:
+    def made(split: Shape, order: Axes) -> Formula:
         def shuffled(nn: Any, given: Arguments) -> Any:
             x = nn.permute(nn.reshape(given["x"], split), order)
             return nn.reshape(x, (n, -1, h * r, w * r))
@@ -276,7 +278,7 @@ def linear(given: Arguments) -> list[Convention]:
     def reshaped(nn: Any, weight: Any) -> Any:
         return transposed(nn, nn.reshape(weight, (width, out)))
 
-    ways = {
+    ways: dict[str, Change] = {
         "stored as (in, out) and read as (out, in)": stored,
         "reshaped instead of transposed": reshaped,
     }

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.by_name import only, owner, without
 from deliralike.conformance.explain.shares import Shares, Variant, close, least_squares
+from deliralike.conformance.kinds import Named
 from deliralike.conformance.one_step import Step
 
 LOCAL = "each share's batch statistics taken by itself, not synchronised"
@@ -42,8 +44,9 @@ class _Convention:
 
 def _conventions(counts: np.ndarray) -> dict[str, _Convention]:
     """Known conventions by the numbers of values in the shares; the right one first."""
-    shares, every, whole = len(counts), np.ones((len(counts), len(counts))), counts.sum()
-    right, of_means = every / whole, every / counts / shares
+    shares = len(counts)
+    every = np.ones((shares, shares))
+    right, of_means = every / counts.sum(), every / counts / shares
     norm = "synchronised batch norm takes"
     alone = "batch norm synchronised forward alone: no gradient through the others' statistics"
     found = {
@@ -90,16 +93,15 @@ class _Sums:
             return [one if at == share else constant(one) for at, one in enumerate(values)]
 
         weights, sums = convention.weights[share], kept(self.sums)
-        mean = _dot(weights, sums)
+        mean, centred = _dot(weights, sums), []
         if convention.of_squares is not None:
             weights = convention.of_squares[share]
-        centred = []
-        of_shares = zip(convention.weights, self.counts, self.sums, self.squares, strict=True)
-        for its_weights, count, total, square in of_shares:
-            about = _dot(its_weights, sums)
+        for other, (total, square) in enumerate(zip(self.sums, self.squares, strict=True)):
+            count = float(self.counts[other])
+            about = _dot(convention.weights[other], sums)
             if convention.about_own:
-                about = total * (1.0 / float(count))
-            centred.append(square - (total * 2.0 - about * float(count)) * about)
+                about = total * (1.0 / count)
+            centred.append(square - (total * 2.0 - about * count) * about)
         return mean, _dot(weights, kept(centred))
 
     def remembered(self, convention: _Convention) -> list[tuple[Any, Any]]:
@@ -143,24 +145,27 @@ class _Norm:
         return np.array(sizes) * float(self.values)
 
     def output(
-        self, nn: Any, learned: Mapping[str, Any], x: Any, sizes: Sequence[int], words: str
+        self, nn: Any, learned: Named, x: Any, sizes: Sequence[int], words: str
     ) -> tuple[Any, tuple[Any, Any]]:
         """What it gives by a convention, and the sums of the shares."""
         axes = tuple(axis for axis in range(x.ndim) if axis != self.axis)
-        ends = np.cumsum(sizes)
-        parts = [x[end - size : end] for size, end in zip(sizes, ends, strict=True)]
-        sums = [nn.sum(part, axes, keepdim=True) for part in parts]
-        squares = [nn.sum(part * part, axes, keepdim=True) for part in parts]
+        parts, sums, squares, outputs = [], [], [], []
+        for size, end in zip(sizes, np.cumsum(sizes), strict=True):
+            part = x[end - size : end]
+            parts.append(part)
+            sums.append(nn.sum(part, axes, keepdim=True))
+            squares.append(nn.sum(part * part, axes, keepdim=True))
         whole = _Sums(self.counts(sizes), sums, squares)
         convention = _conventions(whole.counts)[words]
-        outputs = []
         for share, part in enumerate(parts):
             mean, var = whole.statistics(convention, share, nn.stop_gradient)
             outputs.append((part - mean) / nn.sqrt(var + self.eps))
         y = nn.concatenate(outputs, 0)
         shape = _broadcast(self.axis, x.ndim)
-        y = y * learned[self.weight].reshape(shape) if self.weight else y
-        y = y + learned[self.bias].reshape(shape) if self.bias else y
+        if self.weight:
+            y = y * learned[self.weight].reshape(shape)
+        if self.bias:
+            y = y + learned[self.bias].reshape(shape)
         return y, (sums, squares)
 
 
@@ -185,10 +190,14 @@ class Norms:
         if not close(self.shares.wanted["gradient"], right["gradient"]):
             return
         yield from self._remembered(sums, "", came)
-        for words in list(_conventions(np.ones(self.shares.count)))[1:]:
+        for words in self._others():
             step, sums = self._run(words)
             yield words, step
             yield from self._remembered(sums, words, came)
+
+    def _others(self) -> list[str]:
+        """The conventions but the right one."""
+        return list(_conventions(np.ones(self.shares.count)))[1:]
 
     def _run(self, words: str) -> tuple[Step, dict[str, _Sums]]:
         """Return a step in which every norm takes the statistics of a convention, and the sums."""
@@ -209,8 +218,9 @@ class Norms:
         step, kept = self.shares.followed(around)
         sums = {}
         for path, both in kept.items():
-            rows = [[np.ravel(one) for one in each] for each in both]
-            sums[path] = _Sums(self.norms[path].counts(self.shares.sizes), *rows)
+            totals, squares = (list(map(np.ravel, each)) for each in both)
+            counts = self.norms[path].counts(self.shares.sizes)
+            sums[path] = _Sums(counts, totals, squares)
         step["buffer"] = self._buffers(sums, words, np.eye(self.shares.count)[0])
         return step, sums
 
@@ -226,18 +236,16 @@ class Norms:
             "the running statistics are averaged by the sizes of the shares": sizes / sizes.sum(),
             "the running statistics are averaged evenly": each.mean(0),
         }
-        whose |= {
-            f"the running statistics are those of replica {r}": own for r, own in enumerate(each)
-        }
+        for r, own in enumerate(each):
+            whose[f"the running statistics are those of replica {r}"] = own
         chosen = {"": words}
         if not words:
-            others = list(_conventions(np.ones(len(each))))[1:]
-            chosen |= {f"running statistics alone: {other}": other for other in others}
-        for first, convention in chosen.items():
-            for second, part in whose.items():
-                said = "; ".join(text for text in (first, second) if text)
-                if said:
-                    yield begin + said, {"buffer": self._buffers(sums, convention, part)}
+            for other in self._others():
+                chosen[f"running statistics alone: {other}"] = other
+        for (first, convention), (second, part) in product(chosen.items(), whose.items()):
+            said = "; ".join(filter(None, (first, second)))
+            if said:
+                yield begin + said, {"buffer": self._buffers(sums, convention, part)}
         yield from self._factors(self._buffers(sums, words, each[0]), begin, came)
 
     def _buffers(self, sums: Mapping[str, _Sums], words: str, part: np.ndarray) -> dict[str, Any]:
@@ -252,12 +260,12 @@ class Norms:
 
     def _factors(self, right: dict[str, Any], begin: str, came: Step) -> Iterator[Variant]:
         """The batch's own means or variances times a number that is fitted."""
-        rates = {name: rate for norm in self.norms.values() for name, rate in norm.rates.items()}
         for kind in ("mean", "variance"):
             kept = {}
-            for name, (rate, is_variance) in rates.items():
-                if is_variance == (kind == "variance") and name in came["buffer"]:
-                    kept[name] = self.before[name] * (1.0 - rate)
+            for norm in self.norms.values():
+                for name, (rate, is_variance) in norm.rates.items():
+                    if is_variance == (kind == "variance") and name in came["buffer"]:
+                        kept[name] = self.before[name] * (1.0 - rate)
             if not kept:
                 continue
             own = {name: right[name] - value for name, value in kept.items()}
@@ -271,12 +279,12 @@ class Norms:
 
 def _named(factor: float, count: int) -> str:
     """A factor, and what it has to do with the number of replicas."""
-    words = {
-        1.0 / count: " (divided by the number of replicas)",
-        count: " (added over the replicas)",
-    }
-    near = (said for known, said in words.items() if abs(factor - known) < _EXACT)
-    return f"{factor:.6g}{next(near, '')}"
+    words = f"{factor:.6g}"
+    if abs(factor - 1.0 / count) < _EXACT:
+        return f"{words} (divided by the number of replicas)"
+    if abs(factor - count) < _EXACT:
+        return f"{words} (added over the replicas)"
+    return words
 
 
 # What a norm is
@@ -296,34 +304,40 @@ def _listening(network: Any, kept: dict[str, Any]) -> Callable[..., Any]:
     return call
 
 
-def _read(
-    path: str, x: Any, y: Any, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> _Norm | None:
+def _read(path: str, x: Any, y: Any, before: Named, after: Named) -> _Norm | None:
     """A block as a batch norm; None where it is none."""
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    own = [name for name in before if name.rpartition(".")[0] == path]
+    own = [name for name in before if owner(name) == path]
     for axis in dict.fromkeys((1, x.ndim - 1)):
         channels, values = x.shape[axis], x[0].size // x.shape[axis]
         rows, outputs = (np.moveaxis(each, axis, 0).reshape(channels, -1) for each in (x, y))
-        of_channels = [name for name in own if before[name].shape == (channels,)]
-        rates = _rates(rows, [name for name in of_channels if name in after], before, after)
-        learned = [name for name in of_channels if name not in after]
-        alone = [(name, "") for name in learned]
-        for weight, bias in [*permutations(learned, 2), *alone, ("", "")] if rates else ():
-            scale, shift = before.get(weight, np.ones(1)), before.get(bias, np.zeros(1))
-            scale = np.where(scale == 0.0, 1.0, scale)
-            normed = (outputs - shift[:, None]) / scale[:, None]
-            var, spread = rows.var(1), normed.var(1)
-            with np.errstate(all="ignore"):  # of what is no norm
-                eps = float(np.median(var / spread - var))
-                made = (rows - rows.mean(1)[:, None]) / np.sqrt(var + eps)[:, None]
-            if relative_difference(made, normed) < _EXACT:
+        of_channels = {n: before[n] for n in own if before[n].shape == (channels,)}
+        rates = _rates(rows, list(only(of_channels, after)), before, after)
+        if not rates:
+            continue
+        learned = without(of_channels, after)
+        for weight, bias in (*permutations(learned, 2), *product(learned, [""]), ("", "")):
+            scale, shift = learned.get(weight, np.ones(1)), learned.get(bias, np.zeros(1))
+            eps = _eps_of(rows, outputs, np.where(scale == 0.0, 1.0, scale), shift)
+            if eps is not None:
                 return _Norm(axis, values, eps, weight, bias, rates)
     return None
 
 
+def _eps_of(
+    rows: np.ndarray, outputs: np.ndarray, scale: np.ndarray, shift: np.ndarray
+) -> float | None:
+    """The epsilon with which channels are normalised to outputs; None without one."""
+    normed = (outputs - shift[:, None]) / scale[:, None]
+    var, spread = rows.var(1), normed.var(1)
+    with np.errstate(all="ignore"):  # of what is no norm
+        eps = float(np.median(var / spread - var))
+        made = (rows - rows.mean(1)[:, None]) / np.sqrt(var + eps)[:, None]
+    return eps if relative_difference(made, normed) < _EXACT else None
+
+
 def _rates(
-    rows: np.ndarray, names: Sequence[str], before: Mapping[str, Any], after: Mapping[str, Any]
+    rows: np.ndarray, names: Sequence[str], before: Named, after: Named
 ) -> dict[str, tuple[float, bool]]:
     """How fast each running statistic follows the batch's, where it follows one."""
     statistics = {False: rows.mean(1), True: rows.var(1, ddof=1)}

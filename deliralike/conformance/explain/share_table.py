@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from deliralike.conformance.by_name import only
 from deliralike.conformance.explain.share_norms import LOCAL
 from deliralike.conformance.explain.shares import (
     Shares,
@@ -19,6 +20,7 @@ from deliralike.conformance.explain.shares import (
     least_squares,
     same_shapes,
 )
+from deliralike.conformance.kinds import Tensors
 from deliralike.conformance.one_step import Step
 from deliralike.errors import DeliralikeError
 
@@ -26,7 +28,7 @@ from deliralike.errors import DeliralikeError
 # -----------------------------------------------------------------------------
 
 
-def _weightings(shares: Shares) -> dict[str, np.ndarray]:
+def _weightings(shares: Shares) -> Tensors:
     """What shares may count for, in words; the right weights first, without words."""
     count, right, sizes = shares.count, shares.weights, np.array(shares.sizes)
     found = {
@@ -52,8 +54,8 @@ def of_factors(shares: Shares, came: Step) -> Iterator[Variant]:
     for words, factor in factors.items():
         both = combined([shares.wanted], [factor])
         yield f"loss and gradients {words}", both
-        yield f"gradients {words}", {"gradient": both["gradient"]}
-        yield f"loss {words}", {"loss": both["loss"]}
+        yield f"gradients {words}", only(both, ["gradient"])
+        yield f"loss {words}", only(both, ["loss"])
 
 
 def of_weights(shares: Shares) -> Iterator[Variant]:
@@ -61,7 +63,7 @@ def of_weights(shares: Shares) -> Iterator[Variant]:
     for whose, parts in _ways_to_run(shares):
         for words, weights in _weightings(shares).items():
             if whose or words:
-                yield _and(whose, words), combined(parts, weights)
+                yield ", and ".join(filter(None, (whose, words))), combined(parts, weights)
         if whose:
             yield whose, {"output": joined(parts), "buffer": parts[0]["buffer"]}
 
@@ -76,15 +78,11 @@ def _ways_to_run(shares: Shares) -> Iterator[tuple[str, list[Step]]]:
     yield LOCAL, alone
 
 
-def _and(*texts: str) -> str:
-    return ", and ".join(text for text in texts if text)
-
-
 # Which samples they hold
 # -----------------------------------------------------------------------------
 
 
-def _samples(shares: Shares) -> dict[str, np.ndarray]:
+def _samples(shares: Shares) -> Tensors:
     """Samples lost or doubled, in words."""
     place, rows, count = np.arange(shares.samples), shares.rows, shares.count
     left, missing = len(place) % count, -len(place) % count
@@ -117,9 +115,9 @@ def of_samples(shares: Shares) -> Iterator[Variant]:
 
 def of_update_factors(shares: Shares, came: Step) -> Iterator[Variant]:
     """Updates times a number, as by a learning rate that grows with the replicas."""
-    for kind in (kind for kind in shares.wanted if kind.startswith("update") and kind in came):
-        wanted, found = shares.wanted[kind], came[kind]
-        if not same_shapes(wanted, found):
+    for kind, wanted in only(shares.wanted, came).items():
+        found = came[kind]
+        if not kind.startswith("update") or not same_shapes(wanted, found):
             continue
         factor = float(least_squares([wanted], found)[0])
         scaled = {name: factor * value for name, value in wanted.items()}

@@ -12,11 +12,13 @@ import numpy as np
 from deliralike import nest, random
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import MATCH
+from deliralike.conformance.kinds import Batch
 from deliralike.conformance.listening import handed
 from deliralike.conformance.one_step import SEED, Step
 from deliralike.conformance.replica_changes import of_share
 from deliralike.conformance.subject import Subject
 from deliralike.optim.accumulation import count_samples
+from deliralike.optim.loss import LossResult
 from deliralike.parallel import partition
 
 # A way of going wrong in words, and what it gives, of the kinds that it speaks of.
@@ -36,24 +38,19 @@ class Shares:
             denominator.
     """
 
-    def __init__(
-        self, reference: Subject, batch: tuple[Any, ...], count: int, wanted: Step
-    ) -> None:
+    def __init__(self, reference: Subject, batch: Batch, count: int, wanted: Step) -> None:
         """For one number of replicas, beside what the whole batch gives."""
         self.reference, self.batch, self.count, self.wanted = reference, batch, count, wanted
         self.samples = count_samples(batch)
         self.sizes = partition(self.samples, count)
-        self.rows = [
-            np.arange(stop - size, stop)
-            for size, stop in zip(self.sizes, np.cumsum(self.sizes), strict=True)
-        ]
+        self.rows = np.split(np.arange(self.samples), np.cumsum(self.sizes)[:-1])
 
     # Runs
     # -------------------------------------------------------------------------
 
     def run(
         self,
-        batch: tuple[Any, ...],
+        batch: Batch,
         rows: Rows | None = None,
         first_sample: int = 0,
         training: bool = True,
@@ -77,15 +74,17 @@ class Shares:
             after = network.neutral_state()
         finally:
             network.load_neutral_state(before)
+        gradients = {}
+        for name in self.wanted["gradient"]:
+            gradient = found.parameters.get(name)
+            gradients[name] = np.zeros_like(before[name]) if gradient is None else gradient
+        outputs, beside = found.beside
         return {
             "loss": {"loss": found.loss},
-            "gradient": {
-                name: _or_zeros(found.parameters.get(name), before[name])
-                for name in self.wanted["gradient"]
-            },
-            "output": dict(nest.leaves_with_paths(found.beside[0], "output")),
+            "gradient": gradients,
+            "output": dict(nest.leaves_with_paths(outputs, "output")),
             "buffer": {name: after[name] for name in self.wanted["buffer"]},
-            "beside": found.beside[1],
+            "beside": beside,
         }
 
     def followed(self, around: Around) -> tuple[Step, dict[str, Any]]:
@@ -130,7 +129,7 @@ def _answered(loss: Any, rows: Any, around: Around | None, network: Any, *batch:
         if around is not None:
             stack.enter_context(network.backend.called_through(network, around(network, kept)))
         value = of_share(loss)(answering, *share)
-    return (value[0] if isinstance(value, tuple) else value), answering.outputs, kept
+    return LossResult.of(value).value, answering.outputs, kept
 
 
 class _Answering:
@@ -161,26 +160,21 @@ def taken(values: Any, rows: Any, samples: int | None) -> Any:
     return nest.map(leaf, values)
 
 
-def _or_zeros(gradient: np.ndarray | None, like: np.ndarray) -> np.ndarray:
-    return np.zeros_like(like) if gradient is None else gradient
-
-
 # Combinations
 # -----------------------------------------------------------------------------
 
 
 def combined(parts: Sequence[Step], weights: Sequence[float] | np.ndarray) -> Step:
     """Loss and gradient of several parts, weighted."""
-    return {
-        kind: {
-            name: sum(
-                weight * part[kind][name] for weight, part in zip(weights, parts, strict=True)
-            )
-            for name in parts[0][kind]
-        }
-        for kind in ("loss", "gradient")
-        if kind in parts[0]
-    }
+    found: Step = {}
+    for kind in ("loss", "gradient"):
+        if kind not in parts[0]:
+            continue
+        found[kind] = {}
+        for name in parts[0][kind]:
+            each = zip(weights, parts, strict=True)
+            found[kind][name] = sum(weight * part[kind][name] for weight, part in each)
+    return found
 
 
 def fitted(parts: Sequence[Step], to: Step) -> np.ndarray:

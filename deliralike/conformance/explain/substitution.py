@@ -18,6 +18,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import arguments, norms, shapes
 from deliralike.conformance.explain.bench import Bench, Tensors, finite_norm
@@ -25,7 +26,16 @@ from deliralike.conformance.explain.convention import Arguments, Convention, ins
 from deliralike.conformance.explain.families import Family, family_of
 from deliralike.conformance.explain.search import LOSSES, Search
 from deliralike.conformance.explain.trials import Trial
-from deliralike.conformance.findings import LIMIT, MATCH, OWN, Accused, Explanation, is_floating
+from deliralike.conformance.findings import (
+    LIMIT,
+    MATCH,
+    OWN,
+    Accused,
+    Explanation,
+    arrays_in,
+    is_floating,
+)
+from deliralike.conformance.kinds import Arrays, Named
 
 PATIENCE = 8.0  # seconds for all calls of one place
 
@@ -43,8 +53,8 @@ class Substitute:
 
     accused: Accused
     follow: Callable[[Any], Tensors]
-    reference: Mapping[str, np.ndarray]
-    wanted: Mapping[str, np.ndarray]
+    reference: Arrays
+    wanted: Arrays
     which: str = ""
 
     @property
@@ -58,20 +68,20 @@ class _Downstream(Bench):
 
     def __init__(self, one: Substitute, backend: Backend, seed: int = 0) -> None:
         super().__init__(one.accused, backend, seed)
-        names = [name for name in one.wanted if name in one.reference]
         self.follow = one.follow
-        self.reference = {name: np.asarray(one.reference[name]) for name in names}
-        self.wanted = {name: np.asarray(one.wanted[name]) for name in names}
-        self.outputs, self.buffers, self.gradients = tuple(names), (), ()
+        self.reference = _arrays(only(one.reference, one.wanted))
+        self.wanted = _arrays(only(one.wanted, one.reference))
+        self.outputs, self.buffers, self.gradients = tuple(self.wanted), (), ()
         self.reshaped = False
-        pairs = {name: (self.wanted[name], self.reference[name]) for name in names}
-        self._sizes = {name: max(map(finite_norm, pair)) for name, pair in pairs.items()}
+        self._sizes = {}
+        for name, wanted in self.wanted.items():
+            self._sizes[name] = max(finite_norm(wanted), finite_norm(self.reference[name]))
 
-    def _host(self, outputs: Any, after: Mapping[str, Any]) -> Tensors:
+    def _host(self, outputs: Any, after: Named) -> Tensors:
         return _arrays(self.follow(self.backend.to_numpy(outputs)))
 
 
-def _arrays(handed: Mapping[str, Any]) -> Tensors:
+def _arrays(handed: Named) -> Tensors:
     """What a unit hands on; a plain number among it is an array, too."""
     return {name: np.asarray(value) for name, value in handed.items()}
 
@@ -85,8 +95,7 @@ def _matters(one: Substitute, names: Sequence[str]) -> bool:
     if one.accused.kind not in LOSSES and all(np.size(leaf) == 1 for leaf in leaves):
         return False
     follows = one.follow(nest.map(_halved, one.accused.reference.outputs))
-    pairs = ((one.reference[name], follows.get(name)) for name in names)
-    return any(relative_difference(mine, moved) > 0.0 for mine, moved in pairs)
+    return any(relative_difference(one.reference[n], follows.get(n)) > 0.0 for n in names)
 
 
 def _halved(leaf: Any) -> Any:
@@ -127,17 +136,21 @@ def explain(
         patience: After so many seconds of computing no more are tried.
     """
     end = time.process_time() + patience
-    suspects = [pair for one in substitutes if (pair := _suspected(one, backend, end))]
+    every = [_suspected(one, backend, end) for one in substitutes]
+    suspects = [pair for pair in every if pair is not None]
     for one, bench in suspects:
-        if (explanation := _left_out(one, bench, bench.itself().distances)) is not None:
+        explanation = _left_out(one, bench, bench.itself().distances)
+        if explanation is not None:
             return one, explanation
-    known = [found for one in suspects if (found := _known(*one, substitutes, end))]
+    searches = [_known(one, bench, substitutes, end) for one, bench in suspects]
+    known = [found for found in searches if found is not None]
     # What is known of some call comes before what any call may do otherwise.
     for attempt in (Search.own, Search.any):
         for one, search, itself in known:
             if time.process_time() > end:
                 return None
-            if (explanation := attempt(search, itself)) is not None:
+            explanation = attempt(search, itself)
+            if explanation is not None:
                 return one, _with_name(explanation, one)
     return None
 
@@ -185,7 +198,7 @@ def _known(
 def _precedes(one: Substitute, other: Substitute) -> bool:
     """Whether a call of one array gives what another one is given."""
     given, output = [*other.accused.args][:1], one.accused.reference.outputs
-    own = [leaf for leaf in nest.leaves(one.accused.args) if isinstance(leaf, np.ndarray)]
+    own = arrays_in(one.accused.args)
     if one is other or len(own) != 1 or one.accused.state or not isinstance(output, np.ndarray):
         return False
     return bool(given) and isinstance(given[0], np.ndarray) and np.array_equal(given[0], output)

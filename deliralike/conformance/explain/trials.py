@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from deliralike.conformance.explain.convention import (
 )
 from deliralike.conformance.explain.enumeration import short_decimals
 from deliralike.conformance.findings import MATCH
+from deliralike.conformance.kinds import Arrays, Named
 
 EXACT = 1e-12
 _ENOUGH = 3  # with fewer numbers to compare, one that is searched for fits anything
@@ -81,7 +82,7 @@ class Trial:
     cause: str
     distance: float
     choices: tuple[Choice, ...] = ()
-    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    tensors: Arrays = field(default_factory=dict)
     distances: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -135,8 +136,9 @@ class Vectors:
 
         def at(values: Sequence[float]) -> Choice:
             short = [float(f"{value:.6g}") for value in values]
-            words, value = (short[0], values[0]) if is_one else (short, tuple(values))
-            return Choice(choice.convention, words, value, choice.usual)
+            if is_one:
+                return replace(choice, words=short[0], value=values[0])
+            return replace(choice, words=short, value=tuple(values))
 
         def residual(values: Sequence[float]) -> np.ndarray:
             return self.residual(at(values).formula(formula))
@@ -145,10 +147,11 @@ class Vectors:
             return self.distance(residual(values))
 
         starts = [[start] if is_one else list(start) for start in choice.words]
-        if self.data < len(starts[0]) + _ENOUGH - 1:
+        count = len(starts[0])
+        if self.data < count + _ENOUGH - 1:
             return None
-        axes = [getattr(choice.convention, "axis", LINE)] * len(starts[0])
-        found = []
+        axes = [getattr(choice.convention, "axis", LINE)] * count
+        found: list[tuple[float, list[float]]] = []
         for start in sorted(starts, key=distance)[:_STARTS]:
             values = plainest(improved(residual, start, axes), distance)
             found.append((distance(values), values))
@@ -157,7 +160,7 @@ class Vectors:
         return at(min(found)[1])
 
 
-def either(table: Mapping[str, Mapping[str, Any]]) -> Convention:
+def either(table: Mapping[str, Named]) -> Convention:
     """Other settings by the words for them."""
     return rules("", table)
 
@@ -167,7 +170,7 @@ def number(
     name: str,
     starts: Sequence[Any],
     axis: Axis = LINE,
-    also: Mapping[str, Any] | None = None,
+    also: Named | None = None,
     **more: Any,
 ) -> Number:
     """A number that is searched for, or several in a tuple, and what else is then set."""
@@ -177,6 +180,18 @@ def number(
         return formula(nn, {**given, **others, name: np.multiply(value, unit)})
 
     return Number(words, tuple(starts), apply, free=True, name=name, axis=axis, **more)
+
+
+def divided(table: Iterable[Convention]) -> tuple[list[Convention], list[Convention]]:
+    """Conventions with a number that is searched for, and all others."""
+    free: list[Convention] = []
+    fixed: list[Convention] = []
+    for one in table:
+        if one.free:
+            free.append(one)
+        else:
+            fixed.append(one)
+    return free, fixed
 
 
 def run(
@@ -204,7 +219,8 @@ def joined(conventions: Iterable[Convention], bench: Bench, formula: Formula) ->
             if len({one.joins for one in some}) > 1 or len(settings) < count:
                 continue
             *first, last = some
-            for before in itertools.product(*(one.choices(bench.given) for one in first)):
+            choices = (one.choices(bench.given) for one in first)
+            for before in itertools.product(*choices):
                 yield from run([last], bench, formula, before)
 
 
@@ -234,7 +250,11 @@ def combined(choices: Iterable[Choice], formula: Formula) -> Formula:
 
 
 def _keys(trial: Trial) -> set[str]:
-    return {key for one in trial.choices for key in (one.value if not one.convention.free else ())}
+    keys: set[str] = set()
+    for choice in trial.choices:
+        if not choice.convention.free:
+            keys.update(choice.value)
+    return keys
 
 
 # Several numbers at a time

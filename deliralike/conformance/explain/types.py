@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,16 +26,17 @@ def explain(reference: Mapping[Any, Any], candidate: Mapping[Any, Any]) -> Expla
         reference, candidate: What each side computed in float64, by name; what is equal is left
             out.
     """
-    pairs = [(mine, candidate[name]) for name, mine in reference.items() if name in candidate]
-    arrays = [(np.asarray(x), np.asarray(y)) for x, y in pairs if is_number(x) and is_number(y)]
-    differing = [(x, y) for x, y in arrays if _is_floating(x, y) and not np.array_equal(x, y)]
-    unmasked = [(x, y) for x, y in differing if not np.isinf(x).any()]
-    if bad := sum(max(0, int(np.isfinite(x).sum() - np.isfinite(y).sum())) for x, y in unmasked):
-        size = sum(y.size for _, y in differing)
+    differing = list(_differing(reference, candidate))
+    size = sum(y.size for _, y in differing)
+    bad = 0
+    for x, y in differing:
+        if not np.isinf(x).any():
+            bad += max(0, int(np.isfinite(x).sum() - np.isfinite(y).sum()))
+    if bad:
         return Explanation.seen(
             f"overflow or an undefined operation: {bad} of {size} numbers are not finite"
         )
-    if sum(y.size for _, y in differing) < _ENOUGH:
+    if size < _ENOUGH:
         return None
     for name, bits, reach in _TYPES:
         held = all(fits(y, bits).all() for _, y in differing)
@@ -45,5 +46,15 @@ def explain(reference: Mapping[Any, Any], candidate: Mapping[Any, Any]) -> Expla
     return None
 
 
-def _is_floating(first: np.ndarray, second: np.ndarray) -> bool:
-    return first.dtype.kind == second.dtype.kind == "f" and first.shape == second.shape
+def _differing(
+    reference: Mapping[Any, Any], candidate: Mapping[Any, Any]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Floating arrays of one shape that differ."""
+    for name, mine in reference.items():
+        theirs = candidate.get(name)
+        if not (is_number(mine) and is_number(theirs)):
+            continue
+        x, y = np.asarray(mine), np.asarray(theirs)
+        is_floating = x.dtype.kind == y.dtype.kind == "f"
+        if is_floating and x.shape == y.shape and not np.array_equal(x, y):
+            yield x, y

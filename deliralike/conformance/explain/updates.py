@@ -6,12 +6,13 @@ of a form may be an array with one value for each of them, as parameter groups h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.kinds import Axes
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm, ClipValue
 
@@ -109,7 +110,7 @@ class Trace:
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
-    axes: tuple[int, ...]
+    axes: Axes
     parameters: Array
     gradients: Array
     present: Array
@@ -133,80 +134,69 @@ class Trace:
         """One value for each parameter, given to each of its elements."""
         return np.repeat(values, self.sizes, axis=-1)
 
+    def norms(self, values: Array) -> Array:
+        """The norm of each parameter's values, given to each of its elements."""
+        return self.spread(self.by_parameter(values * values) ** 0.5)
+
 
 def form_of(rule: rules.Rule, hooks: Any = ()) -> Form | None:
     """Return the form of a neutral rule with pre-update hooks that clip.
 
     None where a hook is unknown.
     """
-    make = _FORMS.get(type(rule))
-    form = None if make is None else make(rule)
+    standard = _FORMS.get(type(rule))
+    if standard is None:
+        return None
+    form = _with_settings(standard, rule)
     for hook in hooks:
-        if form is None or form.clip is not None or type(hook) not in (ClipNorm, ClipValue):
+        if form.clip is not None:
             return None
-        by_norm = isinstance(hook, ClipNorm)
-        form = form.but(
-            clip="norm" if by_norm else "value", bound=hook.max_norm if by_norm else hook.max_value
-        )
+        if type(hook) is ClipNorm:
+            form = form.but(clip="norm", bound=hook.max_norm)
+        elif type(hook) is ClipValue:
+            form = form.but(clip="value", bound=hook.max_value)
+        else:
+            return None
     return form
 
 
-def _adam(rule: Any) -> Form:
-    decoupled = isinstance(rule, rules.AdamW)
-    return Form(
-        "adam",
-        decay=rule.weight_decay,
-        decay_form="decoupled" if decoupled else "l2",
-        beta1=rule.betas[0],
-        beta2=rule.betas[1],
-        eps=rule.eps,
-        amsgrad="plain" if rule.amsgrad else "",
-    )
+def _with_settings(form: Form, rule: rules.Rule) -> Form:
+    """A form with what a rule sets."""
+    given = vars(rule)
+    changes = {ours: given[name] for name, ours in _SETTINGS.items() if name in given}
+    if "betas" in given:
+        changes["beta1"], changes["beta2"] = given["betas"]
+    if given.get("amsgrad"):
+        changes["amsgrad"] = "plain"
+    if given.get("decoupled_weight_decay"):
+        changes["decay_form"] = "decoupled"
+    return form.but(**changes)
 
 
-def _radam(rule: rules.RAdam) -> Form:
-    return Form(
-        "adam",
-        decay=rule.weight_decay,
-        decay_form="decoupled" if rule.decoupled_weight_decay else "l2",
-        beta1=rule.betas[0],
-        beta2=rule.betas[1],
-        eps=rule.eps,
-        eps_form="unscaled",
-        rectified=True,
-    )
-
-
-_FORMS: Mapping[type, Callable[[Any], Form]] = {
-    rules.SGD: lambda r: Form(
-        "sgd", decay=r.weight_decay, momentum=r.momentum, nesterov=r.nesterov
-    ),
-    rules.Adam: _adam,
-    rules.AMSGrad: _adam,
-    rules.AdamW: _adam,
-    rules.RAdam: _radam,
-    rules.RMSprop: lambda r: Form(
-        "rmsprop", decay=r.weight_decay, momentum=r.momentum, beta2=r.alpha, eps=r.eps
-    ),
-    rules.Adagrad: lambda r: Form("adagrad", decay=r.weight_decay, eps=r.eps),
-    rules.Adadelta: lambda r: Form(
-        "adadelta", decay=r.weight_decay, beta2=r.rho, eps=r.eps, eps_form="root"
-    ),
-    rules.Lion: lambda r: Form(
-        "lion", decay=r.weight_decay, decay_form="decoupled", beta1=r.betas[0], beta2=r.betas[1]
-    ),
-    rules.LAMB: lambda r: Form(
-        "lamb",
-        decay=r.weight_decay,
-        decay_form="inside",
-        beta1=r.betas[0],
-        beta2=r.betas[1],
-        eps=r.eps,
-    ),
+# What settings of rules are called in a form.
+_SETTINGS = {
+    "weight_decay": "decay",
+    "momentum": "momentum",
+    "nesterov": "nesterov",
+    "alpha": "beta2",
+    "rho": "beta2",
+    "eps": "eps",
+}
+_FORMS: Mapping[type, Form] = {
+    rules.SGD: Form("sgd"),
+    rules.Adam: Form("adam"),
+    rules.AMSGrad: Form("adam"),
+    rules.AdamW: Form("adam", decay_form="decoupled"),
+    rules.RAdam: Form("adam", eps_form="unscaled", rectified=True),
+    rules.RMSprop: Form("rmsprop"),
+    rules.Adagrad: Form("adagrad"),
+    rules.Adadelta: Form("adadelta", eps_form="root"),
+    rules.Lion: Form("lion", decay_form="decoupled"),
+    rules.LAMB: Form("lamb", decay_form="inside"),
 }
 
 
-def merged(forms: list[Form | None], trace_sizes: tuple[int, ...]) -> Form | None:
+def merged(forms: Sequence[Form | None], trace_sizes: tuple[int, ...]) -> Form | None:
     """Return one form for parameters that each have their own; numbers that differ become arrays.
 
     None if the forms do not fit together.
@@ -248,12 +238,10 @@ class _Run:
         self.core = _CORES[form.kind]
 
     def step(self, t: int) -> Array:
-        form, p = self.form, self.trace.parameters[t]
+        form, p, rates = self.form, self.trace.parameters[t], self.trace.rates
         used, g = self._used(t), self._gradient(t)
         self.count = self.count + used if form.count == "own" else np.full_like(self.count, t + 1.0)
-        lr = (
-            form.rate * self.trace.rates[min(max(t + form.rate_from, 0), len(self.trace.rates) - 1)]
-        )
+        lr = form.rate * rates[min(max(t + form.rate_from, 0), len(rates) - 1)]
         new: dict[str, Array] = {}
         change = self._decayed(p, -self.core(self, p, g, lr, new), lr)
         self.state |= {name: np.where(used, value, self.get(name)) for name, value in new.items()}
@@ -270,9 +258,8 @@ class _Run:
         g = form.factor * trace.gradients[first : t + 1].sum(0)
         decay = form.decay * p if form.decay_form == "l2" else 0.0 * p
         if form.decay_first:
-            return self._clipped(
-                t, np.where(self._used(t), g + decay, 0.0), float(np.max(form.decay))
-            )
+            both = np.where(self._used(t), g + decay, 0.0)
+            return self._clipped(t, both, float(np.max(form.decay)))
         return self._clipped(t, g) + decay
 
     def _clipped(self, t: int, g: Array, decay: float = 0.0) -> Array:
@@ -286,16 +273,12 @@ class _Run:
         if how == "value":
             return np.clip(g, -bound, bound)
         if how == "tensor":
-            norm = self.trace.spread(self.trace.by_parameter(g * g) ** 0.5)
+            norm = self.trace.norms(g)
         else:
-            factor = float(np.mean(self.form.factor))
-            rest = np.zeros(3) if self.trace.rest is None else self.trace.rest[t]
-            square = (
-                (g * g).sum()
-                + factor**2 * rest[0]
-                + 2 * factor * decay * rest[1]
-                + decay**2 * rest[2]
-            )
+            factor, square = float(np.mean(self.form.factor)), (g * g).sum()
+            if self.trace.rest is not None:
+                gg, gp, pp = self.trace.rest[t]
+                square = square + factor**2 * gg + 2 * factor * decay * gp + decay**2 * pp
             norm = square**0.5
         shrunk = np.minimum(1.0, bound / (norm + self.form.clip_eps))
         return g * np.nan_to_num(shrunk, nan=1.0)
@@ -325,12 +308,12 @@ class _Run:
 
     def divisor(self, square: Array, correction: Number = 1.0) -> Array:
         """The root of a mean of squares, with its epsilon."""
-        eps = self.form.eps
-        return {
-            "outside": lambda: (square / correction + self.form.eps_root) ** 0.5 + eps,
-            "root": lambda: (square / correction + eps) ** 0.5,
-            "unscaled": lambda: (square**0.5 + eps) / correction**0.5,
-        }[self.form.eps_form]()
+        form = self.form
+        if form.eps_form == "root":
+            return (square / correction + form.eps) ** 0.5
+        if form.eps_form == "unscaled":
+            return (square**0.5 + form.eps) / correction**0.5
+        return (square / correction + form.eps_root) ** 0.5 + form.eps
 
     def with_momentum(self, direction: Array, lr: Number, new: dict[str, Array]) -> Array:
         """The step, times the learning rate, of a velocity that follows a direction."""
@@ -340,13 +323,13 @@ class _Run:
         first = (self.count <= 1) & (not form.dampen_first)
         dampened = direction * np.where(first, 1.0, 1.0 - form.dampening)
         old = self.get("velocity")
-        if form.velocity in ("rate inside", "chainer nesterov"):
-            moved = new["velocity"] = momentum * old + lr * dampened
-            if form.velocity == "chainer nesterov":
-                return (1 + momentum) * lr * direction + momentum**2 * moved
-            return lr * direction + momentum * moved if form.nesterov else moved
-        moved = new["velocity"] = momentum * old + dampened
-        return lr * (direction + momentum * moved if form.nesterov else moved)
+        if form.velocity == "plain":
+            moved = new["velocity"] = momentum * old + dampened
+            return lr * (direction + momentum * moved if form.nesterov else moved)
+        moved = new["velocity"] = momentum * old + lr * dampened
+        if form.velocity == "chainer nesterov":
+            return (1 + momentum) * lr * direction + momentum**2 * moved
+        return lr * direction + momentum * moved if form.nesterov else moved
 
 
 def _sgd(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
@@ -354,10 +337,16 @@ def _sgd(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Ar
 
 
 def _moments(run: _Run, g: Array, new: dict[str, Array]) -> tuple[Array, Array]:
-    form = run.form
-    new["mean"] = form.beta1 * run.get("mean") + (1 - form.beta1) * g
-    new["square"] = form.beta2 * run.get("square", form.start) + (1 - form.beta2) * g * g
-    return new["mean"], new["square"]
+    beta = run.form.beta1
+    new["mean"] = beta * run.get("mean") + (1 - beta) * g
+    return new["mean"], _squares(run, g, new)
+
+
+def _squares(run: _Run, g: Array, new: dict[str, Array]) -> Array:
+    """The mean of squares."""
+    beta = run.form.beta2
+    new["square"] = beta * run.get("square", run.form.start) + (1 - beta) * g * g
+    return new["square"]
 
 
 def _adam_step(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
@@ -395,17 +384,14 @@ def _rectified_divisor(run: _Run, square: Array, second: Array) -> Array:
 
 def _lamb(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
     mean, square = _moments(run, g, new)
-    first, second = (
-        run.correction(run.form.beta1, "first"),
-        run.correction(run.form.beta2, "second"),
-    )
+    first = run.correction(run.form.beta1, "first")
+    second = run.correction(run.form.beta2, "second")
     u = mean / first / run.divisor(square, second)
-    u = u + run.form.decay * p if run.form.decay_form == "inside" else u
-    trace = run.trace
-    above, below = (trace.spread(trace.by_parameter(x * x) ** 0.5) for x in (p, u))
-    return (
-        lr * np.where((above > 0) & (below > 0), above / np.where(below > 0, below, 1.0), 1.0) * u
-    )
+    if run.form.decay_form == "inside":
+        u = u + run.form.decay * p
+    above, below = run.trace.norms(p), run.trace.norms(u)
+    share = above / np.where(below > 0, below, 1.0)
+    return lr * np.where((above > 0) & (below > 0), share, 1.0) * u
 
 
 def _lion(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
@@ -415,9 +401,7 @@ def _lion(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> A
 
 
 def _rmsprop(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
-    weight = run.form.beta2
-    square = new["square"] = weight * run.get("square", run.form.start) + (1 - weight) * g * g
-    return run.with_momentum(g / run.divisor(square), lr, new)
+    return run.with_momentum(g / run.divisor(_squares(run, g, new)), lr, new)
 
 
 def _adagrad(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
@@ -427,7 +411,7 @@ def _adagrad(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -
 
 def _adadelta(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
     weight, eps, old = run.form.beta2, run.form.eps, run.get("delta")
-    square = new["square"] = weight * run.get("square", run.form.start) + (1 - weight) * g * g
+    square = _squares(run, g, new)
     if run.form.eps_form == "root":
         delta = ((old + eps) / (square + eps)) ** 0.5 * g
     else:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.by_name import only
 from deliralike.conformance.explain import arrays
 from deliralike.conformance.explain.arrays import Array, Way
 from deliralike.conformance.explain.relations import nearest
@@ -32,13 +33,10 @@ def explain_weights(
         >>> [(name, why.cause) for name, why in explain_weights({"fc.weight": weight}, {"fc.weight": -weight})]
         [('fc.weight', 'negated (the sign)')]
     """
-    all_of_it = {name: _numbers(value) for name, value in reference.items()}
-    wrong = [
-        name
-        for name, value in all_of_it.items()
-        if name in candidate and relative_difference(value, candidate[name]) > LIMIT
-    ]
-    return [(name, explained(name, all_of_it, _numbers(candidate[name]), wrong)) for name in wrong]
+    mine = {name: _numbers(value) for name, value in reference.items()}
+    both = only(mine, candidate).items()
+    wrong = [name for name, value in both if relative_difference(value, candidate[name]) > LIMIT]
+    return [(name, explained(name, mine, _numbers(candidate[name]), wrong)) for name in wrong]
 
 
 def _numbers(value: Array) -> Array:
@@ -98,21 +96,20 @@ def _fitted(value: Array, came: Array) -> Iterator[Way]:
     """Those with numbers that are read off the candidate: fewer than it has elements."""
     if value.shape != came.shape:
         return
-    letters = "ifgo"
     if value.ndim == 1 and len(value) % 4 == 0 and len(value) > 4:
-        parts = np.split(came - value, 4)
-        for place, part in enumerate(parts):
+        gates = ("block i", "forget gate's bias", "block g", "block o")
+        for place, part in enumerate(np.split(came - value, 4)):
             shift = float(part.mean())
             added = np.repeat(np.arange(4) == place, len(value) // 4) * shift
-            words = "forget gate's bias" if letters[place] == "f" else f"block {letters[place]}"
-            yield f"{words} plus {shift:.6g}", value + added
+            yield f"{gates[place]} plus {shift:.6g}", value + added
     if value.size < _LEAST:
         return
     rows, theirs = value.reshape(len(value), -1), came.reshape(len(came), -1)
     squares = np.square(rows).sum(1, keepdims=True)
     if rows.shape[1] > 2:
         factors = (rows * theirs).sum(1, keepdims=True) / np.where(squares > 0, squares, 1.0)
-        shown = ", ".join(f"{factor:.4g}" for factor in factors.ravel()[:6])
-        more = ", …" if len(factors) > 6 else ""
-        words = f"each row scaled by a factor of its own: [{shown}{more}]"
+        shown = [f"{factor:.4g}" for factor in factors.ravel()[:6]]
+        if len(factors) > 6:
+            shown.append("…")
+        words = f"each row scaled by a factor of its own: [{', '.join(shown)}]"
         yield words, (factors * rows).reshape(value.shape)

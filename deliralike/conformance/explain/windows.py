@@ -20,6 +20,7 @@ from deliralike.conformance.explain.convention import (
     setting,
     values,
 )
+from deliralike.conformance.kinds import Shape
 from deliralike.nn import geometry
 from deliralike.nn.geometry import Pads
 
@@ -91,7 +92,7 @@ def convolution(given: Arguments) -> list[Convention]:
     ]
 
 
-def _kernels(shape: tuple[int, ...], turned: str) -> dict[str, Change]:
+def _kernels(shape: Shape, turned: str) -> dict[str, Change]:
     """The kernels reversed or with their axes exchanged; `turned` says what reversing means."""
     found = {turned: changes.flipped(*range(2, len(shape)))}
     if len(shape) == 4 and shape[2] == shape[3]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.by_name import only, without
 from deliralike.conformance.explain.formulas import (
     Formula,
     Found,
@@ -29,8 +30,18 @@ from deliralike.conformance.explain.formulas import (
 )
 from deliralike.conformance.explain.wiring_gradients import Use, gradients
 from deliralike.conformance.explain.wiring_masks import masks
-from deliralike.conformance.findings import MATCH, Explanation
-from deliralike.conformance.places import ARGUMENT, INPUT, OUTPUT, UNIT, Quantity, Tap, inputs
+from deliralike.conformance.findings import MATCH, Explanation, arrays_in, is_array
+from deliralike.conformance.kinds import Tensors
+from deliralike.conformance.places import (
+    ARGUMENT,
+    INPUT,
+    OUTPUT,
+    UNIT,
+    Quantity,
+    Tap,
+    inputs,
+    named,
+)
 
 __all__ = ["Differing", "Made", "Use", "Wiring", "explain"]
 
@@ -119,28 +130,28 @@ def explain(wiring: Wiring) -> Explanation | None:
     sources = _sources(wiring)
     if wiring.stopped is not None:
         return _stopped(wiring, wiring.stopped, sources)
-    named = {_called(name): pair for name, pair in wiring.gradients.items()}
+    called = {_called(name): pair for name, pair in wiring.gradients.items()}
     if not wiring.differing:
-        return gradients(named, sources, wiring.uses)
+        return gradients(called, sources, wiring.uses)
     first = wiring.differing[0]
     found = _why(wiring, sources, first)
     if np.size(first.candidate) == 1 and (found is None or not found.known):
         # of a loss the gradients tell more than its one number does
-        terms = gradients(named, sources, wiring.uses)
+        terms = gradients(called, sources, wiring.uses)
         if terms is not None and terms.known:
             return replace(terms, cause=f"terms of {_where(first.what)}: {terms.cause}")
     return found
 
 
-def _sources(wiring: Wiring) -> dict[str, np.ndarray]:
+def _sources(wiring: Wiring) -> Tensors:
     """The arrays at hand, in words: also what the reference gives to what precedes the first one."""
-    known = {_called(name): array for name, array in wiring.sources.items() if _is_array(array)}
+    known = {_called(name): array for name, array in wiring.sources.items() if is_array(array)}
     differing = {one.what.tap for one in wiring.differing if one.what.kind == INPUT}
     for tap, given in wiring.given.items():
         if tap in differing:
             break
-        for name, leaf in zip(inputs(tap, *given), nest.leaves(given), strict=True):
-            if _is_array(leaf) and leaf.ndim and not _is_known(known, leaf):
+        for name, leaf in named(inputs(tap, *given), given).items():
+            if is_array(leaf) and leaf.ndim and not _is_known(known, leaf):
                 known[str(name)] = leaf
     return known
 
@@ -155,14 +166,14 @@ def _is_known(sources: Sources, array: np.ndarray) -> bool:
 def _stopped(wiring: Wiring, stopped: Stopped, sources: Sources) -> Explanation:
     """What the gradient does not go through on one side, which was tried without that."""
     known = {**sources, **_beyond(wiring, sources)}
-    given: list[Any] = []
+    given: list[np.ndarray] = []
     for name, made in wiring.beyond.items():
         if name.stops:
-            given += [leaf for leaf in nest.leaves(made.args) if _is_array(leaf)]
-        elif _is_array(made.output):
+            given += arrays_in(made.args)
+        elif is_array(made.output):
             known.setdefault(f"the output of {name}", made.output)
-    found = [nearest(known, leaf) for leaf in given]
-    names = [one.formula.words for one in found if one.formula is not None and one.known]
+    found = (nearest(known, leaf).exact for leaf in given)
+    names = [one.words for one in found if one is not None]
     what = " and ".join(dict.fromkeys(names)) or "what is given to stop_gradient()"
     words = f"no gradient through {what} (stopped there; without that the gradients are the reference's)"
     if stopped.side == "reference":
@@ -184,7 +195,7 @@ def _called(name: Quantity) -> str:
 
 def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None:
     mine, theirs = one.reference, one.candidate
-    if not (_is_array(mine) and _is_array(theirs)):
+    if not (is_array(mine) and is_array(theirs)):
         return Explanation.seen(f"{_where(one.what)} being {theirs!r} instead of {mine!r}")
     beyond = _beyond(wiring, sources)
     visible = np.isfinite(mine) if mine.dtype.kind == "f" else np.ones(mine.shape, bool)
@@ -194,34 +205,37 @@ def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None
         sources = {name: array[visible] for name, array in alike.items()}
         beyond = {n: a[visible] for n, a in beyond.items() if a.shape == mine.shape}
         mine, theirs = mine[visible], theirs[visible]
-    right = nearest(sources, mine)
+    right = nearest(sources, mine).exact
     found = _found(wiring, sources, beyond, right, mine, theirs)
-    if found.formula is None or not math.isfinite(found.off):
+    formula = found.formula
+    if formula is None or not math.isfinite(found.off):
         return None
-    if not found.known and theirs.size < _TELLING:
+    if found.exact is None and theirs.size < _TELLING:
         return None
-    formula, instead, notes = found.formula, "", list(_of_calls(wiring))
-    if right.formula is not None and right.off <= MATCH:
-        usual, left_out = _usual(wiring, sources, right.formula, formula)
-        instead = "" if " instead of " in formula.words else f" instead of {usual}"
-        notes = [*left_out, *_of_terms(wiring, right.formula, formula), *notes]
-    cause = "; ".join([f"{_where(one.what)} being {formula.words}{instead}", *notes])
-    return Explanation(
-        cause, found.off, found.next_best if math.isfinite(found.next_best) else None
-    )
+    cause, notes = f"{_where(one.what)} being {formula.words}", list(_of_calls(wiring))
+    if right is not None:
+        usual, left_out = _usual(wiring, sources, right, formula)
+        if " instead of " not in formula.words:
+            cause += f" instead of {usual}"
+        notes = [*left_out, *_of_terms(wiring, right, formula), *notes]
+    next_best = found.next_best if math.isfinite(found.next_best) else None
+    return Explanation("; ".join([cause, *notes]), found.off, next_best)
 
 
 def _found(
-    wiring: Wiring, sources: Sources, beyond: Sources, right: Found, mine: Any, theirs: Any
+    wiring: Wiring,
+    sources: Sources,
+    beyond: Sources,
+    right: Formula | None,
+    mine: Any,
+    theirs: Any,
 ) -> Found:
     """The candidate's formula: of what it has called itself, then of what the reference has.
 
     ``right`` is the reference's formula.
     """
-    own = {**{name: array for name, array in sources.items() if _is_called(wiring, name)}, **beyond}
-    terms = right.formula.terms if right.formula is not None and right.off <= MATCH else {}
-    same = {name: array for name, array in sources.items() if name in terms}
-
+    own = {**without(sources, _not_called(wiring)), **beyond}
+    same = {} if right is None else only(sources, right.terms)
     if theirs.size == 1:  # one number would bear out any other
         return Found().or_else(simple(own, theirs), theirs)
 
@@ -240,17 +254,19 @@ def _found(
     return Found().or_else(stages(), theirs)
 
 
-def _is_called(wiring: Wiring, source: str) -> bool:
-    """Whether the candidate has a source: an input, or the output of a tap that it calls."""
-    taps = {_called(name): name.tap for name in wiring.sources if name.kind == OUTPUT}
-    return source not in taps or not wiring.order or taps[source] in wiring.order
+def _not_called(wiring: Wiring) -> set[str]:
+    """The sources that the candidate has not: outputs of taps that it does not call."""
+    if not wiring.order:
+        return set()
+    outputs = [name for name in wiring.sources if name.kind == OUTPUT]
+    return {_called(name) for name in outputs if name.tap not in wiring.order}
 
 
 # What the candidate calls besides
 # -----------------------------------------------------------------------------
 
 
-def _beyond(wiring: Wiring, sources: Sources) -> dict[str, np.ndarray]:
+def _beyond(wiring: Wiring, sources: Sources) -> Tensors:
     """Return the results of the candidate's own calls, by a formula in words.
 
     Calls that could not be repeated are left out.
@@ -258,17 +274,19 @@ def _beyond(wiring: Wiring, sources: Sources) -> dict[str, np.ndarray]:
     known, given = dict(sources), dict(_given(wiring))
     for name, made in wiring.beyond.items():
         words = _call(name, made, known, given) if made.off <= MATCH else None
-        for path, leaf in nest.leaves_with_paths(made.output, "") if words else ():
-            if _is_array(leaf):
-                known[f"{words}{path}"] = leaf
-    return {words: array for words, array in known.items() if words not in sources}
+        if words is None:
+            continue
+        for path, leaf in nest.leaves_with_paths(made.output, words):
+            if is_array(leaf):
+                known[path] = leaf
+    return without(known, sources)
 
 
 def _given(wiring: Wiring) -> Iterator[tuple[str, np.ndarray]]:
     """What the reference gives to its layers, by the place in words."""
     for tap, given in wiring.calls.items():
-        for name, leaf in zip(inputs(tap, *given), nest.leaves(given), strict=True):
-            if _is_array(leaf):
+        for name, leaf in named(inputs(tap, *given), given).items():
+            if is_array(leaf):
                 yield str(name).replace("the input", "the reference's input"), leaf
 
 
@@ -276,23 +294,19 @@ def _call(name: Tap, made: Made, known: Sources, given: Sources) -> str | None:
     """Return a call in words, ``"softmax(the output of fc, 1)"``, if its inputs are known."""
     shown: list[str] = []
     for leaf in nest.leaves((made.args, made.kwargs)):
-        if _is_array(leaf):
-            argument = nearest(known, leaf)
-            if argument.formula is not None and argument.off <= MATCH:
-                shown.append(argument.formula.words)
-            elif same := _name(given, leaf):
-                shown.append(same)
-            else:
+        if is_array(leaf):
+            argument = nearest(known, leaf).exact
+            words = _name(given, leaf) if argument is None else argument.words
+            if not words:
                 return None
+            shown.append(words)
         elif leaf is not None and leaf is not False:
             shown.append(str(leaf))
-    if (
-        name.function in ("mean", "sum")
-        and len(shown) == 2
-        and isinstance(made.args[0], np.ndarray)
-    ):
-        size = made.args[0].shape[int(shown[1])]
-        return f"the {name.function} over all {size} of axis {shown[1]} of {shown[0]}"
+    is_reduction = name.function in ("mean", "sum") and len(shown) == 2
+    if is_reduction and is_array(made.args[0]):
+        array, axis = shown
+        size = made.args[0].shape[int(axis)]
+        return f"the {name.function} over all {size} of axis {axis} of {array}"
     once_more = " once more" if name.call > 1 and name.path else ""
     called = name.function or name.path
     return f"{called}{once_more}({', '.join(dict.fromkeys(shown))})"
@@ -302,7 +316,7 @@ def _given_to(wiring: Wiring, source: str) -> tuple[Tap | None, list[np.ndarray]
     """The call that gives a source, and the arrays that the reference gives to it."""
     for tap, given in wiring.given.items():
         if source == f"the output of {tap}":
-            return tap, [leaf for leaf in nest.leaves(given) if _is_array(leaf)]
+            return tap, arrays_in(given)
     return None, []
 
 
@@ -323,9 +337,9 @@ def _usual(
     if relative_difference(arrays[0], wrong.array) <= MATCH:
         return words, [f"{kind} is left out"]
     name = _name(sources, arrays[0])
-    usual = Found().or_else([changed(arrays[0], name)] if name else [], right.array)
-    if usual.known and usual.formula is not None:
-        words = f"{usual.formula.words} ({kind})"
+    usual = Found().or_else([changed(arrays[0], name)], right.array).exact if name else None
+    if usual is not None:
+        words = f"{usual.words} ({kind})"
     return words, []
 
 
@@ -339,9 +353,9 @@ def _of_terms(wiring: Wiring, right: Formula, wrong: Formula) -> Iterator[str]:
         return
     roles = _roles(wiring, right.terms)
     ratios = {name: wrong.terms.get(name, 0.0) / factor for name, factor in right.terms.items()}
-    if len(set(np.round(list(ratios.values()), 9))) == 1 and (
-        ratio := next(iter(ratios.values()))
-    ) not in (0.0, 1.0):
+    ratio = next(iter(ratios.values()))
+    is_one = len(set(np.round(list(ratios.values()), 9))) == 1
+    if is_one and ratio not in (0.0, 1.0):
         yield f"scaled by the factor {ratio:.6g}"
         return
     added = [name for name in wrong.terms if name not in right.terms and name != "1"]
@@ -349,7 +363,8 @@ def _of_terms(wiring: Wiring, right: Formula, wrong: Formula) -> Iterator[str]:
     if len(added) == len(missing) == 1:
         yield f"{added[0]} is in the place of {roles[missing[0]]}"
     else:
-        yield from (f"{roles[name]} is missing" for name in missing)
+        for name in missing:
+            yield f"{roles[name]} is missing"
         if added:
             yield f"the sum has more terms, as of a skip connection, {', '.join(added)}"
     for name, ratio in ratios.items():
@@ -361,28 +376,27 @@ def _of_terms(wiring: Wiring, right: Formula, wrong: Formula) -> Iterator[str]:
 
 def _roles(wiring: Wiring, terms: Mapping[str, float]) -> dict[str, str]:
     """Of two terms made from one the shortcut is that of fewer layers; the other is the branch."""
-    roles = {name: name for name in terms}
     if len(terms) == 2:
-        origins = _origins(wiring)
-        near, far = sorted(terms, key=lambda name: len(origins.get(name, ())))
-        if len(origins.get(near, ())) < len(origins.get(far, ())) and origins[far] & (
-            origins.get(near, set()) | {near}
-        ):
-            roles = {near: f"the shortcut ({near})", far: f"the branch ({far})"}
-    return roles
+        origins = {name: set[str]() for name in terms} | _origins(wiring)
+        near, far = sorted(terms, key=lambda name: len(origins[name]))
+        is_shorter = len(origins[near]) < len(origins[far])
+        if is_shorter and origins[far] & {near, *origins[near]}:
+            return {near: f"the shortcut ({near})", far: f"the branch ({far})"}
+    return {name: name for name in terms}
 
 
 def _origins(wiring: Wiring) -> dict[str, set[str]]:
     """The sources that each source is made of, one layer after another."""
     origins: dict[str, set[str]] = {_called(n): set() for n in wiring.sources if n.kind != OUTPUT}
     for tap, given in (wiring.given or wiring.calls).items():
-        arrays = [leaf for leaf in nest.leaves(given) if _is_array(leaf)]
+        arrays = arrays_in(given)
         made: set[str] = set()
         for name, before in origins.items():
             if any(np.array_equal(_source(wiring, name), array) for array in arrays):
                 made |= {name, *before}
-        given_by = [name for name in wiring.sources if name.kind == OUTPUT and name.tap == tap]
-        origins |= {str(name): made for name in given_by}
+        for source in wiring.sources:
+            if source.kind == OUTPUT and source.tap == tap:
+                origins[str(source)] = made
     return origins
 
 
@@ -392,9 +406,10 @@ def _source(wiring: Wiring, name: str) -> Any:
 
 def _of_calls(wiring: Wiring) -> Iterator[str]:
     """Layers that are not called, and those that are called more often."""
-    missing = [name for name in wiring.calls if name not in wiring.order] if wiring.order else []
-    if missing:
-        yield f"{_list(missing)} {'are' if len(missing) > 1 else 'is'} not called"
+    missing = [name for name in wiring.calls if name not in wiring.order]
+    if missing and wiring.order:
+        are = "are" if len(missing) > 1 else "is"
+        yield f"{', '.join(map(str, missing))} {are} not called"
     usual = Counter(name.first for name in wiring.calls)
     made = Counter(name.first for name in (*wiring.order, *wiring.beyond))
     for name, count in made.items():
@@ -404,14 +419,6 @@ def _of_calls(wiring: Wiring) -> Iterator[str]:
 
 def _name(sources: Sources, array: Any) -> str:
     return next((name for name, source in sources.items() if np.array_equal(source, array)), "")
-
-
-def _list(names: Iterable[object]) -> str:
-    return ", ".join(map(str, names))
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
 
 
 def _times(count: int) -> str:

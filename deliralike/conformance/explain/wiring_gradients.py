@@ -12,6 +12,7 @@ import numpy as np
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain.formulas import mixed
 from deliralike.conformance.findings import MATCH, Explanation
+from deliralike.conformance.kinds import Arrays, Shape
 from deliralike.conformance.places import Tap
 
 _PER_NUMBER = 4  # elements of a gradient, so that a factor that fits means something
@@ -28,7 +29,7 @@ class Use:
 
 
 def gradients(
-    named: Mapping[str, tuple[Any, Any]], sources: Mapping[str, np.ndarray], uses: Sequence[Use]
+    named: Mapping[str, tuple[Any, Any]], sources: Arrays, uses: Sequence[Use]
 ) -> Explanation | None:
     """Why gradients of sources differ: cut off on the way to some uses, or with a factor."""
     parts: dict[str, list[str]] = {}
@@ -49,7 +50,7 @@ def _ways(
     name: str,
     mine: np.ndarray,
     theirs: np.ndarray,
-    sources: Mapping[str, np.ndarray],
+    sources: Arrays,
     uses: Sequence[Use],
 ) -> Iterator[tuple[float, str]]:
     if not theirs.any():
@@ -72,7 +73,7 @@ def _ways(
 
 
 def _back(
-    name: str, shape: tuple[int, ...], sources: Mapping[str, np.ndarray], uses: Sequence[Use]
+    name: str, shape: Shape, sources: Arrays, uses: Sequence[Use]
 ) -> Iterator[tuple[Tap, np.ndarray]]:
     """The part of a source's gradient that comes from each use: of itself, or of a sum with it."""
     source = sources.get(name)

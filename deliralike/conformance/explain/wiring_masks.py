@@ -23,7 +23,9 @@ def masks(reference: Array, candidate: Array) -> Iterator[Formula]:
     if candidate.dtype.kind in "iu" and candidate.size:
         first = candidate.flat[0]
         yield Formula(f"{first} for all", np.full_like(candidate, first))
-        for step in (-1, 1) if reference.dtype.kind in "iu" else ():
+        if reference.dtype.kind not in "iu":
+            return
+        for step in (-1, 1):
             yield Formula(f"the reference's {step:+d}: off by one", reference + step)
 
 
@@ -36,17 +38,18 @@ def _bands(reference: Array, candidate: Array) -> Iterator[Formula]:
     mine, theirs = _distances(reference), _distances(candidate)
     if mine is None or theirs is None or reference.shape != candidate.shape:
         return
-    values = np.unique(candidate)
-    shown = f" (others {values[0]:g})" if _is_additive(candidate) and len(values) == 2 else ""
     length = candidate.shape[-1]
     whole = frozenset(range(1 - length, length))
-    words = f"{_numbers(theirs, whole)}{shown} instead of {_numbers(mine, whole)}"
+    words = f"a mask with which tokens see {_numbers(theirs, whole)}"
+    values = np.unique(candidate)
+    if _is_additive(candidate) and len(values) == 2:
+        words += f" (others {values[0]:g})"
+    words += f" instead of {_numbers(mine, whole)}"
     hint = _hint(mine, theirs, whole)
+    if hint:
+        words += f": {hint}"
     pattern = np.broadcast_to(_pattern(theirs, length), candidate.shape)
-    yield Formula(
-        f"a mask with which tokens see {words}{f': {hint}' if hint else ''}",
-        _again(candidate, pattern),
-    )
+    yield Formula(words, _again(candidate, pattern))
 
 
 def _distances(mask: Array) -> frozenset[int] | None:
@@ -63,9 +66,7 @@ def _distances(mask: Array) -> frozenset[int] | None:
     length = mask.shape[-1]
     every = range(1 - length, length)
     kept = frozenset(d for d in every if np.diagonal(seen, d, -2, -1).all())
-    return (
-        kept if np.array_equal(np.broadcast_to(_pattern(kept, length), seen.shape), seen) else None
-    )
+    return kept if (seen == _pattern(kept, length)).all() else None
 
 
 def _is_additive(mask: Array) -> bool:
@@ -101,8 +102,8 @@ def _hint(mine: frozenset[int], theirs: frozenset[int], whole: frozenset[int]) -
         "nothing is masked": whole,
         "the mask is transposed": frozenset(-distance for distance in mine),
         "the mask is inverted": whole - mine,
-        "a causal mask": frozenset(distance for distance in whole if distance <= 0),
-        "an anticausal mask": frozenset(distance for distance in whole if distance >= 0),
+        "a causal mask": whole.intersection(range(-len(whole), 1)),
+        "an anticausal mask": whole.intersection(range(len(whole))),
         "a token is not seen by itself": mine - {0},
     }
     for words, seen in known.items():
