@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import numpy as np
 
 from deliralike import backends, random, weights
 from deliralike.conformance.agreement import compare, relative_difference
+from deliralike.conformance.by_name import only, without
 from deliralike.conformance.findings import LIMIT, Explanation, Finding, Level
+from deliralike.conformance.kinds import Batch, Named
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BackendUnavailable, DeliralikeError
 from deliralike.network.base import AbstractNetwork
@@ -34,7 +36,7 @@ Make = Callable[[AbstractNetwork], AbstractOptimizer]
 def level(
     reference: Subject,
     candidate: Subject,
-    batch: tuple[Any, ...],
+    batch: Batch,
     folder: str | Path,
     names: Mapping[str, str] | None = None,
 ) -> Level:
@@ -53,22 +55,17 @@ def level(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    both = [name for name in reference.optimizers if name in candidate.optimizers]
-    ours, theirs = (
-        {name: _trained(side, side.optimizers[name], batch) for name in both}
-        or {"sgd with momentum": _trained(side, _default_optimizer, batch)}
-        for side in (reference, candidate)
-    )
+    both = only(reference.optimizers, candidate.optimizers)
+    ours, theirs = _all_trained(reference, both, batch), _all_trained(candidate, both, batch)
     mine, null = dict(names or {}), set(_null(reference, batch))
     its = {two: one for one, two in mine.items()}
     there = _Way("reference to candidate", ours, theirs, batch, folder, mine, null)
     its_null = {there.name(each) for each in null}
     back = _Way("candidate to reference", theirs, ours, batch, folder, its, its_null)
-    findings = [finding for way in (there, back) for finding in (*way.weights(), *way.training())]
+    findings = [*there.weights(), *there.training(), *back.weights(), *back.training()]
     own = {side.network.backend.name: _own_suffix(side) for side in (reference, candidate)}
-    notes = [
-        f"backend {name!r} has no weight files of its own" for name in sorted(own) if not own[name]
-    ]
+    without_files = sorted(name for name, suffix in own.items() if not suffix)
+    notes = [f"backend {name!r} has no weight files of its own" for name in without_files]
     if null:
         zero = ", ".join(sorted(null))
         notes.append(f"gradients that are zero up to rounding, not compared: {zero}")
@@ -100,7 +97,7 @@ class _Trained:
     state: dict[str, Any]
     update: Arrays
 
-    def resume(self, state: Mapping[str, Any]) -> tuple[AbstractNetwork, AbstractOptimizer]:
+    def resume(self, state: Named) -> tuple[AbstractNetwork, AbstractOptimizer]:
         """Return a copy of the network before training, and its optimizer, with a given state."""
         network = copy.deepcopy(self.subject.network)
         optimizer = self.make(network)
@@ -123,7 +120,7 @@ class _Way:
     direction: str
     senders: dict[str, _Trained]
     receivers: dict[str, _Trained]
-    batch: tuple[Any, ...]
+    batch: Batch
     folder: Path
     names: dict[str, str]
     null: set[str]
@@ -133,7 +130,7 @@ class _Way:
         owner, slash, slot = name.rpartition("/")
         return f"{self.names.get(owner, owner)}/{slot}" if slash else self.names.get(name, name)
 
-    def _renamed(self, state: Mapping[str, Any]) -> Arrays:
+    def _renamed(self, state: Named) -> Arrays:
         return {self.name(name): array for name, array in state.items()}
 
     @property
@@ -148,10 +145,8 @@ class _Way:
         target = next(iter(self.receivers.values())).subject.network
         for suffix in self.suffixes:
             place, receiver = f"{suffix} file, {self.direction}", copy.deepcopy(target)
-            path, before = (
-                self.folder / f"{self.direction.replace(' ', '_')}{suffix}",
-                _held(target),
-            )
+            path = self.folder / f"{self.direction.replace(' ', '_')}{suffix}"
+            before = _held(target)
             try:
                 weights.write(path, sender)
                 read = weights.read(path)
@@ -162,22 +157,18 @@ class _Way:
                 yield _refused(place, "reading", error)
                 continue
             yield from _apart(place, "tensor as written", _held(sender), read)
-            wanted, reached = self._renamed(read), _held(receiver)
-            wanted = {
-                name: wanted[name].astype(old.dtype)
-                for name, old in before.items()
-                if name in wanted
-            }
-            came = {name: reached[name] for name in wanted}
+            given, reached = self._renamed(read), _held(receiver)
+            wanted, came = {}, {}
+            for name, old in only(before, given).items():
+                wanted[name] = given[name].astype(old.dtype)
+                came[name] = reached[name]
             yield from _apart(place, "tensor as read", wanted, came)
 
     def training(self) -> Iterator[Finding]:
         """Compare each optimizer through a checkpoint: its state there, and one more update."""
         for name, sender in self.senders.items():
-            place, receiver = (
-                f"checkpoint, {self.direction}, optimizer {name}",
-                self.receivers[name],
-            )
+            place = f"checkpoint, {self.direction}, optimizer {name}"
+            receiver = self.receivers[name]
             folder = self.folder / f"{self.direction} {name}".replace(" ", "_")
             checkpoint.write(folder, sender.state)
             read = checkpoint.read(folder)
@@ -190,11 +181,8 @@ class _Way:
             yield from _apart(place, "state as read", given["optimizer"], optimizer.neutral_state())
             came = _update(receiver.subject, network, optimizer, self.batch)
             null = {self.name(each) for each in self.null}
-            wanted, came = (
-                {key: value for key, value in one.items() if key not in null}
-                for one in (self._renamed(sender.update), came)
-            )
-            result = compare(wanted, came)
+            wanted = without(self._renamed(sender.update), null)
+            result = compare(wanted, without(came, null))
             if result.difference > LIMIT:
                 where = f"{place}, {result.worst}"
                 yield Finding(NAME, where, "update after resuming", result.difference)
@@ -208,7 +196,13 @@ def _default_optimizer(network: AbstractNetwork) -> AbstractOptimizer:
     return network.backend.optimizer(rules.rule("sgd", lr=0.05, momentum=0.9), network)
 
 
-def _trained(subject: Subject, make: Make, batch: tuple[Any, ...]) -> _Trained:
+def _all_trained(subject: Subject, optimizers: Iterable[str], batch: Batch) -> dict[str, _Trained]:
+    """A side by each of some optimizers of its own, or by the default one."""
+    found = {name: _trained(subject, subject.optimizers[name], batch) for name in optimizers}
+    return found or {"sgd with momentum": _trained(subject, _default_optimizer, batch)}
+
+
+def _trained(subject: Subject, make: Make, batch: Batch) -> _Trained:
     """What a few updates make of a copy of the network."""
     network = copy.deepcopy(subject.network)
     optimizer = make(network)
@@ -227,7 +221,7 @@ def _trained(subject: Subject, make: Make, batch: tuple[Any, ...]) -> _Trained:
 
 
 def _update(
-    subject: Subject, network: AbstractNetwork, optimizer: AbstractOptimizer, batch: tuple[Any, ...]
+    subject: Subject, network: AbstractNetwork, optimizer: AbstractOptimizer, batch: Batch
 ) -> Arrays:
     """How far one more update moves each parameter and each buffer."""
     before = _held(network)
@@ -236,7 +230,7 @@ def _update(
     return {name: value - before[name] for name, value in _held(network).items()}
 
 
-def _null(subject: Subject, batch: tuple[Any, ...]) -> tuple[str, ...]:
+def _null(subject: Subject, batch: Batch) -> tuple[str, ...]:
     """Return the parameters whose gradients are zero up to rounding.
 
     Optimizers make steps of noise of them.

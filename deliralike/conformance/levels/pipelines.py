@@ -57,15 +57,11 @@ def level(
     order = _of_samples(sample_order.explain, one, two)
     findings = [*_sizes(one, two, order), *_types(one, two), *_contents(one, two, order)]
     worst = max((finding.difference for finding in findings), default=_worst(one, two))
-    notes = (
-        ()
-        if findings or not worst
-        else (f"values differ by {worst:.0e} at most, as rounding explains",)
-    )
-    count, fields = len(one.batches), list(one.fields)
-    return Level.judged(
-        NAME, TITLE, worst, findings, notes, batches=count, samples=len(one), fields=fields
-    )
+    notes = []
+    if worst and not findings:
+        notes.append(f"values differ by {worst:.0e} at most, as rounding explains")
+    figures = {"batches": len(one.batches), "samples": len(one), "fields": list(one.fields)}
+    return Level.judged(NAME, TITLE, worst, findings, notes, **figures)
 
 
 def _of_samples(
@@ -108,8 +104,8 @@ def _types(one: Stream, two: Stream) -> list[Finding]:
     """Fields of another type, by the first batch that has it."""
     findings = []
     for field in one.fields:
-        pairs = zip(one.batches, two.batches, strict=False)
-        for number, (wanted, came) in enumerate((a[field].dtype, b[field].dtype) for a, b in pairs):
+        for number, (mine, its) in enumerate(zip(one.batches, two.batches, strict=False)):
+            wanted, came = mine[field].dtype, its[field].dtype
             if wanted != came and not _narrowed(two, wanted, came):
                 why = Explanation.seen(f"dtype {came} instead of {wanted}")
                 place = f"batch {number}, {field}"
@@ -130,7 +126,8 @@ def _narrowed(stream: Stream, wanted: np.dtype, came: np.dtype) -> bool:
 
 def _contents(one: Stream, two: Stream, order: Explanation | None) -> list[Finding]:
     """The first sample that differs: once where whole samples move, else in each field."""
-    firsts = {field: at for field in one.fields if (at := _first(one, two, field)) is not None}
+    places = {field: _first(one, two, field) for field in one.fields}
+    firsts = {field: at for field, at in places.items() if at is not None}
     if not firsts:
         return []  # some may be lacking or too many at the end, as the sizes say
     whole = order
@@ -166,10 +163,9 @@ def _first(one: Stream, two: Stream, field: str) -> int | None:
 def _equal(one: np.ndarray, two: np.ndarray, limit: float) -> bool:
     if one.shape != two.shape:
         return False
-    return (
-        np.array_equal(one, two, equal_nan=one.dtype.kind in "fc")
-        or relative_difference(one, two) <= limit
-    )
+    if np.array_equal(one, two, equal_nan=one.dtype.kind in "fc"):
+        return True
+    return relative_difference(one, two) <= limit
 
 
 def _difference(one: Stream, two: Stream, field: str, sample: int) -> float:
@@ -177,25 +173,20 @@ def _difference(one: Stream, two: Stream, field: str, sample: int) -> float:
 
 
 def _worst(one: Stream, two: Stream) -> float:
-    pairs = (
-        pair
-        for field in one.fields
-        for pair in zip(one.samples(field), two.samples(field), strict=False)
-    )
-    return max(
-        (relative_difference(a, b) for a, b in pairs if not np.array_equal(a, b)), default=0.0
-    )
+    worst = 0.0
+    for field in one.fields:
+        for a, b in zip(one.samples(field), two.samples(field), strict=False):
+            if not np.array_equal(a, b):
+                worst = max(worst, relative_difference(a, b))
+    return worst
 
 
 def _limit(one: Stream, two: Stream, *fields: str) -> float:
     """What rounding may leave between two right pipelines: nothing between whole numbers."""
-    types = [
-        stream.batches[0][field].dtype
-        for stream in (one, two)
-        if stream.batches
-        for field in fields
-    ]
-    floating = [np.finfo(dtype).eps for dtype in types if dtype.kind == "f"]
-    if not floating:
-        return 0.0
-    return max(LIMIT, _ROUNDINGS * float(max(floating)))
+    limit = 0.0
+    for stream in (one, two):
+        for batch in stream.batches[:1]:
+            for dtype in (batch[field].dtype for field in fields):
+                if dtype.kind == "f":
+                    limit = max(limit, LIMIT, _ROUNDINGS * float(np.finfo(dtype).eps))
+    return limit

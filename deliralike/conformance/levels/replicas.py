@@ -13,8 +13,18 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import compare, relative_difference
+from deliralike.conformance.by_name import without
 from deliralike.conformance.explain.replicas import Explanations
-from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.findings import (
+    FAILED,
+    LIMIT,
+    NOT_REACHED,
+    PASSED,
+    Finding,
+    Level,
+    is_array,
+)
+from deliralike.conformance.kinds import Batch
 from deliralike.conformance.last_bit import allowed, shake_parameters
 from deliralike.conformance.one_step import Step, take_step, take_updates
 from deliralike.conformance.subject import Subject
@@ -31,7 +41,7 @@ InProcesses = Callable[[AbstractNetwork, ProcessGroup], AbstractNetwork]
 def level(
     reference: Subject,
     candidate: Subject,
-    batch: tuple[Any, ...],
+    batch: Batch,
     counts: Sequence[int] = COUNTS,
     processes: ProcessGroup | None = None,
     distribute: InProcesses | None = None,
@@ -59,18 +69,19 @@ def level(
         over = candidate.but(replicate=lambda network, count: own(network, processes))
         found = _seen(reference, over, batch, processes.count)
         seen.append(replace(found, where=f"{processes.count} processes ({processes.engine})"))
-    findings = tuple(finding for each in seen for finding in each.findings)
-    reached = {each.where or str(each.count): each.worst for each in seen if each.reached}
-    complete = bool(seen) and len(reached) == len(seen)
-    return Level(
-        name=NAME,
-        title=TITLE,
-        status=FAILED if findings else PASSED if complete else NOT_REACHED,
-        worst=max(reached.values(), default=None),
-        findings=findings,
-        notes=tuple(note for each in seen for note in each.notes),
-        figures={"differences": reached},
-    )
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    reached: dict[str, float] = {}
+    for each in seen:
+        findings += each.findings
+        notes += each.notes
+        if each.reached:
+            reached[each.where or str(each.count)] = each.worst
+    status = FAILED if findings else PASSED
+    if not findings and len(reached) < max(len(seen), 1):
+        status = NOT_REACHED
+    worst, figures = max(reached.values(), default=None), {"differences": reached}
+    return Level(NAME, TITLE, status, worst, findings, notes, figures)
 
 
 def replicated(network: AbstractNetwork, count: int) -> AbstractNetwork:
@@ -97,11 +108,10 @@ def in_processes(network: AbstractNetwork, processes: ProcessGroup) -> AbstractN
 
 
 def _devices(backend: Backend, first: str, count: int) -> list[str]:
-    kind = first.partition(":")[0]
-    present = [
-        first,
-        *(each for each in backend.devices() if each.partition(":")[0] == kind and each != first),
-    ]
+    kind, present = first.partition(":")[0], [first]
+    for device in backend.devices():
+        if device.partition(":")[0] == kind and device != first:
+            present.append(device)
     if len(present) < count and "threads" not in backend.capabilities:
         backend.check_device(f"{kind}:{len(present)}")
     return [present[index % len(present)] for index in range(count)]
@@ -122,7 +132,7 @@ class _Seen:
     where: str = ""
 
 
-def _seen(reference: Subject, candidate: Subject, batch: tuple[Any, ...], count: int) -> _Seen:
+def _seen(reference: Subject, candidate: Subject, batch: Batch, count: int) -> _Seen:
     samples = count_samples(batch)
     notes: tuple[str, ...] = ()
     if count > 1 and samples % count == 0:
@@ -198,28 +208,25 @@ class _Judged:
     def to_tell(self) -> list[str]:
         """The kinds that differ; a second update only where the first one does not."""
         wrong = [kind for kind in self.differences if self.is_wrong(kind)]
-        return [
-            kind
-            for kind in wrong
-            if kind.removeprefix("second ") not in wrong or not kind.startswith("second ")
-        ]
+        again = [f"second {kind}" for kind in wrong]
+        return [kind for kind in wrong if kind not in again]
 
     def magnified(self) -> list[str]:
         """The kinds that differ by more than the limit, though only by rounding."""
-        beyond = [
-            kind
-            for kind, found in self.differences.items()
-            if _worst(found) > LIMIT and not self.is_wrong(kind)
-        ]
-        return [f"{kind} ({_worst(self.differences[kind]):.0e})" for kind in beyond]
+        found = []
+        for kind, differences in self.differences.items():
+            worst = _worst(differences)
+            if worst > LIMIT and not self.is_wrong(kind):
+                found.append(f"{kind} ({worst:.0e})")
+        return found
 
 
 def _judged(
-    take: Callable[[Subject, AbstractNetwork, tuple[Any, ...]], Step],
+    take: Callable[[Subject, AbstractNetwork, Batch], Step],
     reference: Subject,
     candidate: Subject,
     network: AbstractNetwork,
-    batch: tuple[Any, ...],
+    batch: Batch,
     null: tuple[str, ...] | None = None,
 ) -> _Judged:
     """Return steps of the reference and of the replicated candidate, and their differences."""
@@ -231,10 +238,9 @@ def _judged(
         moved = reference.but(network=copy.deepcopy(reference.network))
         shake_parameters(moved.network)
         again = take(moved, moved.network, batch)
-        limits = {
-            kind: max(LIMIT, allowed(_worst(_differences(kind, wanted, again, null))))
-            for kind in wanted
-        }
+        for kind in wanted:
+            far = _worst(_differences(kind, wanted, again, null))
+            limits[kind] = max(LIMIT, allowed(far))
     return _Judged(wanted, came, null, differences, limits)
 
 
@@ -243,11 +249,9 @@ def _worst(differences: Mapping[str, float]) -> float:
 
 
 def _without_last(samples: int, value: Any) -> Any:
-    return (
-        value[:-1]
-        if isinstance(value, np.ndarray) and value.ndim and len(value) == samples
-        else value
-    )
+    if is_array(value) and value.ndim and len(value) == samples:
+        return value[:-1]
+    return value
 
 
 def _differences(kind: str, wanted: Step, came: Step, null: tuple[str, ...]) -> dict[str, float]:
@@ -255,11 +259,11 @@ def _differences(kind: str, wanted: Step, came: Step, null: tuple[str, ...]) -> 
 
     Tensors with a null gradient, which an optimizer may scale to a full step, are left out.
     """
-    names = dict.fromkeys([*wanted[kind], *came[kind]])
-    chosen = [name for name in names if kind in ("loss", "output", "buffer") or name not in null]
-    return {
-        name: relative_difference(wanted[kind].get(name), came[kind].get(name)) for name in chosen
-    }
+    mine, theirs = wanted[kind], came[kind]
+    names = {**mine, **theirs}
+    if kind not in ("loss", "output", "buffer"):
+        names = without(names, null)
+    return {name: relative_difference(mine.get(name), theirs.get(name)) for name in names}
 
 
 def _finding(count: int, kind: str, differences: Mapping[str, float], why: Explanations) -> Finding:

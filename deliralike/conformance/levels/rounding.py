@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.conformance.by_name import only, without
 from deliralike.conformance.findings import Finding, Level, is_floating
+from deliralike.conformance.kinds import Arrays, Batch, Tensors
 from deliralike.conformance.last_bit import shaken
 from deliralike.conformance.levels.semantics import MODES, Look, look
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
@@ -48,12 +50,11 @@ class Rounded:
     @property
     def z(self) -> float:
         """The candidate's error in units of the expected one."""
-        floor = max(
-            self.sigma, EPS / 4 * self.size
-        )  # no result in float32 can be asked for more than this
-        if np.isinf(self.error):
-            return np.inf
-        return 0.0 if self.error == 0.0 else self.error / floor if floor else np.inf
+        # No result in float32 can be asked for more than this.
+        floor = max(self.sigma, EPS / 4 * self.size)
+        if self.error == 0.0:
+            return 0.0
+        return self.error / floor if floor and np.isfinite(self.error) else np.inf
 
     @property
     def is_null(self) -> bool:
@@ -64,7 +65,7 @@ class Rounded:
 def level(
     reference: Subject,
     candidate: Subject,
-    batch: tuple[Any, ...],
+    batch: Batch,
     correspondence: Correspondence = SAME,
     seed: int = 0,
     exact: Mapping[str, Look] | None = None,
@@ -133,19 +134,17 @@ class _Run:
         clean = _tensors(self.exact)
         errors = self._errors(clean, self.batch)
         found = {}
-        for name in (name for name in clean if name in seen):
-            fits = np.shape(seen[name]) == np.shape(clean[name])
-            error = _norm(seen[name] - clean[name]) if fits else np.inf
-            found[name] = Rounded(_norm(clean[name]), errors.get(name, 0.0), error)
+        for name, value in only(clean, seen).items():
+            fits = np.shape(seen[name]) == np.shape(value)
+            error = _norm(seen[name] - value) if fits else np.inf
+            found[name] = Rounded(_norm(value), errors.get(name, 0.0), error)
         if all(one.z <= LIMIT or one.is_null for one in found.values()):
             return found
-        largest = self._largest_errors()
-        return {
-            name: replace(one, sigma=max(one.sigma, largest.get(name, 0.0)))
-            for name, one in found.items()
-        }
+        for name, largest in only(self._largest_errors(), found).items():
+            found[name] = replace(found[name], sigma=max(found[name].sigma, largest))
+        return found
 
-    def _errors(self, exact: Mapping[str, np.ndarray], batch: Any) -> dict[str, float]:
+    def _errors(self, exact: Arrays, batch: Any) -> dict[str, float]:
         """The reference's own errors in float32 on a batch."""
         own = _tensors(self._look(self.short, batch))
         return {name: _norm(value - exact[name]) for name, value in own.items() if name in exact}
@@ -167,28 +166,19 @@ def _in_float32(subject: Subject) -> Subject:
     return subject.but(network=subject.network.backend.in_dtype(subject.network, "float32"))
 
 
-def _tensors(seen: Look) -> dict[str, np.ndarray]:
+def _tensors(seen: Look) -> Tensors:
     """What is judged, by name."""
     recording = seen.recording
-    outputs = dict(nest.leaves_with_paths(seen.output, "output"))
-    gradients = {f"gradient of {name}": value for name, value in recording.parameters.items()}
-    named: Mapping[str, Any] = {
-        "loss": recording.output,
-        **outputs,
-        **gradients,
-        **_buffers(recording),
-    }
-    return {
-        n: np.asarray(v, np.float64)
-        for n, v in named.items()
-        if v is not None and np.asarray(v).dtype.kind == "f"
-    }
-
-
-def _buffers(recording: Any) -> dict[str, np.ndarray]:
-    return {
-        name: value for name, value in recording.state.items() if name not in recording.parameters
-    }
+    named: dict[str, Any] = {"loss": recording.output}
+    named |= nest.leaves_with_paths(seen.output, "output")
+    for name, value in recording.parameters.items():
+        named[f"gradient of {name}"] = value
+    named |= without(recording.state, recording.parameters)  # buffers
+    found = {}
+    for name, value in named.items():
+        if value is not None and np.asarray(value).dtype.kind == "f":
+            found[name] = np.asarray(value, np.float64)
+    return found
 
 
 def _place(name: str) -> str:
@@ -205,8 +195,6 @@ def _rounded(value: Any) -> Any:
 
 def _norm(array: Any) -> float:
     """The L2 norm; infinite where a number is none."""
-    return (
-        np.inf
-        if not np.isfinite(array).all()
-        else float(np.linalg.norm(np.asarray(array, np.float64).ravel()))
-    )
+    if not np.isfinite(array).all():
+        return np.inf
+    return float(np.linalg.norm(np.asarray(array, np.float64).ravel()))

@@ -13,7 +13,17 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.agreement import ROUNDING, Comparison, compare, relative_difference
-from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.by_name import only
+from deliralike.conformance.findings import (
+    FAILED,
+    LIMIT,
+    NOT_REACHED,
+    PASSED,
+    Finding,
+    Level,
+    arrays_in,
+    is_array,
+)
 from deliralike.conformance.last_bit import fits
 from deliralike.conformance.observe import Recording, Unit, watch
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
@@ -22,10 +32,8 @@ from deliralike.conformance.subject import Subject
 
 TITLE = "semantics in float64"
 ELEMENTS = 2**14  # of each layer's output, for the error by layer
-_FEW_BITS, _ENOUGH = (
-    8,
-    4,
-)  # numbers of fewer bits come about without rounding; so many others do not by chance
+_FEW_BITS = 8  # numbers of fewer bits come about without rounding
+_ENOUGH = 4  # so many others do not by chance
 MODES = {"train": True, "eval": False}
 
 
@@ -116,39 +124,26 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
     """Both sides of one mode."""
     mine = reference.recording
     theirs = correspondence.to_reference(candidate.recording, mine)
-    buffers = [name for name in mine.state if name in theirs.state]
+    output, buffers = Comparison(np.inf, "output"), only(mine.state, theirs.state)
+    if Tap() in theirs.calls:
+        its = theirs.calls[Tap()].output
+        output = compare(_arrays("output", reference.output), _arrays("output", its))
+    gradients, inputs = only(mine.parameters, theirs.parameters), _inputs(mine, correspondence)
     differences = {
-        "output": compare(
-            _arrays("output", reference.output), _arrays("output", theirs.calls[Tap()].output)
-        )
-        if Tap() in theirs.calls
-        else Comparison(np.inf, "output"),
+        "output": output,
         "loss": compare({"loss": mine.output}, {"loss": theirs.output}),
-        "gradients": compare(
-            {n: mine.parameters[n] for n in mine.parameters if n in theirs.parameters},
-            theirs.parameters,
-            ROUNDING,
-        ),
-        "gradient of the input": compare(
-            _inputs(mine, correspondence), _inputs(theirs, correspondence), ROUNDING
-        ),
-        "statistics": compare(
-            {n: mine.state[n] for n in buffers}, {n: theirs.state[n] for n in buffers}
-        ),
+        "gradients": compare(gradients, theirs.parameters, ROUNDING),
+        "gradient of the input": compare(inputs, _inputs(theirs, correspondence), ROUNDING),
+        "statistics": compare(buffers, only(theirs.state, buffers)),
     }
-    shared = [name for name in mine.calls if name in theirs.calls]
-    layers = {n: _difference(mine.calls[n].output, theirs.calls[n].output) for n in shared}
-    is_blind = bool(mine.parameters) and not any(
-        np.any(g) for g in mine.parameters.values() if g is not None
-    )
-    measured = {
-        name: (
-            relative_difference(gradient, theirs.parameters.get(name)),
-            float(np.linalg.norm(gradient)),
-        )
-        for name, gradient in mine.parameters.items()
-        if gradient is not None and name in theirs.parameters
-    }
+    layers, measured = {}, {}
+    for tap, call in only(mine.calls, theirs.calls).items():
+        layers[tap] = _difference(call.output, theirs.calls[tap].output)
+    for name, gradient in gradients.items():
+        if gradient is not None:
+            apart = relative_difference(gradient, theirs.parameters[name])
+            measured[name] = apart, float(np.linalg.norm(gradient))
+    is_blind = bool(mine.parameters) and not any(map(np.any, mine.parameters.values()))
     unmatched = correspondence.unmatched(mine.parameters, candidate.recording.parameters)
     effective = tuple(name for name, gradient in unmatched.items() if np.any(gradient))
     never = tuple(name for name, gradient in mine.parameters.items() if gradient is None)
@@ -174,23 +169,18 @@ def _without_gradients(one: Look) -> Look:
 
 def level(modes: Mapping[str, Mode]) -> Level:
     """The verdict over both modes."""
-    findings = tuple(_findings(modes))
-    nulls = sorted({name for mode in modes.values() for name in mode.null})
-    figures = {
-        "differences": {
-            name: {what: c.difference for what, c in m.differences.items()}
-            for name, m in modes.items()
-        },
-        "null": nulls,
-        "gradients": [
-            {"name": name, "difference": difference, "norm": norm}
-            for name, (difference, norm) in (
-                modes["train"].gradients.items() if "train" in modes else ()
-            )
-        ],
-    }
     if not modes:
         return Level("L1", TITLE, NOT_REACHED, notes=("Nothing was compared.",))
+    findings, nulls, gradients = tuple(_findings(modes)), set[str](), []
+    differences: dict[str, dict[str, float]] = {}
+    for mode_name, mode in modes.items():
+        nulls.update(mode.null)
+        found = mode.differences.items()
+        differences[mode_name] = {what: compared.difference for what, compared in found}
+    if "train" in modes:
+        for name, (difference, norm) in modes["train"].gradients.items():
+            gradients.append({"name": name, "difference": difference, "norm": norm})
+    figures = {"differences": differences, "null": sorted(nulls), "gradients": gradients}
     worst = max(mode.worst for mode in modes.values())
     return Level("L1", TITLE, FAILED if findings else PASSED, worst, findings, figures=figures)
 
@@ -208,23 +198,24 @@ def unsteady(
     It is `UNIT` where only the loss differs.
     """
     again = look(subject, batch, training, seed, elements).recording
-    changed = [
-        name
-        for name, call in first.recording.calls.items()
-        if name in again.calls and not _equal(call.output, again.calls[name].output)
-    ]
-    return changed or ([] if _equal(first.recording.output, again.output) else [UNIT])
+    changed = []
+    for name, call in only(first.recording.calls, again.calls).items():
+        if not _equal(call.output, again.calls[name].output):
+            changed.append(name)
+    if not changed and not _equal(first.recording.output, again.output):
+        return [UNIT]
+    return changed
 
 
 def _equal(first: Any, second: Any) -> bool:
     """Whether two nests hold the same numbers, those that are none included."""
     mine, theirs = nest.leaves(first), nest.leaves(second)
-    pairs = zip(mine, theirs, strict=False)
-    return len(mine) == len(theirs) and all(
-        np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
-        for x, y in pairs
-        if isinstance(x, np.ndarray)
-    )
+    if len(mine) != len(theirs):
+        return False
+    for x, y in zip(mine, theirs, strict=True):
+        if is_array(x) and not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
+            return False
+    return True
 
 
 def not_finite(recording: Recording) -> str:
@@ -233,18 +224,15 @@ def not_finite(recording: Recording) -> str:
     Empty where nothing is NaN and the loss is finite: infinities within may be meant, as in masks
     of scores.
     """
-    found = [
-        (name, leaf)
-        for name, call in recording.calls.items()
-        for leaf in _arrays("output", call.output).values()
-    ]
-    loss = recording.output
-    if (loss is None or np.all(np.isfinite(loss))) and not any(
-        np.isnan(leaf).any() for _, leaf in found
-    ):
+    found, loss = [], recording.output
+    for name, call in recording.calls.items():
+        found += [(name, leaf) for leaf in _arrays("output", call.output).values()]
+    is_finite = loss is None or np.all(np.isfinite(loss))
+    if is_finite and not any(np.isnan(leaf).any() for _, leaf in found):
         return ""
     for name, leaf in found:
-        if bad := int(np.size(leaf) - np.isfinite(leaf).sum()):
+        bad = int(np.size(leaf) - np.isfinite(leaf).sum())
+        if bad:
             return f"{name}: {bad} of {np.size(leaf)} elements that were looked at are not finite"
     return "the loss"
 
@@ -252,11 +240,11 @@ def not_finite(recording: Recording) -> str:
 def short(recording: Recording) -> str:
     """Return what is of a shorter floating type than float64, by type or by value; else empty."""
     for name, call in recording.calls.items():
-        for leaf in (leaf for leaf in nest.leaves(call.output) if isinstance(leaf, np.ndarray)):
+        for leaf in arrays_in(call.output):
             if "float" in str(leaf.dtype) and leaf.dtype != np.float64:
                 return f"{name} gives {leaf.dtype}"
     output = recording.calls[Tap()].output if Tap() in recording.calls else None
-    if any(isinstance(leaf, np.ndarray) and _is_rounded(leaf) for leaf in nest.leaves(output)):
+    if any(map(_is_rounded, arrays_in(output))):
         return "all numbers that the network gives are numbers of float32"
     return ""
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from deliralike.conformance.by_name import only, without
 from deliralike.conformance.explain import optimizers as explaining
 from deliralike.conformance.explain.schedules import explain_schedule, used_rates
 from deliralike.conformance.explain.updates import Form, Trace, form_of, merged
@@ -26,6 +27,7 @@ from deliralike.conformance.findings import (
     Level,
 )
 from deliralike.conformance.freeing import collect, give_back, is_large
+from deliralike.conformance.kinds import Named, Shape
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import AbstractNetwork
@@ -34,12 +36,8 @@ from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.replicas.hooks import AccumulateGradients
 
 TITLE = "optimizer steps"
-SCALES = (
-    1e-6,
-    1.0,
-    1e-3,
-    1e2,
-)  # of gradients, step by step: small ones show an epsilon, large ones are clipped
+# Of gradients, step by step: small ones show an epsilon, large ones are clipped.
+SCALES = (1e-6, 1.0, 1e-3, 1e2)
 _ROUNDING = 4 * 2.0**-52  # of a parameter, relative: no fault of an update's
 DROP = 0.1  # of the learning rate in the middle: where it stands in a velocity shows only then
 HORIZON = 10_000  # steps over which schedules are compared
@@ -72,22 +70,18 @@ def level(
         never: Parameters that take no part in any step, as the network does not use them.
     """
     shared = [name for name in reference.optimizers if name in candidate.optimizers]
-    alone = [
-        name for name in {**reference.optimizers, **candidate.optimizers} if name not in shared
-    ]
+    alone = without({**reference.optimizers, **candidate.optimizers}, shared)
     notes = [f"optimizer {name} is on one side only" for name in alone]
     if not shared:
         return Level(
             "L4", TITLE, NOT_REACHED, notes=(*notes, "there is no optimizer on both sides")
         )
     forced = Forced.of(reference.network, steps, seed, unused)
-    there = _trainable_shapes(candidate.network)
-    shapes = {
-        name: shape
-        for name, shape in forced.shapes.items()
-        if there.get((names or {}).get(name, name)) == shape
-    }
-    left_out = [name for name in forced.shapes if name not in shapes]
+    there, theirs, shapes = _trainable_shapes(candidate.network), names or {}, {}
+    for name, shape in forced.shapes.items():
+        if there.get(theirs.get(name, name)) == shape:
+            shapes[name] = shape
+    left_out = without(forced.shapes, shapes)
     if left_out:
         named = ", ".join(left_out)
         notes.append(f"not judged, without a parameter like it in the candidate: {named}")
@@ -140,7 +134,7 @@ class Forced:
         never: Parameters that take no part in any step.
     """
 
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, Shape]
     steps: int
     seed: int
     unused: tuple[str, ...] = ()
@@ -149,7 +143,7 @@ class Forced:
     @classmethod
     def of(cls, network: AbstractNetwork, steps: int, seed: int, unused: bool) -> Forced:
         """For the parameters of a network; every second one pauses, unless there is only one."""
-        shapes: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, Shape] = {}
         seen: set[int] = set()
         for name, slot in network.neutral_slots().items():
             if slot.trainable and id(slot.native) not in seen:
@@ -180,16 +174,15 @@ class Forced:
 
     def gradients(self, step: int) -> Arrays:
         """The gradients of a step, without those that take no part; some are exactly zero."""
-        absent = {*self.never, *(self.unused if step in self.pauses else ())}
-        taking_part = [name for name in self.shapes if name not in absent]
-        return {name: self._gradient(name, step) for name in taking_part}
+        absent = set(self.never)
+        if step in self.pauses:
+            absent.update(self.unused)
+        return {name: self._gradient(name, step) for name in without(self.shapes, absent)}
 
     def _gradient(self, name: str, step: int) -> np.ndarray:
         gradient = _rounded(self._draw("gradient", name, step) * SCALES[step % len(SCALES)])
         if step == self.middle - 1 and name == next(iter(self.shapes)):
-            return (
-                gradient * 0.0
-            )  # taking part with a gradient of zero is not the same as taking no part
+            return gradient * 0.0  # which is not the same as taking no part
         if step % 3 == 1:
             gradient.reshape(-1)[::3] = 0.0
         return gradient
@@ -205,15 +198,13 @@ def _rounded(value: np.ndarray) -> np.ndarray:
     return value.astype(np.float32).astype(np.float64)
 
 
-def linear(network: AbstractNetwork, gradients: Mapping[str, Any]) -> Any:
+def linear(network: AbstractNetwork, gradients: Named) -> Any:
     """Return a loss whose gradients are the given ones, in the native layout.
 
     It is the sum of each parameter times its gradient.
     """
-    slots = network.neutral_slots()
-    return sum(
-        network.nn.sum(slots[name].native * gradient) for name, gradient in gradients.items()
-    )
+    slots, nn = network.neutral_slots(), network.nn
+    return sum(nn.sum(slots[name].native * gradient) for name, gradient in gradients.items())
 
 
 def rate_of(optimizer: AbstractOptimizer) -> float | None:
@@ -249,10 +240,9 @@ class _Side:
         self.network.parallelism.copy_parameters()
         if lr is not None:
             self.optimizer.lr = lr
-        batch = {
-            self._name(name): self._slot(name).in_native_layout(value)
-            for name, value in gradients.items()
-        }
+        batch = {}
+        for name, value in gradients.items():
+            batch[self._name(name)] = self._slot(name).in_native_layout(value)
         self.optimizer.update(linear, batch)
 
     def moved(self, name: str, before: np.ndarray) -> np.ndarray:
@@ -336,7 +326,7 @@ class _Run:
         self.recorded.append((*traced, *moved))
         self.rest.append(_sums(parameters, gradients, self.traced))
 
-    def _judge(self, parameters: Arrays, used: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
+    def _judge(self, parameters: Arrays, used: Named) -> tuple[Arrays, Arrays]:
         """Judge the updates one by one, as a network may be large; return those that are traced."""
         updates, unused = {}, {}
         mine, its = dict[str, np.ndarray](), dict[str, np.ndarray]()
@@ -366,16 +356,15 @@ class _Run:
     def _apart(self, place: str, explanation: Explanation | None) -> Iterator[Finding]:
         """A finding for parameters that differ, and one for those that move without a gradient."""
         for what, steps in (("update", self.updates), ("unused parameter", self.unused)):
-            found = {
-                (step, name): values[name]
-                for step, values in enumerate(steps)
-                for name in values
-                if not values[name] <= LIMIT
-            }
+            found: dict[tuple[int, str], float] = {}
+            for step, values in enumerate(steps):
+                for name, value in values.items():
+                    if not value <= LIMIT:
+                        found[step, name] = value
             if not found:
                 continue
             step, first = next(iter(found))
-            wrong, every = ({name for _, name in found}, set().union(*steps))
+            wrong, every = {name for _, name in found}, set().union(*steps)
             remark = f"It concerns {len(wrong)} of {len(every)} parameters."
             said, size = f"{what} {first} at step {step + 1}", max(found.values())
             yield Finding("L4", place, said, size, explanation=explanation, remarks=(remark,))
@@ -427,11 +416,11 @@ class _Run:
         sizes = tuple(int(np.prod(shape)) for shape in shapes)
 
         def rows(place: int) -> np.ndarray:
-            nothing = {name: np.zeros(size) for name, size in zip(names, sizes, strict=True)}
-            steps = [nothing | recorded[place] for recorded in self.recorded]
-            return np.stack(
-                [np.concatenate([step[name].ravel() for name in names]) for step in steps]
-            )
+            found = []
+            for recorded in self.recorded:
+                arrays = map(recorded[place].get, names, map(np.zeros, sizes))
+                found.append(np.concatenate([np.ravel(array) for array in arrays]))
+            return np.stack(found)
 
         present = [[name in recorded[1] for name in names] for recorded in self.recorded]
         return Trace(
@@ -461,15 +450,16 @@ def _is_constant(rates: np.ndarray, others: np.ndarray) -> bool:
 
 
 def _sums(
-    parameters: Arrays, gradients: Arrays, without: Collection[str]
+    parameters: Arrays, gradients: Arrays, left_out: Collection[str]
 ) -> tuple[float, float, float]:
     """Of all parameters but some: the sums of ``g * g``, ``g * p`` and ``p * p``."""
-    pairs = [(g, parameters[name]) for name, g in gradients.items() if name not in without]
-    return (
-        float(sum((g * g).sum() for g, _ in pairs)),
-        float(sum((g * p).sum() for g, p in pairs)),
-        float(sum((p * p).sum() for _, p in pairs)),
-    )
+    gg = gp = pp = 0.0
+    for name, g in without(gradients, left_out).items():
+        p = parameters[name]
+        gg += float((g * g).sum())
+        gp += float((g * p).sum())
+        pp += float((p * p).sum())
+    return gg, gp, pp
 
 
 def _form(
@@ -479,37 +469,35 @@ def _form(
     groups = optimizer.groups
     if groups is None:
         return None
-    hooks = [
-        hook for hook in optimizer.pre_update_hooks if not isinstance(hook, AccumulateGradients)
-    ]
+    hooks = [one for one in optimizer.pre_update_hooks if not isinstance(one, AccumulateGradients)]
     forms = []
     for name in names:
         rule = groups.rules[groups.index(name)]
         form = form_of(rule, hooks)
-        forms.append(None if form is None else form.but(rate=_ratio(rule.lr, groups.rules[0].lr)))
+        if form is not None:
+            form = form.but(rate=_ratio(rule.lr, groups.rules[0].lr))
+        forms.append(form)
     return merged(forms, sizes)
 
 
-def _traced(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+def _traced(shapes: Mapping[str, Shape]) -> tuple[str, ...]:
     """Return some parameters with one axis and some with several, at least one of each.
 
     The smallest come first.
     """
     chosen: set[str] = set()
     for is_vector in (True, False):
-        names = sorted(
-            (name for name in shapes if (len(shapes[name]) < 2) is is_vector),
-            key=partial(_size, shapes),
-        )
+        names = [name for name, shape in shapes.items() if (len(shape) < 2) is is_vector]
+        names.sort(key=partial(_size, shapes))
         total = 0
         for name in names:
             total += _size(shapes, name)
             if total <= _TRACED or name == names[0]:
                 chosen.add(name)
-    return tuple(name for name in shapes if name in chosen)
+    return tuple(only(shapes, chosen))
 
 
-def _size(shapes: Mapping[str, tuple[int, ...]], name: str) -> int:
+def _size(shapes: Mapping[str, Shape], name: str) -> int:
     return int(np.prod(shapes[name]))
 
 

@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.by_name import only, owner, without
 from deliralike.conformance.explain.weights import explain_weights
 from deliralike.conformance.findings import Finding, Level
+from deliralike.conformance.kinds import Tensors
 from deliralike.conformance.matching import Match
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
@@ -72,8 +74,10 @@ def level(
         findings += [_start_value(name, *values[name]) for name in apart]
         findings = _explained(findings, sides)
     kinds = {path: type(block).__name__ for path, block in reference.network.named_blocks()}
-    findings = [replace(one, kind=kinds.get(_owner(one.place), "")) for one in findings]
-    notes = [*_notes_of_names(sides), *([] if match is None else _notes_of_match(match))]
+    findings = [replace(one, kind=kinds.get(owner(one.place), "")) for one in findings]
+    notes = list(_notes_of_names(sides))
+    if match is not None:
+        notes += _notes_of_match(match)
     if apart and not judged:
         worst = max(apart, key=lambda name: values[name][0])
         notes.append(
@@ -140,12 +144,12 @@ class _Sides:
         """
         if self.match is None:
             return False
-        owners = {_owner(theirs) for theirs in self.match.candidate_names(name)}
-        apart = {_owner(theirs) for theirs in self.match.together if theirs in self.own}
+        owners = set(map(owner, self.match.candidate_names(name)))
+        apart = {owner(theirs) for theirs in self.match.together if theirs in self.own}
         beside = set()
         for pair in self.match.names:
-            if owners & {_owner(unit.source) for unit in pair.candidate}:
-                beside.add(_owner(pair.reference[0].source))
+            if owners & {owner(unit.source) for unit in pair.candidate}:
+                beside.add(owner(pair.reference[0].source))
         return bool(owners & apart) or len(beside) > 1
 
     def values(self) -> dict[str, tuple[float, float]]:
@@ -166,34 +170,40 @@ class _Sides:
         """The reference's weights as they would come back from the candidate."""
         if self.match is None:
             return dict(self.ours)
-        values = {name: weight.value for name, weight in self.ours.items()}
-        back = self.match.to_reference(self.match.to_candidate(values))
-        return {
-            name: replace(weight, value=back.get(name, weight.value))
-            for name, weight in self.ours.items()
-        }
+        back = self.match.to_reference(self.match.to_candidate(_values(self.ours)))
+        found = dict(self.ours)
+        for name, value in only(back, self.ours).items():
+            found[name] = replace(self.ours[name], value=value)
+        return found
 
 
 def _through(match: Match, own: Mapping[str, Weight]) -> dict[str, Weight]:
     """The candidate's weights, and the counters of its norms, as those of the reference."""
-    values = match.to_reference({name: weight.value for name, weight in own.items()})
-    straight = [(p.reference[0].source, p.candidate[0].source) for p in match.names if p.straight]
-    back = {theirs: ours for ours, theirs in reversed(straight)}  # the first of several names
+    straight, back = set(), dict[str, str]()  # the first of several names
+    for pair in match.names:
+        if pair.straight:
+            ours = pair.reference[0].source
+            straight.add(ours)
+            back.setdefault(pair.candidate[0].source, ours)
     found = {}
-    for name, value in values.items():
+    for name, value in match.to_reference(_values(own)).items():
         parts = [own[each] for each in match.candidate_names(name)]
         found[name] = replace(
             parts[0],
             value=value,
-            tie=back.get(parts[0].tie, name) if name in dict(straight) else name,
+            tie=back.get(parts[0].tie, name) if name in straight else name,
             usual=all(part.usual for part in parts),
             trainable=all(part.trainable for part in parts),
         )
     for theirs, ours in back.items():
-        counter, name = (join(_owner(each), COUNTER) for each in (theirs, ours))
+        counter, name = join(owner(theirs), COUNTER), join(owner(ours), COUNTER)
         if theirs.endswith("running_mean") and counter in own:
             found[name] = replace(own[counter], tie=name)
     return found
+
+
+def _values(weights: Mapping[str, Weight]) -> Tensors:
+    return {name: weight.value for name, weight in weights.items()}
 
 
 # Findings
@@ -225,18 +235,19 @@ def _names(sides: _Sides) -> Iterator[Finding]:
         (extra, "in the candidate only", "in the reference"),
     ):
         for name in names:
+            others = ", ".join(near.get(name, ()))
+            remark = f"Of its shape {where}: {others}." if others else ""
             if not name.endswith(COUNTER):
-                others = ", ".join(near.get(name, ()))
-                yield _finding(name, what, f"Of its shape {where}: {others}." if others else "")
+                yield _finding(name, what, remark)
 
 
 def _properties(sides: _Sides) -> Iterator[Finding]:
     """Other shapes, types and roles."""
     for name in sides.both:
         ours, theirs = sides.ours[name], sides.theirs[name]
-        shapes = ours.value.shape, theirs.value.shape
-        if shapes[0] != shapes[1]:
-            yield _finding(name, f"shape {shapes[1]}, in the reference {shapes[0]}")
+        shape, its = ours.value.shape, theirs.value.shape
+        if shape != its:
+            yield _finding(name, f"shape {its}, in the reference {shape}")
         other_kind = ours.value.dtype.kind != theirs.value.dtype.kind and sides.match is None
         if other_kind or (ours.usual != theirs.usual and ours.dtype != theirs.dtype):
             yield _finding(name, f"type {theirs.dtype}, in the reference {ours.dtype}")
@@ -257,13 +268,13 @@ def _ties(sides: _Sides) -> Iterator[Finding]:
     """Tensors that are one parameter on one side and two on the other."""
     mine, theirs = (_groups(side, sides.both) for side in (sides.ours, sides.theirs))
     for name in sides.both:
-        for one, two, words in (
-            (mine, theirs, "not tied to {}, as in the reference"),
-            (theirs, mine, "tied to {}, in the reference by itself"),
+        for more, words in (
+            (mine[name] - theirs[name], "not tied to {}, as in the reference"),
+            (theirs[name] - mine[name], "tied to {}, in the reference by itself"),
         ):
-            before = sorted(other for other in one[name] - two[name] if other < name)
-            if before:
-                yield _finding(name, words.format(before[0]))
+            first = min({*more, name})
+            if first < name:
+                yield _finding(name, words.format(first))
 
 
 def _groups(weights: Mapping[str, Weight], names: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -300,7 +311,7 @@ def _value_difference(ours: Weight, theirs: Weight, is_sum: bool) -> tuple[float
 
     Infinite where the reference's values are all zero.
     """
-    values = [weight.value for weight in (ours, theirs)]
+    values = (ours.value, theirs.value)
     roundings = {float(np.finfo(value.dtype).eps) for value in values if value.dtype.kind == "f"}
     limit = max(roundings) if is_sum or len(roundings) > 1 else 0.0
     return relative_difference(*(value.astype(np.float64) for value in values)), limit
@@ -316,10 +327,12 @@ def _explained(findings: Sequence[Finding], sides: _Sides) -> list[Finding]:
     about = [one.place for one in findings if one.what.startswith(_ABOUT_VALUES)]
     came = {n: sides.theirs[n].value for n in about if n in wanted and _finite(sides.theirs[n])}
     why = dict(explain_weights(wanted, came)) if came else {}  # what one holds may be another's
-    return [
-        replace(one, explanation=why.get(one.place)) if one.place in about else one
-        for one in findings
-    ]
+    found = []
+    for one in findings:
+        if one.place in about:
+            one = replace(one, explanation=why.get(one.place))
+        found.append(one)
+    return found
 
 
 # Notes
@@ -342,10 +355,8 @@ def _notes_of_match(match: Match) -> Iterator[str]:
     lists = {
         "Left out as was asked": match.left_out,
         "Held in another form, and compared by what they compute together": match.together,
-        "Buffers of the reference alone, not compared": set(match.missing).difference(parameters),
-        "Buffers of the candidate alone, not compared": set(match.unexpected).difference(
-            parameters
-        ),
+        "Buffers of the reference alone, not compared": without(match.missing, parameters),
+        "Buffers of the candidate alone, not compared": without(match.unexpected, parameters),
     }
     for what, names in lists.items():
         if names:
@@ -354,10 +365,6 @@ def _notes_of_match(match: Match) -> Iterator[str]:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-
-
-def _owner(name: str) -> str:
-    return name.rpartition(".")[0]
 
 
 def _finding(name: str, what: str, remark: str = "") -> Finding:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from itertools import compress
 from typing import Any
 
 from deliralike.conformance.findings import LIMIT, Level
@@ -54,18 +55,12 @@ def fragment(report: Verdict) -> str:
 
 def _proofs(proofs: ProofsData[Any]) -> str:
     names = content.columns(proofs)
-    rows = [
-        _matrix_row(title, proof, names, f"proof-{index}")
-        for index, (title, proof) in enumerate(content.titled(proofs))
-    ]
-    head = "".join(f"<th>{escape(name)}</th>" for name in ["", *names, "verdict"])
-    parts = [
-        _folded(title, proof, f"proof-{index}")
-        for index, (title, proof) in enumerate(content.titled(proofs))
-    ]
-    matrix = _scrolling(
-        f'<table class="matrix"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-    )
+    rows, parts = [], []
+    for index, (title, proof) in enumerate(content.titled(proofs)):
+        anchor = f"proof-{index}"
+        rows.append(_matrix_row(title, proof, names, anchor))
+        parts.append(_folded(title, proof, anchor))
+    matrix = _filled(' class="matrix"', ["", *names, "verdict"], rows)
     return "\n".join([f"<h1>{len(proofs)} proofs</h1>", _verdict(proofs), matrix, *parts])
 
 
@@ -96,12 +91,11 @@ def _proof(proof: ProofData, anchor: str, depth: int) -> str:
         ("Notes", _list(content.notes(proof))),
         ("Compared", _pairs(content.facts(proof))),
     ]
-    parts = [
-        f"<section><h{depth + 1}>{title}</h{depth + 1}>\n{body}</section>"
-        for title, body in sections
-        if body
-    ]
-    return "\n".join([heading, _verdict(proof), *parts])
+    parts = [heading, _verdict(proof)]
+    for title, body in sections:
+        if body:
+            parts.append(f"<section><h{depth + 1}>{title}</h{depth + 1}>\n{body}</section>")
+    return "\n".join(parts)
 
 
 def _verdict(report: Verdict) -> str:
@@ -133,31 +127,33 @@ def _figures(proof: ProofData) -> list[tuple[str, str]]:
             content.DIFFERENCES, content.differences(level)
         ),
     }
-    found = [
-        (f"{title} <small>{escape(level.name)}</small>", form(level))
-        for title, form in forms.items()
-        for level in proof.levels
-    ]
-    return [(title, body) for title, body in found if body]
+    found = []
+    for title, form in forms.items():
+        for level in proof.levels:
+            body = form(level)
+            if body:
+                found.append((f"{title} <small>{escape(level.name)}</small>", body))
+    return found
 
 
 def _layers(rows: Sequence[tuple[Sequence[str], float]]) -> str:
     """A row for each layer, with a bar as long as its largest difference has decades above 1e-18."""
-    lines = []
+    lines, opened = [], _OPEN
     # A column that says nothing of any layer is left out.
-    shown = [
-        index for index in range(len(content.LAYERS)) if any(cells[index] for cells, _ in rows)
-    ]
-    names = [content.LAYERS[index] for index in shown]
+    columns = list(zip(*(cells for cells, _ in rows), strict=True))
+    shown = [any(column) for column in columns]
     for cells, worst in rows:
-        power = math.log10(worst) if 0.0 < worst < math.inf else math.copysign(_DECADES, worst - 1)
-        share = min(1.0, max(0.0, 1.0 + power / _DECADES))
-        kind = "failed" if worst > LIMIT else "passed"
-        bar = f'<td class="bar"><span class="{kind}" style="width: {8 * share:.2f}rem"></span></td>'
-        lines.append(f"<tr>{_cells([cells[index] for index in shown])}{bar}</tr>")
-    differs = any(worst > LIMIT for _, worst in rows)
-    opened = len(lines) if differs else _OPEN
-    return _folding((*names, "largest, in decades"), lines, opened)
+        if worst > LIMIT:
+            opened = len(rows)
+        lines.append(f"<tr>{_cells(list(compress(cells, shown)))}{_bar(worst)}</tr>")
+    return _folding((*compress(content.LAYERS, shown), "largest, in decades"), lines, opened)
+
+
+def _bar(worst: float) -> str:
+    power = math.log10(worst) if 0.0 < worst < math.inf else math.copysign(_DECADES, worst - 1)
+    share = min(1.0, max(0.0, 1.0 + power / _DECADES))
+    kind = "failed" if worst > LIMIT else "passed"
+    return f'<td class="bar"><span class="{kind}" style="width: {8 * share:.2f}rem"></span></td>'
 
 
 def _gradients(level: Level) -> str:
@@ -185,22 +181,29 @@ def _folding(names: Sequence[str], rows: Sequence[str], shown: int = _OPEN) -> s
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> str:
-    terms = [f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows]
+    terms = [_tagged("dt", [name]) + _tagged("dd", [text]) for name, text in rows]
     return f"<dl>{''.join(terms)}</dl>" if terms else ""
 
 
 def _list(lines: Iterable[str]) -> str:
-    items = [f"<li>{escape(line)}</li>" for line in lines]
-    return f"<ul>{''.join(items)}</ul>" if items else ""
+    items = _tagged("li", lines)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _tagged(tag: str, texts: Iterable[str]) -> str:
+    """Each text as an element of its own."""
+    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
 
 
 def _table(names: Sequence[str], rows: Sequence[str]) -> str:
-    if not rows:
-        return ""
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    return _scrolling(
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    )
+    return _filled("", names, rows) if rows else ""
+
+
+def _filled(attributes: str, names: Sequence[str], rows: Sequence[str]) -> str:
+    """A table with its head; what is wider than the paper moves by itself, not the page."""
+    head = f"<thead><tr>{_tagged('th', names)}</tr></thead>"
+    table = f"<table{attributes}>{head}<tbody>{''.join(rows)}</tbody></table>"
+    return f'<div class="wide">{table}</div>'
 
 
 def _cell(status: str, text: str) -> str:
@@ -213,11 +216,6 @@ def _result(status: str) -> str:
 
 def _number(text: str) -> str:
     return f'<td class="number">{escape(text)}</td>'
-
-
-def _scrolling(element: str) -> str:
-    """What may be wider than the paper moves by itself, not the page."""
-    return f'<div class="wide">{element}</div>'
 
 
 def _variables(values: Mapping[str, str]) -> str:

@@ -32,22 +32,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from deliralike.conformance.by_name import without
 from deliralike.conformance.causes import Cause
 from deliralike.conformance.findings import Explanation, Finding, Level
+from deliralike.conformance.kinds import Named
 from deliralike.conformance.proof_data import P, ProofData, ProofsData
 from deliralike.errors import SettingError
 
 VERSION = 1
 T = TypeVar("T")
 ONE, SEVERAL = "deliralike.proof", "deliralike.proofs"
-_DERIVED = (
-    "schema",
-    "version",
-    "verdict",
-    "reached",
-    "headline",
-    "text",
-)  # written for readers, not read again
+# Written for readers, not read again.
+_DERIVED = ("schema", "version", "verdict", "reached", "headline", "text")
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -60,15 +56,11 @@ def of_proof(proof: ProofData) -> dict[str, Any]:
 def of_proofs(proofs: ProofsData[Any]) -> dict[str, Any]:
     """Several proofs as plain values."""
     derived = {"verdict": proofs.verdict, "headline": proofs.headline}
-    return {
-        "schema": SEVERAL,
-        "version": VERSION,
-        **derived,
-        "proofs": [of_proof(proof) for proof in proofs],
-    }
+    each = list(map(of_proof, proofs))
+    return {"schema": SEVERAL, "version": VERSION, **derived, "proofs": each}
 
 
-def proof(make: Callable[..., P], values: Mapping[str, Any]) -> P:
+def proof(make: Callable[..., P], values: Named) -> P:
     """The proof that the values came from; `make` is its class.
 
     Raises:
@@ -83,7 +75,7 @@ def proof(make: Callable[..., P], values: Mapping[str, Any]) -> P:
         ) from error
 
 
-def proofs_of(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def proofs_of(values: Named) -> list[Named]:
     """The single ones among several.
 
     Raises:
@@ -93,7 +85,7 @@ def proofs_of(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(values["proofs"])
 
 
-def is_several(values: Mapping[str, Any]) -> bool:
+def is_several(values: Named) -> bool:
     """Whether these are several proofs."""
     return values.get("schema") == SEVERAL
 
@@ -131,10 +123,10 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
-    if isinstance(value, Cause):
+    if isinstance(value, Cause | Level):
         return _fields(value)
-    if isinstance(value, Level | Finding | Explanation):
-        return _fields(value) | ({} if isinstance(value, Level) else {"text": str(value)})
+    if isinstance(value, Finding | Explanation):
+        return _fields(value) | {"text": str(value)}
     if isinstance(value, float) and not math.isfinite(value):
         return next(name for name, other in _NOT_FINITE.items() if repr(other) == repr(value))
     if value is None or isinstance(value, bool | int | float | str):
@@ -149,7 +141,7 @@ def _fields(value: Any) -> dict[str, Any]:
     return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
 
 
-def _refuse_others(values: Mapping[str, Any], schema: str) -> None:
+def _refuse_others(values: Named, schema: str) -> None:
     if values.get("schema") != schema or values.get("version") != VERSION:
         got = f"{values.get('schema')!r}, version {values.get('version')!r}"
         raise SettingError(
@@ -161,17 +153,15 @@ _PARTS = {"levels": Level, "findings": Finding, "explanation": Explanation, "cau
 _NUMBERS = ("seconds", "worst", "difference", "limit", "match", "next_best")
 
 
-def _made(kind: Callable[..., T], values: Mapping[str, Any]) -> T:
+def _made(kind: Callable[..., T], values: Named) -> T:
     """What the values of one of our classes came from."""
-    found = {name: value for name, value in values.items() if name not in _DERIVED}
+    found = without(values, _DERIVED)
     for name, value in found.items():
         part = _PARTS.get(name)
-        if part is not None and value is not None:
-            found[name] = (
-                tuple(_made(part, one) for one in value)
-                if isinstance(value, list)
-                else _made(part, value)
-            )
+        if part is not None and isinstance(value, list):
+            found[name] = tuple(_made(part, one) for one in value)
+        elif part is not None and value is not None:
+            found[name] = _made(part, value)
         elif name == "figures":
             found[name] = _revived(value)
         elif name in _NUMBERS:
@@ -189,4 +179,6 @@ def _revived(value: Any) -> Any:
     """A nest with its numbers that are not finite again."""
     if isinstance(value, dict):
         return {name: _revived(each) for name, each in value.items()}
-    return [_revived(each) for each in value] if isinstance(value, list) else _number(value)
+    if isinstance(value, list):
+        return list(map(_revived, value))
+    return _number(value)

@@ -37,33 +37,33 @@ _STYLES = {
 
 def of_proof(proof: ProofData) -> Group:
     """The report of one proof."""
-    findings, notes = content.others(proof), content.notes(proof)
-    left_out = [f"and {len(findings) - _SHOWN} more"] if len(findings) > _SHOWN else []
+    others = content.others(proof)
+    findings = others[:_SHOWN]
+    if len(others) > _SHOWN:
+        findings.append(f"and {len(others) - _SHOWN} more")
     return Group(
         Text(proof.headline, style=_STYLES[proof.verdict]),
         *_section("", _pairs(content.facts(proof))),
         *_section("", _levels(proof) if proof.levels else None),
-        *_section("Other findings", _lines([*findings[:_SHOWN], *left_out])),
-        *_section("Notes", _lines(notes)),
+        *_section("Other findings", _lines(findings)),
+        *_section("Notes", _lines(content.notes(proof))),
     )
 
 
 def of_proofs(proofs: ProofsData[Any]) -> Group:
     """The report of several: their matrix, and the headline of each that is not proved."""
     names = content.columns(proofs)
-    table = _table(["", *names, "agree to", "verdict"])
+    table, failed = _table(["", *names, "agree to", "verdict"]), []
     for title, proof in content.titled(proofs):
-        cells = []
-        for status, sign in (content.sign(proof.level(name)) for name in names):
+        cells = [Text(title)]
+        for name in names:
+            status, sign = content.sign(proof.level(name))
             cells.append(Text(sign, style=_STYLES[status]))
         semantics = proof.level(SEMANTICS)
-        agreement = Text(content.number(semantics.worst if semantics else None))
-        table.add_row(
-            Text(title), *cells, agreement, Text(proof.word, style=_STYLES[proof.verdict])
-        )
-    failed = [
-        f"{title}: {proof.headline}" for title, proof in content.titled(proofs) if not proof.proved
-    ]
+        cells.append(Text(content.number(semantics.worst if semantics else None)))
+        table.add_row(*cells, Text(proof.word, style=_STYLES[proof.verdict]))
+        if not proof.proved:
+            failed.append(f"{title}: {proof.headline}")
     return Group(
         Text(proofs.headline, style=_STYLES[proofs.verdict]),
         *_section("", table if len(proofs) else None),
@@ -84,15 +84,16 @@ def _section(title: str, content: RenderableType | None) -> list[RenderableType]
     """A blank line, the title and the content; nothing where there is none."""
     if content is None:
         return []
-    return [Text(""), *([Text(title, style="bold")] if title else []), content]
+    if title:
+        return [Text(""), Text(title, style="bold"), content]
+    return [Text(""), content]
 
 
 def _levels(proof: ProofData) -> Table:
     table = _table(content.LEVELS)
-    for name, title, status, worst, remark in content.levels(proof):
-        table.add_row(
-            Text(name), Text(title), Text(status, style=_STYLES[status]), Text(worst), Text(remark)
-        )
+    for name, title, status, *rest in content.levels(proof):
+        said = Text(status, style=_STYLES[status])
+        table.add_row(Text(name), Text(title), said, *map(Text, rest))
     return table
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from deliralike.conformance.suite.check import LEVELS
+from deliralike.tables import text_table
 
 PASSED, FAILED, EXPECTED, UNDECLARED = "passed", "failed", "expected failure", "not declared"
 OUTCOMES = (PASSED, FAILED, EXPECTED, UNDECLARED)
@@ -66,11 +67,11 @@ class Report:
 
     def matrix(self) -> dict[str, dict[str, dict[str, int]]]:
         """The numbers of outcomes by capability and level, without levels that have no check of it."""
-        capabilities = dict.fromkeys(result.capability for result in self.results)
-        return {
-            row: {level: found for level in LEVELS if (found := self.count(row, level))}
-            for row in capabilities
-        }
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for capability in dict.fromkeys(result.capability for result in self.results):
+            counts = {level: self.count(capability, level) for level in LEVELS}
+            found[capability] = {level: count for level, count in counts.items() if count}
+        return found
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -86,7 +87,8 @@ class Report:
     def __str__(self) -> str:
         """The header, the matrix, and what failed, as plain text."""
         lines = [f"{name}: {_words(value)}" for name, value in self.header.items()]
-        lines += ["", *self._table(), ""]
+        legend = "passed of declared; ! some failed; x expected failures; - not declared"
+        lines += ["", self._table(), "", legend, ""]
         for outcome, word in ((EXPECTED, EXPECTED), (FAILED, "FAILED")):
             for result in self.results:
                 if result.outcome == outcome:
@@ -94,23 +96,12 @@ class Report:
         total = ", ".join(f"{number} {outcome}" for outcome, number in self.count().items())
         return "\n".join([*lines, f"{len(self.results)} checks: {total}"])
 
-    def _table(self) -> list[str]:
+    def _table(self) -> str:
         levels = [level for level in LEVELS if self.count(level=level)]
-        rows = [
-            [name, *(_cell(found.get(level, {})) for level in levels)]
-            for name, found in self.matrix().items()
-        ]
-        cells = [["", *levels], ["", *(LEVELS[level] for level in levels)], *rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in cells
-        ]
-        return [
-            *lines,
-            "",
-            "passed of declared; ! some failed; x expected failures; - not declared",
-        ]
+        rows = [["", *(LEVELS[level] for level in levels)]]
+        for name, found in self.matrix().items():
+            rows.append([name, *(_cell(found.get(level, {})) for level in levels)])
+        return text_table(["", *levels], rows)
 
 
 def _cell(found: Mapping[str, int]) -> str:
@@ -128,4 +119,6 @@ def _cell(found: Mapping[str, int]) -> str:
 def _words(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_words(each)}" for name, each in value.items()) or "none"
-    return (", ".join(map(str, value)) or "none") if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
