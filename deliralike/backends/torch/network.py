@@ -66,6 +66,10 @@ class TorchSingle(Single):
         """Return the copies of a parameter in further replicas: none."""
         return []
 
+    def replica_leaves(self, parameters: Mapping[str, Any]) -> list[dict[str, torch.Tensor]]:
+        """Return the copies of parameters that keep gradients, for each further replica: none."""
+        return []
+
     def clear_replica_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
         """Drop the gradients of the parameters' copies in further replicas: there are none."""
 
