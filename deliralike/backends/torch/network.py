@@ -73,6 +73,10 @@ class TorchSingle(Single):
     def clear_replica_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
         """Drop the gradients of the parameters' copies in further replicas: there are none."""
 
+    def forget_gradients(self) -> None:
+        """Drop the gradients by ``zero_grad``."""
+        self.network.zero_grad()
+
     def replicated_blocks(self) -> Iterator[str]:
         """Yield the paths of blocks that are replicated networks.
 
