@@ -151,7 +151,10 @@ class _Training:
 
 def _trained(training: _Training, steps: int) -> tuple[list[float], State]:
     """Return the losses of all steps, and the parameters and buffers after the last one."""
-    losses = list(training.losses(steps))
+    losses = []
+    for loss in training.losses(steps):
+        losses.append(loss)
+        collect(training.network)  # what the step has left, before the next one needs more
     del training.optimizer  # its states
     return losses, training.network.neutral_state()
 
