@@ -1,13 +1,14 @@
 """The peak memory of a training step of ResNet-18 against the framework's own loop by hand.
 
 On PyTorch it is the peak of its allocator above what is held when the step begins; on Chainer that
-of all arrays, which NumPy reports to `tracemalloc`; on JAX the arguments, results and temporaries
-of the largest compiled program.
+of all arrays, which NumPy reports to `tracemalloc`; on JAX all arrays that are held, with the
+results and temporaries of the largest compiled program.
 """
 
+import gc
 import importlib
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -20,52 +21,32 @@ from deliralike.optim.rules import rule
 
 LIMIT = 1.02
 LR, MOMENTUM = 0.01, 0.9
-Make = Callable[[], Callable[[], object]]  # makes a network and what steps it
+ACCUMULATED = 2  # batches of an update where gradients are accumulated
+Steps = Callable[[], Iterator[object]]  # makes a network, and what computes one batch more
 
 
 def run() -> list[Ratio]:
-    """One ratio for each backend, and one for an update of two batches on PyTorch."""
-    return [_step(name) for name in ("torch", "chainer", "jax")] + [_accumulated()]
+    """Two ratios for each backend: for an update of one batch, and of two."""
+    ratios = []
+    for batches, what in ((1, "a ResNet-18 step"), (ACCUMULATED, "an update of two batches")):
+        for name, peak in PEAKS.items():
+            backends.get(name)  # Chainer can be imported when its backend is loaded
+            by_hand = importlib.import_module(f"benchmarks.by_hand.{name}_resnet")
+            ours = peak(partial(_ours, name, batches), batches)
+            theirs = peak(partial(by_hand.batches, *_batch(), batches, LR, MOMENTUM), batches)
+            words = f"peak of {what}, {name} by hand"
+            ratios.append(Ratio(words, ours, theirs, *[ours / theirs] * 3, LIMIT, "bytes"))
+    return ratios
 
 
-def _step(name: str) -> Ratio:
-    backends.get(name)  # Chainer can be imported when its backend is loaded
-    by_hand = importlib.import_module(f"benchmarks.by_hand.{name}_resnet")
-    theirs = partial(by_hand.training_step, *_batch(), **_IN_PLACE.get(name, {}))
-    contestants = partial(_ours, name), theirs
-    return _ratio(f"peak of a ResNet-18 step, {name} by hand", PEAKS[name], contestants)
-
-
-def _accumulated() -> Ratio:
-    """Two batches an update, of which the loop by hand adds the gradients in place."""
-    import torch
-
-    images, labels = map(torch.from_numpy, _batch())
-    resnet = importlib.import_module("benchmarks.by_hand.torch_resnet")
-    network = resnet.ResNet18()
-    optimizer = torch.optim.SGD(network.parameters(), lr=LR, momentum=MOMENTUM)
-
-    def theirs():
-        optimizer.zero_grad()
-        for _ in range(2):
-            (torch.nn.functional.cross_entropy(network(images), labels) / 2).backward()
-        optimizer.step()
-
-    contestants = partial(_ours, "torch", batches=2), lambda: theirs
-    return _ratio("peak of an update of two batches, torch by hand", _torch_peak, contestants)
-
-
-def _ours(name: str, batches: int = 1) -> Callable[[], None]:
+def _ours(name: str, batches: int) -> Iterator[object]:
     backend, batch = backends.get(name), _batch()
     network = zoo.build("resnet18", backend=name)
     optimizer = backend.optimizer(rule("sgd", lr=LR, momentum=MOMENTUM), network)
     optimizer.accumulate = batches
-
-    def step():
-        for _ in range(batches):
-            optimizer.update(_loss, *batch)
-
-    return step
+    while True:
+        optimizer.update(_loss, *batch)
+        yield
 
 
 def _loss(network: Any, images: Any, labels: Any) -> Any:
@@ -77,49 +58,61 @@ def _batch() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(16, 3, 64, 64)).astype(np.float32), rng.integers(0, 1000, 16)
 
 
-def _ratio(what: str, peak: Callable[[Make], int], contestants: Iterable[Make]) -> Ratio:
-    ours, theirs = map(peak, contestants)
-    return Ratio(what, ours, theirs, *[ours / theirs] * 3, LIMIT, "bytes")
-
-
-def _torch_peak(make: Make) -> int:
+def _torch_peak(make: Steps, batches: int) -> int:
     import torch
 
-    step = make()
-    step(), step()  # state and gradients are there afterwards
     with torch.profiler.profile(profile_memory=True) as profiler:
-        step()
-    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
-    events.sort(key=lambda event: event.start_ns())
-    return max(accumulate(event.nbytes() for event in events))
+        steps = make()
+        _advance(steps, 2 * batches)  # state and gradients are there afterwards
+        with torch.profiler.record_function(_BEGIN):
+            pass
+        _advance(steps, batches)
+    events = sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    begin = next(at for at, event in enumerate(events) if event.name() == _BEGIN)
+    return max(accumulate(e.nbytes() for e in events[begin:] if e.name() == "[memory]"))
 
 
-def _chainer_peak(make: Make) -> int:
+def _chainer_peak(make: Steps, batches: int) -> int:
     tracemalloc.start()
-    step = make()
-    step(), step()
+    steps = make()
+    _advance(steps, 2 * batches)
     tracemalloc.reset_peak()
-    step()
+    _advance(steps, batches)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak
 
 
-def _jax_peak(make: Make) -> int:
+def _jax_peak(make: Steps, batches: int) -> int:
     import jax
 
     jax.clear_caches()  # programs of the other contestant
-    step = make()
-    step()
+    gc.collect()
+    before = _held()
+    steps = make()
+    _advance(steps, batches)
+    held = 0
+    for _ in range(batches):
+        held = max(held, _held() - before)
+        _advance(steps, 1)
     programs = jax.devices()[0].client.live_executables()
-    return max(_bytes(each.get_compiled_memory_stats()) for each in programs)
+    return held + max(_beside_arguments(each.get_compiled_memory_stats()) for each in programs)
 
 
-def _bytes(stats: Any) -> int:
-    results = stats.output_size_in_bytes - stats.alias_size_in_bytes
-    return stats.argument_size_in_bytes + stats.temp_size_in_bytes + results
+def _advance(steps: Iterator[object], count: int) -> None:
+    for _ in range(count):
+        next(steps)
 
 
-# what a loop by hand has to ask for to write over what it does not need any more
-_IN_PLACE = {"jax": {"donate": True}}
+def _held() -> int:
+    import jax
+
+    return sum(array.nbytes for array in jax.live_arrays())
+
+
+def _beside_arguments(stats: Any) -> int:
+    return stats.temp_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
+
+
+_BEGIN = "the measured step"
 PEAKS = {"torch": _torch_peak, "chainer": _chainer_peak, "jax": _jax_peak}

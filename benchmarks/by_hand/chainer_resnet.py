@@ -1,5 +1,6 @@
 """ResNet-18 and its training step in plain Chainer."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import chainer
@@ -69,6 +70,22 @@ def training_step(
         return float(network.loss.array)
 
     return step
+
+
+def batches(
+    images: np.ndarray, labels: np.ndarray, count: int, lr: float, momentum: float
+) -> Iterator[None]:
+    """Compute batches, of which `count` make an update, one after the other."""
+    network = ResNet18()
+    optimizer = chainer.optimizers.CorrectedMomentumSGD(lr=lr, momentum=momentum).setup(network)
+    labels = labels.astype(np.int32)
+    while True:
+        network.cleargrads()
+        for number in range(count):
+            (F.softmax_cross_entropy(network(images), labels) / count).backward()
+            if number == count - 1:
+                optimizer.update()
+            yield
 
 
 def placed(network: chainer.Link, device: Any, images: np.ndarray, labels: np.ndarray):

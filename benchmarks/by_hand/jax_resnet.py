@@ -1,11 +1,13 @@
 """ResNet-18 in flax.nnx: channels last."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
 
+from benchmarks.by_hand.jax_step import batches as _batches
 from benchmarks.by_hand.jax_step import training_step as _training_step
 
 
@@ -64,3 +66,10 @@ def resnet18(rngs):
 def training_step(images: np.ndarray, labels: np.ndarray, **settings: Any):
     """A function that makes one training step and returns the loss; see `jax_step`."""
     return _training_step(resnet18(nnx.Rngs(0)), images, labels, **settings)
+
+
+def batches(
+    images: np.ndarray, labels: np.ndarray, count: int, lr: float, momentum: float
+) -> Iterator[None]:
+    """Compute batches, of which `count` make an update, one after the other; see `jax_step`."""
+    return _batches(resnet18(nnx.Rngs(0)), images, labels, count, lr, momentum)

@@ -3,6 +3,7 @@
 Images have their channels last.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -69,6 +70,51 @@ def training_step(
         return float(loss)
 
     return step
+
+
+def batches(
+    network: nnx.Module,
+    images: np.ndarray,
+    labels: np.ndarray,
+    count: int,
+    lr: float,
+    momentum: float,
+) -> Iterator[None]:
+    """Compute batches, of which `count` make an update, one after the other.
+
+    Gradients are added within the program that computes them, and all arrays written over.
+    """
+    if count == 1:
+        step = training_step(network, images, labels, lr, momentum, donate=True)
+        while True:
+            yield step()
+    graph, parameters, rest = nnx.split(network, nnx.Param, ...)
+    optimizer = optax.sgd(lr, momentum)
+    state = optimizer.init(parameters)
+    images = _channels_last(images)
+
+    def loss_function(parameters, rest, x, y):
+        network = nnx.merge(graph, parameters, rest, copy=True)
+        loss = optax.softmax_cross_entropy_with_integer_labels(network(x), y).mean()
+        return loss / count, nnx.split(network, nnx.Param, ...)[2]
+
+    @partial(jax.jit, donate_argnums=(1, 2))
+    def add(parameters, rest, sums, x, y):
+        gradients, rest = jax.grad(loss_function, has_aux=True)(parameters, rest, x, y)
+        return jax.tree.map(jnp.add, sums, gradients), rest
+
+    @partial(jax.jit, donate_argnums=(0, 1, 2))
+    def update(parameters, state, gradients):
+        updates, state = optimizer.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state
+
+    while True:
+        sums = jax.tree.map(jnp.zeros_like, parameters)
+        for number in range(count):
+            sums, rest = add(parameters, rest, sums, images, labels)
+            if number == count - 1:
+                parameters, state = update(parameters, state, sums)
+            yield
 
 
 def _channels_last(images: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 """ResNet-18 and its training step in plain PyTorch."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import nn
@@ -59,3 +61,19 @@ def training_step(images: np.ndarray, labels: np.ndarray, lr: float = 0.01, mome
         return float(loss.detach())
 
     return step
+
+
+def batches(
+    images: np.ndarray, labels: np.ndarray, count: int, lr: float, momentum: float
+) -> Iterator[None]:
+    """Compute batches, of which `count` make an update, one after the other."""
+    network = ResNet18()
+    optimizer = torch.optim.SGD(network.parameters(), lr=lr, momentum=momentum)
+    x, y = torch.from_numpy(images), torch.from_numpy(labels)
+    while True:
+        optimizer.zero_grad()
+        for number in range(count):
+            (nn.functional.cross_entropy(network(x), y) / count).backward()
+            if number == count - 1:
+                optimizer.step()
+            yield

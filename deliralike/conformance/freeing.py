@@ -20,6 +20,14 @@ def collect(network: AbstractNetwork) -> None:
         give_back()
 
 
+def forget_programs(*networks: AbstractNetwork) -> None:
+    """Free what backends have compiled, if the networks are large and need other programs next."""
+    if is_large(networks[0]):
+        for backend in {network.backend for network in networks}:
+            backend.forget_programs()
+        collect(networks[0])
+
+
 def is_large(network: AbstractNetwork) -> bool:
     """Return whether a network has so many parameters that its memory counts."""
     return sum(math.prod(slot.shape) for slot in network.neutral_slots().values()) >= LARGE

@@ -14,7 +14,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance import filling
 from deliralike.conformance.findings import FAILED, NOT_NEEDED, NOT_REACHED, PASSED, Level
-from deliralike.conformance.freeing import collect, is_large
+from deliralike.conformance.freeing import collect, forget_programs
 from deliralike.conformance.levels import (
     checkpoints,
     curve,
@@ -346,12 +346,7 @@ class Ladder:
 
     def _forget_programs(self) -> None:
         """Free the programs of single operations, which no level after this one needs."""
-        networks = [side.network for side in self._sides]
-        if not is_large(networks[0]):
-            return
-        for backend in {network.backend for network in networks}:
-            backend.forget_programs()
-        collect(networks[0])
+        forget_programs(*(side.network for side in self._sides))
 
     @property
     def _sides(self) -> tuple[Subject, Subject]:

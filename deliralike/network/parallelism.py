@@ -160,6 +160,9 @@ class Single:
         """Return the gradients in each replica but the root: none."""
         return iter(())
 
+    def forget_gradients(self) -> None:
+        """Drop the gradients that backward has left in the parameters, where frameworks do so."""
+
     def train_over(self, processes: ProcessGroup) -> None:
         """Let updates follow another process group from now on.
 

@@ -1,18 +1,18 @@
 """Gradients of several micro-batches that make one update.
 
-A window sums them by weight and divides them at its end.
+A window sums them in the weight of its latest micro-batch, and divides them at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from deliralike import nest
 from deliralike.errors import BatchError
 from deliralike.nest.arrays import Arrays
-from deliralike.optim.loss import Loss, LossResult, or_one
+from deliralike.optim.loss import Loss, or_one
 
 Gradients = dict[str, Any]
 
@@ -36,55 +36,74 @@ class Weight:
 class AccumulationWindow:
     """The micro-batches since the last update.
 
+    The sums of gradients are relative to the weight of the latest micro-batch, so that its
+    gradients are added to them as they are, by a backward pass itself where a framework can.
+
     Attributes:
         micro_batches: The number of micro-batches.
         samples: The number of their samples.
-        divisor: The number that the sum of their gradients is to be divided by; 0 for losses that
-            are sums.
-        of_replicas: One dict of gradients for each replica, the root's first. They stay on the
+        divisor: The number that the weighted sum of their gradients is to be divided by; 0 for
+            losses that are sums.
+        unit: The weight that the sums are relative to; 0 before a micro-batch that counts.
+        of_replicas: One dict of sums for each replica, the root's first. They stay on the
             replicas' own devices and are reduced once, at the update.
     """
 
     micro_batches: int = 0
     samples: int = 0
     divisor: float = 0.0
+    unit: float = 0.0
     of_replicas: list[Gradients] = field(default_factory=list)
 
-    def add(
-        self, backend: Arrays, gradients: Sequence[Gradients], weight: Weight, scale: float = 1.0
-    ) -> None:
-        """Add the gradients of one micro-batch, times its weight.
+    def rescale(self, backend: Arrays, unit: float) -> None:
+        """Make the sums relative to another weight.
 
-        Args:
-            backend: The backend of the gradients.
-            gradients: Those of each replica that had a share of the micro-batch, the root's first.
-            weight: The weight of the micro-batch.
-            scale: The scale of the loss, by which the gradients are divided.
+        A weight of zero changes nothing: the gradients of such a micro-batch are zeros.
         """
+        if unit and unit != self.unit:
+            self._multiply(backend, self.unit / unit)
+            self.unit = unit
+
+    def count(self, weight: Weight) -> None:
+        """Count a micro-batch whose gradients have been added."""
         self.micro_batches += 1
         self.samples += weight.samples
         self.divisor += weight.divisor
-        while len(self.of_replicas) < len(gradients):
-            self.of_replicas.append({})
-        for total, addition in zip(self.of_replicas, gradients, strict=False):
-            _add(backend, total, addition, weight.factor / scale)
 
     def take_gradients(self, backend: Arrays) -> list[Gradients]:
         """Return each replica's gradients of the whole window, and hold them no longer."""
+        self._multiply(backend, self.unit / or_one(self.divisor))
         replicas, self.of_replicas = self.of_replicas, []
-        factor = 1.0 / or_one(self.divisor)
-        for gradients in replicas:
-            sums = _present(gradients)
-            quotients = backend.scaled(list(sums.values()), factor)
-            gradients.update(zip(sums, quotients, strict=True))
         return replicas
+
+    def _multiply(self, backend: Arrays, factor: float) -> None:
+        if factor == 1.0:
+            return
+        for gradients in self.of_replicas:
+            sums = _present(gradients)
+            products = backend.scaled(list(sums.values()), factor)
+            gradients.update(zip(sums, products, strict=True))
 
 
 Window = AccumulationWindow  # deprecated alias
 
 
-def _add(backend: Arrays, total: Gradients, addition: Gradients, factor: float) -> None:
-    """Add gradients times a factor to a replica's gradients, in place.
+def add_to_sums(backend: Arrays, sums: list[Gradients], gradients: Sequence[Gradients]) -> None:
+    """Add gradients to the sums of each replica, in place where the backend can.
+
+    Args:
+        backend: The backend of the gradients.
+        sums: One dict for each replica, the root's first; those that are missing are appended.
+        gradients: Those of each replica that had a share of the micro-batch, the root's first.
+    """
+    while len(sums) < len(gradients):
+        sums.append({})
+    for total, addition in zip(sums, gradients, strict=False):
+        _add(backend, total, addition)
+
+
+def _add(backend: Arrays, total: Gradients, addition: Gradients) -> None:
+    """Add gradients to a replica's sums.
 
     A parameter with None in both has taken no part in the loss so far.
     """
@@ -98,8 +117,9 @@ def _add(backend: Arrays, total: Gradients, addition: Gradients, factor: float) 
         else:
             further[name] = gradient
             sums.append(so_far)
-    total.update(zip(first, backend.weighted(list(first.values()), factor), strict=True))
-    total.update(zip(further, backend.weighted(list(further.values()), factor, sums), strict=True))
+    # products, as the window writes over its sums and the gradients belong to the network
+    total.update(zip(first, backend.weighted(list(first.values()), 1.0), strict=True))
+    total.update(zip(further, backend.weighted(list(further.values()), 1.0, sums), strict=True))
 
 
 def _present(gradients: Gradients) -> Gradients:
@@ -107,24 +127,21 @@ def _present(gradients: Gradients) -> Gradients:
     return {name: gradient for name, gradient in gradients.items() if gradient is not None}
 
 
-def weight_of(
-    loss: Loss, result: Any, samples: int, number: Callable[[Any], float]
-) -> tuple[LossResult, Weight]:
-    """Return the parts of a micro-batch's loss, and the weight of the micro-batch in a window.
+def weight_before(loss: Loss, samples: int) -> Weight | None:
+    """Return the weight of a micro-batch; None where its loss declares a denominator.
 
-    Args:
-        loss: The loss before `Loss.with_denominator`.
-        result: What the loss has returned with it.
-        samples: The number of samples in the micro-batch.
-        number: Turns a native scalar into a number.
+    Such a weight is known after the forward pass, see `weight_after`.
     """
+    if loss.reduction == "denominator":
+        return None
     if loss.reduction == "sum":
-        return LossResult.of(result), Weight(samples, factor=1.0, divisor=0.0)
-    if loss.reduction != "denominator":
-        return LossResult.of(result), Weight(samples, factor=samples, divisor=samples)
-    parts = loss.parts(result)
-    divisor = number(parts.denominator)
-    return parts, Weight(samples, factor=divisor, divisor=divisor)
+        return Weight(samples, factor=1.0, divisor=0.0)
+    return Weight(samples, factor=samples, divisor=samples)
+
+
+def weight_after(samples: int, denominator: float) -> Weight:
+    """Return the weight of a micro-batch whose loss has this denominator."""
+    return Weight(samples, factor=denominator, divisor=denominator)
 
 
 def count_samples(batch: Any, dim: int = 0) -> int:

@@ -16,9 +16,15 @@ import numpy as np
 
 from deliralike import random
 from deliralike.errors import CapabilityError, SettingError, StateError, UnknownName, suggestion
-from deliralike.optim.accumulation import AccumulationWindow, weight_of
+from deliralike.optim.accumulation import (
+    AccumulationWindow,
+    Gradients,
+    add_to_sums,
+    weight_after,
+    weight_before,
+)
 from deliralike.optim.groups import Groups
-from deliralike.optim.loss import Loss, LossFunction, as_loss
+from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss
 from deliralike.optim.mixed_precision import check_mixed
 from deliralike.optim.precision import LossScale, check_precision
 
@@ -143,7 +149,8 @@ class AbstractOptimizer(ABC):
         With `accumulate` above one this is a micro-batch: the parameters change with every
         `accumulate`-th call, or with `flush`, by the gradient that all samples since the last
         change would have given together. Micro-batches count by their samples, or by the
-        denominator of a loss that declares one (see `in_replicas`); sums are added.
+        denominator of a loss that declares one (see `in_replicas`); sums are added. An error in
+        the backward pass may drop the micro-batches before it, never a part of their gradients.
 
         With a loss scale, an update whose gradients overflowed is left out: `updated` is empty,
         `steps` stays.
@@ -285,23 +292,56 @@ class AbstractOptimizer(ABC):
         return self.network.parallelism.replica_gradients()
 
     def _add_micro_batch(self, loss: Loss, batch: tuple) -> Any:
-        parallelism, backend = self.network.parallelism, self.network.backend
+        parallelism, window = self.network.parallelism, self._window
         samples = parallelism.count_samples(batch)
         full_loss, scale = loss.with_denominator(), 1.0
         if self.loss_scale is not None:
             full_loss = full_loss.with_scale()
             scale = self.loss_scale.value
             batch = (scale, *batch)
-        with random.shifted(self._window.samples), parallelism.no_sync():
-            result, of_root = self.gradients(full_loss, *batch)
-        parts, weight = weight_of(loss, result, samples, backend.number)
-        gradients = [of_root, *parallelism.replica_gradients()]
-        self._window.add(backend, gradients, weight, scale)
-        if self._window.micro_batches >= self._accumulate:
+        with random.shifted(window.samples), parallelism.no_sync():
+            parts = self._add_to_window(full_loss, samples, scale, batch)
+        if window.micro_batches >= self._accumulate:
             self.flush()
         if self.loss_scale is not None:
             parts = parts.with_value(parts.value / scale)
         return parts.returned
+
+    def _add_to_window(self, loss: Loss, samples: int, scale: float, batch: tuple) -> LossResult:
+        """Add a micro-batch and its gradients to the window; return the parts of its loss."""
+        backend, window = self.network.backend, self._window
+        weight = weight_before(loss, samples)
+        if weight is not None:
+            window.rescale(backend, weight.factor / scale)
+            parts = LossResult.of(self.add_gradients(window.of_replicas, loss, *batch))
+        else:
+            result, of_root = self.gradients(loss, *batch)
+            parts = loss.parts(result)
+            weight = weight_after(samples, backend.number(parts.denominator))
+            window.rescale(backend, weight.factor / scale)
+            of_others = self.network.parallelism.replica_gradients()
+            add_to_sums(backend, window.of_replicas, [of_root, *of_others])
+        window.count(weight)
+        return parts
+
+    def add_gradients(self, sums: list[Gradients], loss_function: LossFunction, *batch: Any) -> Any:
+        """Add the gradients of a batch to those of others; return the loss function's value.
+
+        A backend adds them in its backward pass, if no second set of gradients is made then.
+
+        Args:
+            sums: By neutral name, for each replica, the root's first; they may be written over.
+            loss_function: See `gradients`.
+            batch: See `gradients`.
+        """
+        result, of_root = self.gradients(loss_function, *batch)
+        of_others = self.network.parallelism.replica_gradients()
+        add_to_sums(self.network.backend, sums, [of_root, *of_others])
+        return result
+
+    def _drop_window(self) -> None:
+        """Forget the micro-batches since the last update, whose sums an error left unfinished."""
+        self._window = AccumulationWindow()
 
     def update_with(self, gradients: dict[str, Any]) -> None:
         """Make the update with these gradients: pre-update hooks, update, post-update hooks.

@@ -257,6 +257,10 @@ class ChainerSingle(Single):
     def clear_replica_gradients(self) -> None:
         """Clear the gradients in every replica but the root: there are none."""
 
+    def forget_gradients(self) -> None:
+        """Drop the gradients by ``cleargrads``."""
+        self.network.cleargrads()
+
 
 class AbstractChainerNetwork(
     StateDictNames, AbstractNetwork, chainer.Chain, metaclass=ChainerNetworkType

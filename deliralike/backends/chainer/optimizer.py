@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -15,6 +15,7 @@ from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUp
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import first_names
+from deliralike.optim.accumulation import Gradients
 from deliralike.optim.loss import LossResult, as_loss, no_scalar
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
@@ -76,16 +77,57 @@ class ChainerOptimizer(AbstractOptimizer):
 
     def gradients(self, loss_function, *batch):
         """Run forward and backward; previous gradients are dropped first, in every replica."""
+        result = self._forward_backward(loss_function, _backward, batch)
+        for replicated in self._owned.replicated:
+            replicated.parallelism.accumulate_gradients()
+        return _detached(result), {name: each.grad for name, each in self._trainable().items()}
+
+    def add_gradients(self, sums, loss_function, *batch):
+        """Run forward and backward; each gradient is added to its sum as it comes.
+
+        With replicas the gradients are computed first, as they are added to the root's afterwards.
+        """
+        self._owned.refresh()
+        if self.network.parallelism.is_replicated or self._owned.replicated:
+            return super().add_gradients(sums, loss_function, *batch)
+        if not sums:
+            sums.append({})
+        has_begun = False
+        given: set[int] = set()
+
+        def backward(loss: Any) -> None:
+            nonlocal has_begun
+            _refuse_array(loss)
+            has_begun = True
+            # only now: nothing else that computes or clears gradients reaches the sums
+            given.update(_give(sums[0], self._trainable()))
+            loss.backward()
+
+        try:
+            result = self._forward_backward(loss_function, backward, batch)
+        except BaseException:
+            if has_begun:
+                self._drop_window()
+            raise
+        _take(sums[0], self._trainable(), given)
+        return _detached(result)
+
+    def _forward_backward(
+        self, loss_function: Callable, backward: Callable[[Any], None], batch: tuple
+    ) -> Any:
+        """Return the result of a loss function; previous gradients are dropped first."""
         self._owned.refresh()
         network: Any = self.network
         network.cleargrads()
         with _overflowing() if self.loss_scale else nullcontext():
-            result = as_loss(loss_function).forward_backward(network, _backward, *batch)
-        for replicated in self._owned.replicated:
-            replicated.parallelism.accumulate_gradients()
-        parameters = self._owned.parameters
-        trainable = [name for name, slot in self._owned.slots.items() if slot.trainable]
-        return _detached(result), {name: parameters[name].grad for name in trainable}
+            return as_loss(loss_function).forward_backward(network, backward, *batch)
+
+    def _trainable(self) -> dict[str, chainer.Parameter]:
+        """Return the parameters that are not frozen, tied ones under each of their names."""
+        slots = self._owned.slots
+        return {
+            name: each for name, each in self._owned.parameters.items() if slots[name].trainable
+        }
 
     def apply(self, gradients):
         """Make one native step on these gradients."""
@@ -176,9 +218,51 @@ def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> No
 
 
 def _backward(loss: Any) -> None:
+    _refuse_array(loss)
+    loss.backward()
+
+
+def _refuse_array(loss: Any) -> None:
     if loss.size != 1:
         raise no_scalar(loss.shape)
-    loss.backward()
+
+
+def _give(sums: Gradients, parameters: Mapping[str, chainer.Parameter]) -> set[int]:
+    """Make sums the gradients of parameters, to which backward adds; of a tied one once.
+
+    Returns:
+        The identities of the parameters that have got one.
+    """
+    given: set[int] = set()
+    for name, parameter in parameters.items():
+        total, sums[name] = sums.get(name), None
+        if total is None or id(parameter) in given:
+            continue
+        given.add(id(parameter))
+        if parameter.grad is not None:  # a loss function has run backward
+            total = total + parameter.grad
+        parameter.grad = total
+    return given
+
+
+def _take(
+    sums: Gradients, parameters: Mapping[str, chainer.Parameter], given: Container[int]
+) -> None:
+    """Take the gradients of parameters as sums, an array for each name of a tied one.
+
+    Args:
+        sums: The sums, by name.
+        parameters: The parameters by name.
+        given: The identities of those that a sum was given to; other gradients may share arrays.
+    """
+    taken: dict[int, Any] = {}
+    for name, parameter in parameters.items():
+        is_tied = id(parameter) in taken
+        gradient = taken[id(parameter)] if is_tied else parameter.grad
+        if gradient is not None and (is_tied or id(parameter) not in given):
+            gradient = gradient.copy()
+        taken[id(parameter)] = sums[name] = gradient
+        parameter.cleargrad()
 
 
 def _overflowing() -> AbstractContextManager[Any]:

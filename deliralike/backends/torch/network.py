@@ -66,8 +66,16 @@ class TorchSingle(Single):
         """Return the copies of a parameter in further replicas: none."""
         return []
 
+    def replica_leaves(self, parameters: Mapping[str, Any]) -> list[dict[str, torch.Tensor]]:
+        """Return the copies of parameters that keep gradients, for each further replica: none."""
+        return []
+
     def clear_replica_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
         """Drop the gradients of the parameters' copies in further replicas: there are none."""
+
+    def forget_gradients(self) -> None:
+        """Drop the gradients by ``zero_grad``."""
+        self.network.zero_grad()
 
     def replicated_blocks(self) -> Iterator[str]:
         """Yield the paths of blocks that are replicated networks.

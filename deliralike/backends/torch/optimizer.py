@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from deliralike.backends.torch import arrays
+from deliralike.backends.torch.accumulation import GradientSums
 from deliralike.backends.torch.owned_parameters import OwnedParameters
 from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network.base import AbstractNetwork
@@ -53,6 +54,41 @@ class TorchOptimizer(AbstractOptimizer):
         Gradients of a previous step are dropped first. A tied parameter comes under its first name.
         A loss in replicas runs backward in each replica's thread.
         """
+        result = self._forward_backward(loss_function, _backward, batch)
+        parameters = self._owned.each_once
+        gradients = {name: p.grad for name, p in parameters.items() if p.requires_grad}
+        return _detached(result), gradients
+
+    def add_gradients(self, sums, loss_function, *batch):
+        """Run forward and backward; each gradient is added to its sum as it comes.
+
+        Where a hook takes gradients once they have been accumulated, they are computed first, as it
+        is to see those of this batch.
+        """
+        self._owned.refresh()
+        parameters, network = self._owned.each_once, self.network
+        if any(each._post_accumulate_grad_hooks for each in parameters.values()):
+            return super().add_gradients(sums, loss_function, *batch)
+        gradient_sums = GradientSums(network.backend, sums, parameters, network.parallelism)
+
+        def backward(loss: torch.Tensor) -> None:
+            _refuse_array(loss)
+            gradient_sums.begin()
+            loss.backward()
+
+        try:
+            result = self._forward_backward(loss_function, backward, batch)
+        except BaseException:
+            if gradient_sums.has_begun:
+                self._drop_window()
+            raise
+        gradient_sums.take()
+        return _detached(result)
+
+    def _forward_backward(
+        self, loss_function: Callable, backward: Callable[[Any], None], batch: tuple
+    ) -> Any:
+        """Return the result of a loss function; previous gradients are dropped first."""
         self._owned.refresh()
         parameters = self._owned.each_once
         parallelism: Any = self.network.parallelism
@@ -61,9 +97,7 @@ class TorchOptimizer(AbstractOptimizer):
             parameter.grad = None
         parallelism.clear_replica_gradients(parameters.values())
         with parallelism.gradients_wanted(parameters):
-            result = as_loss(loss_function).forward_backward(self.network, _backward, *batch)
-        gradients = {name: p.grad for name, p in parameters.items() if p.requires_grad}
-        return _detached(result), gradients
+            return as_loss(loss_function).forward_backward(self.network, backward, *batch)
 
     def apply(self, gradients):
         """Make one native step with these gradients."""
@@ -138,9 +172,13 @@ class TorchOptimizer(AbstractOptimizer):
 
 
 def _backward(loss: torch.Tensor) -> None:
+    _refuse_array(loss)
+    loss.backward()
+
+
+def _refuse_array(loss: torch.Tensor) -> None:
     if loss.numel() != 1:
         raise no_scalar(loss.shape)
-    loss.backward()
 
 
 def _slot_tensor(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from deliralike.weights.matching.pairing import COUNTER
 TITLE = "loss curve in float64"
 
 Batch = tuple[Any, ...]
+State = Mapping[str, Any]
 
 
 def level(
@@ -56,29 +57,28 @@ def level(
     if optimizer is None or not batches:
         reason = "there are no batches" if optimizer else "there is no optimizer on both sides"
         return Level("L5", TITLE, NOT_REACHED, notes=(reason,))
-    train = partial(_Training, optimizer=optimizer, batches=batches, seed=seed)
-    mine, other = train(reference), train(candidate)
-    curves = {}
-    for name, training in (("reference", mine), ("candidate", other)):
-        curves[name] = list(training.losses(steps))
-        training.drop_optimizer()
-        collect(training.network)
     if null is None:
         gradients = _gradients(reference, batches[0], seed)
         null = compare(gradients, gradients).null
+    train = partial(_Training, optimizer=optimizer, batches=batches, seed=seed)
+    compared = _Compared.of(reference.network, null, match)
+    curves, ends = {}, []
+    for name, side in (("reference", reference), ("candidate", candidate)):
+        curves[name], end = _trained(train(side), steps)
+        ends.append(end)
+        collect(side.network)  # its gradients and states, before the other side's are made
     differences = [relative_difference(one, two) for one, two in zip(*curves.values(), strict=True)]
     notes = (
         [f"the gradient of {', '.join(null)} is zero up to rounding: not compared"] if null else []
     )
-    pair = _Pair(mine, other, null, match)
-    found = [*_of_losses(differences), *_at_the_end(pair, steps)]
+    found = [*_of_losses(differences), *_at_the_end(compared.tensors(*ends), steps)]
     findings = found
     if found:
         again = train(reference)
-        findings = _beyond_rounding(found, differences, curves["reference"], again, mine, null)
+        findings = _beyond_rounding(found, differences, curves["reference"], again, ends[0], null)
     if findings:
-        fresh = replace(pair, mine=train(reference), other=train(candidate))
-        first = list(_parting(fresh, steps))
+        ends.clear()
+        first = list(_parting(train(reference), train(candidate), compared, steps))
         of_loss = [one for one in findings if one.place == "loss"]
         findings = [*first, *of_loss] if first else findings
     if found and not findings:
@@ -97,7 +97,7 @@ def _beyond_rounding(
     differences: Sequence[float],
     losses: Sequence[float],
     again: _Training,
-    mine: _Training,
+    end: State,
     null: Sequence[str],
 ) -> list[Finding]:
     """Return the findings that are not rounding magnified by the network, found by experiment.
@@ -108,7 +108,7 @@ def _beyond_rounding(
         losses: Of the reference.
         again: The reference at its start; it is trained once more with an error in the last bit of
             its parameters.
-        mine: The reference at its end.
+        end: The parameters and buffers of the reference after its last step.
     """
     shake_parameters(again.network)
     pairs = zip(losses, again.losses(len(differences)), strict=True)
@@ -116,11 +116,10 @@ def _beyond_rounding(
     beyond = [
         step for step, d in enumerate(differences) if not d <= max(LIMIT, allowed(moved[step]))
     ]
-    first, second = (_but(null, one.network.neutral_state()) for one in (mine, again))
-    ends = compare(first, second)
-    end = allowed(max(ends.difference, moved[-1]))
+    ends = compare(_but(null, end), _but(null, again.network.neutral_state()))
+    limit = allowed(max(ends.difference, moved[-1]))
     kept = {"loss": bool(beyond)}
-    return [one for one in found if kept.get(one.place, not one.difference <= end)]
+    return [one for one in found if kept.get(one.place, not one.difference <= limit)]
 
 
 def _but(names: Sequence[str], state: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,38 +148,46 @@ class _Training:
             loss = result[0] if isinstance(result, tuple) else result
             yield self.network.backend.number(loss)
 
-    def drop_optimizer(self) -> None:
-        """Free the states of the optimizer, after the last step."""
-        del self.optimizer
+
+def _trained(training: _Training, steps: int) -> tuple[list[float], State]:
+    """Return the losses of all steps, and the parameters and buffers after the last one."""
+    losses = []
+    for loss in training.losses(steps):
+        losses.append(loss)
+        collect(training.network)  # what the step has left, before the next one needs more
+    del training.optimizer  # its states
+    return losses, training.network.neutral_state()
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """Both sides in training, and which of their tensors correspond.
+class _Compared:
+    """The tensors of two networks in training that correspond.
 
     Attributes:
-        null: Parameters whose gradient is rounding.
+        names: The parameters of the reference without those whose gradient is rounding, and the
+            buffers if there are none of these.
         match: Of the candidate's names, where they differ.
     """
 
-    mine: _Training
-    other: _Training
-    null: Sequence[str]
+    names: Sequence[str]
     match: Match | None = None
 
-    def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The parameters of both as they are now, and the buffers that no null gradient reaches."""
-        slots, reached = self.mine.network.neutral_slots(), self.other.network.neutral_state()
-        wanted = {
-            name: slot.read()
-            for name, slot in slots.items()
-            if name not in self.null and (slot.is_parameter or not self.null)
-        }
+    @classmethod
+    def of(cls, network: AbstractNetwork, null: Sequence[str], match: Match | None) -> _Compared:
+        """Of the reference's network, with the parameters whose gradient is rounding."""
+        names = []
+        for name, slot in network.neutral_slots().items():
+            if name not in null and (slot.is_parameter or not null):
+                names.append(name)
+        return cls(names, match)
+
+    def tensors(self, mine: State, its: State) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return those of the reference and of the candidate, under the reference's names."""
+        names: Sequence[str] = self.names
         if self.match is not None:
-            reached = self.match.to_reference(reached)
-            both = [name for name in wanted if name in reached and not name.endswith(COUNTER)]
-            wanted = {name: wanted[name] for name in both}
-        return wanted, {name: reached.get(name) for name in wanted}
+            its = self.match.to_reference(its)
+            names = [name for name in names if name in its and not name.endswith(COUNTER)]
+        return {name: mine[name] for name in names}, {name: its.get(name) for name in names}
 
 
 def _gradients(subject: Subject, batch: Batch, seed: int) -> Mapping[str, Any]:
@@ -201,21 +208,29 @@ def _of_losses(differences: Sequence[float]) -> Iterator[Finding]:
         )
 
 
-def _at_the_end(pair: _Pair, steps: int) -> Iterator[Finding]:
+def _at_the_end(
+    tensors: tuple[Mapping[str, Any], Mapping[str, Any]], steps: int
+) -> Iterator[Finding]:
     """Yield the tensor that differs most in the end."""
-    found = compare(*pair.tensors())
+    found = compare(*tensors)
     if not found.difference <= LIMIT:
         yield Finding("L5", found.worst, f"value after {steps} steps", found.difference)
 
 
-def _parting(pair: _Pair, steps: int) -> Iterator[Finding]:
+def _parting(
+    mine: _Training, other: _Training, compared: _Compared, steps: int
+) -> Iterator[Finding]:
     """Yield the tensor that differs most after the first step that leaves a difference.
 
-    The networks are trained from their start once more.
+    Args:
+        mine, other: The reference and the candidate at their start.
+        compared: The tensors that are compared.
+        steps: How many steps are made at most.
     """
-    sides = pair.mine, pair.other
+    sides = mine, other
     for step, _ in enumerate(zip(*(side.losses(steps) for side in sides), strict=True), 1):
-        found = each_difference(*pair.tensors())
+        states = [side.network.neutral_state() for side in sides]
+        found = each_difference(*compared.tensors(*states))
         apart = {name: size for name, size in found.items() if not size <= LIMIT}
         if not apart:
             continue
@@ -223,10 +238,10 @@ def _parting(pair: _Pair, steps: int) -> Iterator[Finding]:
         remarks = [f"It concerns {len(apart)} of {len(found)} parameters and buffers."]
         if step > 1:
             remarks.append("Up to the step before, all of them are the same.")
-        mine, its = (rate_of(side.optimizer) for side in sides)
-        if mine is not None and its is not None and relative_difference(mine, its) > LIMIT:
-            remarks.append(f"The learning rate of this step is {its:.6g} instead of {mine:.6g}.")
-        block = dict(pair.mine.network.named_blocks()).get(worst.rpartition(".")[0])
+        rate, its = (rate_of(side.optimizer) for side in sides)
+        if rate is not None and its is not None and relative_difference(rate, its) > LIMIT:
+            remarks.append(f"The learning rate of this step is {its:.6g} instead of {rate:.6g}.")
+        block = dict(mine.network.named_blocks()).get(worst.rpartition(".")[0])
         kind = "" if block is None else type(block).__name__
         what = f"first after step {step}"
         yield Finding("L5", worst, what, apart[worst], kind, remarks=tuple(remarks))

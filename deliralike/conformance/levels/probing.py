@@ -81,14 +81,12 @@ class Side:
 
     Attributes:
         loss: ``loss(network, scale, *batch)``; made once, so that it is compiled once.
-        state: The weights that the copy starts each probe with, in the reference's names.
-        match: Of these with the network's own names, where they differ.
+        match: Of the reference's names with the network's own, where they differ.
     """
 
     subject: Subject
     network: AbstractNetwork
     loss: Callable[..., Any]
-    state: Arrays
     match: Match | None = None
 
     @classmethod
@@ -102,10 +100,16 @@ class Side:
             result = subject.loss(_Scaled(net, scale), *batch)
             return result[0] if isinstance(result, tuple) else result
 
-        state = network.neutral_state()
-        return cls(
-            subject, network, loss, state if match is None else match.to_reference(state), match
-        )
+        return cls(subject, network, loss, match)
+
+    @property
+    def state(self) -> Arrays:
+        """The weights that the copy starts each probe with, in the reference's names.
+
+        They are read anew each time, as a network may be large.
+        """
+        state = self.subject.network.neutral_state()
+        return state if self.match is None else self.match.to_reference(state)
 
     @property
     def is_native(self) -> bool:
@@ -128,13 +132,7 @@ class Side:
 
         If a generator is given, parameters and inputs are rounded at random.
         """
-        state = {**self.state, **_zeroed(self.state, probe)}
-        batch = probe.batch
-        if rounded is not None:
-            state = _shaken(state, rounded)
-            if not probe.ties:
-                batch = nest.map(lambda leaf: shaken(leaf, rounded, UNIT_FLOAT64), batch)
-        self._load(state)
+        batch = self._start(probe, rounded)
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             try:
@@ -143,6 +141,18 @@ class Side:
                 return Seen(evaluated(self.subject, self.network, batch))
             except Exception as error:  # noqa: BLE001
                 return Seen({}, error)
+
+    def _start(self, probe: Probe, rounded: np.random.Generator | None) -> Batch:
+        """Give the network the weights of a probe; return the batch of the probe."""
+        state = self.state
+        state |= _zeroed(state, probe)
+        if rounded is None:
+            self._load(state)
+            return probe.batch
+        self._load(_shaken(state, rounded))
+        if probe.ties:
+            return probe.batch
+        return nest.map(lambda leaf: shaken(leaf, rounded, UNIT_FLOAT64), probe.batch)
 
     def _load(self, state: Arrays) -> None:
         given = state if self.match is None else self.match.to_candidate(state)

@@ -165,37 +165,40 @@ class Forced:
         return (self.middle // 2, self.middle + 2)
 
     def parameters(self, step: int) -> Arrays:
-        """Return the parameters before a step.
+        """Return the parameters before a step, in float32: less memory for the same numbers.
 
         They are as small as the gradients, so that no update is lost in rounding.
         """
         scale = min(SCALES[step % len(SCALES)], 1.0)
-        return {name: _rounded(self._draw("parameter", name, step) * scale) for name in self.shapes}
+        return {name: self._draw("parameter", name, step, scale) for name in self.shapes}
 
     def gradients(self, step: int) -> Arrays:
-        """The gradients of a step, without those that take no part; some are exactly zero."""
+        """The gradients of a step, in float32, without those that take no part.
+
+        Some are exactly zero.
+        """
         absent = set(self.never)
         if step in self.pauses:
             absent.update(self.unused)
         return {name: self._gradient(name, step) for name in without(self.shapes, absent)}
 
     def _gradient(self, name: str, step: int) -> np.ndarray:
-        gradient = _rounded(self._draw("gradient", name, step) * SCALES[step % len(SCALES)])
+        gradient = self._draw("gradient", name, step, SCALES[step % len(SCALES)])
         if step == self.middle - 1 and name == next(iter(self.shapes)):
             return gradient * 0.0  # which is not the same as taking no part
         if step % 3 == 1:
             gradient.reshape(-1)[::3] = 0.0
         return gradient
 
-    def _draw(self, what: str, name: str, step: int) -> np.ndarray:
+    def _draw(self, what: str, name: str, step: int, scale: float) -> np.ndarray:
         key = start.key(self.seed, f"{what} {name}")
         generator = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, step]))
-        return generator.standard_normal(self.shapes[name])
+        return np.asarray(generator.standard_normal(self.shapes[name]) * scale, np.float32)
 
 
-def _rounded(value: np.ndarray) -> np.ndarray:
-    """To numbers that float32 holds, too."""
-    return value.astype(np.float32).astype(np.float64)
+def _wide(array: np.ndarray) -> np.ndarray:
+    """In float64, in which everything is computed."""
+    return array.astype(np.float64)
 
 
 def linear(network: AbstractNetwork, gradients: Named) -> Any:
@@ -244,10 +247,12 @@ class _Side:
         for name, value in gradients.items():
             batch[self._name(name)] = self._slot(name).in_native_layout(value)
         self.optimizer.update(linear, batch)
+        # not needed while the other side makes its step, and of the size of the network
+        self.network.parallelism.forget_gradients()
 
     def moved(self, name: str, before: np.ndarray) -> np.ndarray:
         """What the update added to a parameter."""
-        return self._slot(name).read().astype(np.float64) - before
+        return _wide(self._slot(name).read()) - before
 
     def _name(self, name: str) -> str:
         return self.names.get(name, name)
@@ -331,7 +336,7 @@ class _Run:
         updates, unused = {}, {}
         mine, its = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for name, before in parameters.items():
-            size = _norm(before)
+            size = _norm(_wide(before))
             one, other = self.reference.moved(name, before), self.candidate.moved(name, before)
             if name in used:
                 updates[name] = _difference(one, other, _ROUNDING * size)
@@ -454,8 +459,9 @@ def _sums(
 ) -> tuple[float, float, float]:
     """Of all parameters but some: the sums of ``g * g``, ``g * p`` and ``p * p``."""
     gg = gp = pp = 0.0
-    for name, g in without(gradients, left_out).items():
-        p = parameters[name]
+    for name, gradient in without(gradients, left_out).items():
+        g = _wide(gradient)
+        p = _wide(parameters[name])
         gg += float((g * g).sum())
         gp += float((g * p).sum())
         pp += float((p * p).sum())
@@ -502,7 +508,7 @@ def _size(shapes: Mapping[str, Shape], name: str) -> int:
 
 
 def _only(names: Sequence[str], arrays: Arrays) -> Arrays:
-    return {name: arrays[name] for name in names if name in arrays}
+    return {name: _wide(arrays[name]) for name in names if name in arrays}
 
 
 # Schedules

@@ -415,9 +415,6 @@ class ReplicasOverProcesses(Replicas):
                 by_rank[rank] = anomalies
         return Anomalies.of_shares(by_rank)
 
-    def forget_gradients(self) -> None:
-        """Drop the gradients that backward left in the parameters, where the framework does so."""
-
     # Calls
     # ----------------------------------------------------------------------------------------------
 

@@ -144,10 +144,6 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
             return True
         return super().is_synchronised(link)
 
-    def forget_gradients(self) -> None:
-        """Drop the gradients by ``cleargrads``."""
-        self.network.cleargrads()
-
 
 class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
     """A Chainer network in several processes.

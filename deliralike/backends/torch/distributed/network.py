@@ -173,10 +173,6 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
         """Return a context in which parts with none of these parameters send nothing."""
         return self.state.set(wanted=parameters)
 
-    def forget_gradients(self) -> None:
-        """Drop the gradients by ``zero_grad``."""
-        self.network.zero_grad()
-
 
 class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
     """A network on PyTorch in several processes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -155,6 +155,14 @@ class TorchReplicas(Replicas, TorchSingle):
         leaves = [copy.leaf_of(tensor) for copy in self.network._copies]
         return [leaf for leaf in leaves if leaf is not None]
 
+    def replica_leaves(self, parameters: Mapping[str, Any]) -> list[dict[str, torch.Tensor]]:
+        """Return, for each further replica, the leaves of the root's parameters by name."""
+        of_replicas = []
+        for copy in self.network._copies:
+            leaves = {name: copy.leaf_of(parameter) for name, parameter in parameters.items()}
+            of_replicas.append({name: leaf for name, leaf in leaves.items() if leaf is not None})
+        return of_replicas
+
     def clear_replica_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
         """Drop the gradients of the parameters' copies in further replicas."""
         for parameter in parameters:
@@ -168,13 +176,11 @@ class TorchReplicas(Replicas, TorchSingle):
         name.
         """
         parameters = self._parameters(names)
-        for copy in self.network._copies:
+        for leaves in self.replica_leaves(parameters):
             gradients = {}
-            for name, parameter in parameters.items():
-                leaf = copy.leaf_of(parameter)
-                if leaf is not None:
-                    gradients[name] = leaf.grad
-                    leaf.grad = None
+            for name, leaf in leaves.items():
+                gradients[name] = leaf.grad
+                leaf.grad = None
             yield gradients
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
