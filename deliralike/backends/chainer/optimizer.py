@@ -15,7 +15,7 @@ from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUp
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import first_names
-from deliralike.optim.loss import LossResult, as_loss, no_scalar
+from deliralike.optim.loss import as_loss, no_scalar, value_of, with_value
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
@@ -83,9 +83,11 @@ class ChainerOptimizer(AbstractOptimizer):
             result = as_loss(loss_function).forward_backward(network, _backward, *batch)
         for replicated in self._owned.replicated:
             replicated.parallelism.accumulate_gradients()
-        parameters = self._owned.parameters
-        trainable = [name for name, slot in self._owned.slots.items() if slot.trainable]
-        return _detached(result), {name: parameters[name].grad for name in trainable}
+        gradients = {}
+        for name, parameter in self._owned.parameters.items():
+            if parameter.requires_grad:
+                gradients[name] = parameter.grad
+        return _detached(result), gradients
 
     def apply(self, gradients):
         """Make one native step on these gradients."""
@@ -101,7 +103,10 @@ class ChainerOptimizer(AbstractOptimizer):
         # The gradients include those of replicas: no native hook must add them again.
         parallelism: Any = self.network.parallelism
         parallelism.clear_replica_gradients()
-        with _disabled(unused_rules):  # Chainer's own rules would update by zeros
+        if unused_rules:
+            with _disabled(unused_rules):  # Chainer's own rules would update by zeros
+                self.native.update()
+        else:
             self.native.update()
         for replicated in self._owned.replicated:
             replicated.copy_parameters()
@@ -211,5 +216,4 @@ def _load(parameter: chainer.Parameter, rule: Any, slot: str, value: Any, steps:
 
 def _detached(result: Any) -> Any:
     """Return a loss, or a tuple that starts with one, without the graph of the loss."""
-    parts = LossResult.of(result)
-    return parts.with_value(chainer.as_variable(arrays.raw(parts.value))).returned
+    return with_value(result, chainer.as_variable(arrays.raw(value_of(result))))

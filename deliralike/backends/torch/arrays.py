@@ -49,10 +49,11 @@ def tensor(value: Any, name: str | None = None, device: Any = None) -> torch.Ten
     """
     if not isinstance(value, torch.Tensor):
         value = torch.from_numpy(np.array(value, order="C"))
-    home = None if device is None else _device(device)
-    wanted = None if name is None else dtype(name)
-    goes_to_gpu = home is not None and home.type == "cuda" and value.is_cpu
-    if goes_to_gpu and not value.requires_grad:
+    home = value.device if device is None else _device(device)
+    wanted = value.dtype if name is None else dtype(name)
+    if value.device == home and value.dtype == wanted:
+        return value
+    if home.type == "cuda" and value.is_cpu and not value.requires_grad:
         return _copied_ahead(value.to(dtype=wanted), home)
     return value.to(device=home, dtype=wanted)
 
