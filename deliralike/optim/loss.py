@@ -111,7 +111,8 @@ class Loss:
         """Return the function's result for a batch, its loss scaled and in the network's type."""
         scale = None
         if self.is_scaled:
-            scale, *batch = batch
+            scale, *rest = batch
+            batch = tuple(rest)
         if self.precision is None:
             result = self.function(network, *batch)
         else:

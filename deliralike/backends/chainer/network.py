@@ -474,7 +474,8 @@ def _params(
     Chainer's own generators pass each parameter through one of every link above it, three times in
     each step.
     """
-    if not _has_plain_params(type(link)):
+    kind: Any = type(link)
+    if not _has_plain_params(kind):
         yield from _each_once(link.params(include_uninit), visited)
         return
     attributes = vars(link)

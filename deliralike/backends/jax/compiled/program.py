@@ -118,7 +118,7 @@ class ModuleVariables:
 
         This is quicker than comparing marks.
         """
-        attributes = [*map(vars, self.nodes)]
+        attributes: list[Any] = [*map(vars, self.nodes)]
         if [*map(len, attributes)] != self._sizes:
             return False
         if [*map(id, chain.from_iterable(map(dict.values, attributes)))] != self._ids:
