@@ -50,8 +50,7 @@ def is_open() -> bool:
     return _open > 0
 
 
-@contextmanager
-def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[Stream]:
+def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> AbstractContextManager[Stream]:
     """Make the random layers draw portable masks.
 
     They are equal on every backend and for every number of replicas.
@@ -61,24 +60,34 @@ def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[St
         step: The number of finished updates.
         first_sample: The index, within the whole batch, of the first sample that this network sees.
     """
-    global _open
-    stream = Stream(seed, step, first_sample)
-    token = _stream.set(stream)
-    with _counting:
-        _open += 1
-    try:
-        yield stream
-    finally:
-        with _counting:
-            _open -= 1
-        _stream.reset(token)
+    return _Portable(Stream(seed, step, first_sample))
 
 
 def following(stream: Stream | None) -> AbstractContextManager[Any]:
     """Return a context with a stream; one that changes nothing without."""
     if stream is None:
         return nullcontext()
-    return portable(stream.seed, stream.step, stream.first_sample)
+    return _Portable(stream)
+
+
+class _Portable:
+    """A block with a stream; as a generator it would take three times as long in each step."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Stream:
+        global _open
+        self._token = _stream.set(self._stream)
+        with _counting:
+            _open += 1
+        return self._stream
+
+    def __exit__(self, *error: object) -> None:
+        global _open
+        with _counting:
+            _open -= 1
+        _stream.reset(self._token)
 
 
 @contextmanager

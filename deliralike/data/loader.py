@@ -282,7 +282,9 @@ class Loader:
     def _row(self, epoch: int, number: int) -> np.ndarray:
         begin = number * self.batch_size
         row = self._indices(epoch)[begin : begin + self.batch_size]
-        return row if self._mixes else row[self._own_rows(epoch, number)]
+        if self._world_size == 1 or self._mixes:
+            return row
+        return row[self._own_rows(epoch, number)]
 
     @property
     def _mixes(self) -> bool:

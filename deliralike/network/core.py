@@ -96,7 +96,8 @@ class NetworkCore:
             yield self
         finally:
             for block, was_training in modes:
-                block.training = was_training
+                if block.training != was_training:
+                    block.training = was_training
 
     def neutral_state(self) -> dict[str, np.ndarray]:
         """Return the weights by dotted torchvision names, in PyTorch layouts.

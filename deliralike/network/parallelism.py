@@ -13,7 +13,7 @@ from deliralike.errors import CapabilityError, SettingError
 from deliralike.network import overlooked
 from deliralike.network.anomalies import Anomalies, anomalies_of
 from deliralike.optim.accumulation import count_samples
-from deliralike.optim.loss import Loss, LossFunction, LossResult
+from deliralike.optim.loss import Loss, LossFunction, value_of
 from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
 
 Hooks = tuple[list[Any], list[Any]]
@@ -90,7 +90,7 @@ class Single:
             backward: ``backward(value)`` runs the native backward pass.
         """
         result = self.compute_loss(loss, *batch)
-        backward(LossResult.of(result).value)
+        backward(value_of(result))
         return result
 
     def gradients_wanted(self, parameters: Mapping[str, Any]) -> AbstractContextManager[Any]:

@@ -150,7 +150,7 @@ def count_samples(batch: Any, dim: int = 0) -> int:
     Raises:
         BatchError: There is no array with such an axis.
     """
-    first = batch[0] if isinstance(batch, tuple | list) and batch else None
+    first = batch[0] if isinstance(batch, (tuple, list)) and batch else None
     leaves = [first] if hasattr(first, "shape") else nest.leaves(batch)
     for leaf in leaves:
         shape = getattr(leaf, "shape", ())

@@ -54,6 +54,16 @@ class LossResult:
         return LossResult(value, self.extras, self.denominator)
 
 
+def value_of(result: Any) -> Any:
+    """Return the loss in what a loss function returned: itself, or a tuple that begins with it."""
+    return result[0] if isinstance(result, tuple) else result
+
+
+def with_value(result: Any, value: Any) -> Any:
+    """Return what a loss function returned with another loss."""
+    return (value, *result[1:]) if isinstance(result, tuple) else value
+
+
 @dataclass(frozen=True)
 class Loss:
     """A loss function with all that an update needs to know about it.
@@ -94,23 +104,27 @@ class Loss:
         if self.per_replica:
             return network.parallelism.forward_backward(self, backward, *batch)
         result = self.compute(network, *batch)
-        backward(LossResult.of(result).value)
+        backward(value_of(result))
         return result
 
     def compute(self, network: Any, *batch: Any) -> Any:
         """Return the function's result for a batch, its loss scaled and in the network's type."""
-        if not self.is_scaled:
-            return self._unscaled(network, *batch)
-        scale, *rest = batch
-        parts = LossResult.of(self._unscaled(network, *rest))
-        return parts.with_value(parts.value * scale).returned
-
-    def _unscaled(self, network: Any, *batch: Any) -> Any:
+        scale = None
+        if self.is_scaled:
+            scale, *rest = batch
+            batch = tuple(rest)
         if self.precision is None:
-            return self.function(network, *batch)
+            result = self.function(network, *batch)
+        else:
+            result = self._in_short_type(network, *batch)
+        if scale is None:
+            return result
+        return with_value(result, value_of(result) * scale)
+
+    def _in_short_type(self, network: Any, *batch: Any) -> Any:
         with network.backend.computing_in(self.precision):
-            parts = LossResult.of(self.function(network, *batch))
-        return parts.with_value(network.nn.cast(parts.value, network.dtype_name)).returned
+            result = self.function(network, *batch)
+        return with_value(result, network.nn.cast(value_of(result), network.dtype_name))
 
     def whole(self, network: Any, *batch: Any) -> Any:
         """Return the loss on one network that sees the whole batch."""

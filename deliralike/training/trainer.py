@@ -515,17 +515,15 @@ class Trainer:
         self._follow_schedules()
         lr = {name: known_lr(each) for name, each in self.optimizers.items()}
         updates = 0 if self.average is None else self._updates()
-        results = []
+        results, sizes = [], []
         with self._random_layers(run):
             for number, batch in enumerate(window, run.batch):
                 results.append(self._losses_of(self._train_step(run, number, batch)))
+                sizes.append(self._samples(run, number, batch))
             for optimizer in self.optimizers.values():
                 optimizer.flush()
         if self.average is not None and self._updates() > updates:
             self.average.update()
-        sizes = []
-        for number, batch in enumerate(window, run.batch):
-            sizes.append(self._samples(run, number, batch))
         run.step += 1
         run.batch += len(window)
         run.latest_batches = window
@@ -545,11 +543,10 @@ class Trainer:
 
     def _train_step(self, run: Run, number: int, batch: Any) -> Any:
         """Make a step on a batch, or on this process's share of it."""
-        context: AbstractContextManager[Any] = nullcontext()
-        if self.processes.count > 1:
-            sizes = run.loader.share_sizes(run.epoch, number)
-            context = self._shares(run.loader, sizes)
-        with context:
+        if self.processes.count == 1:
+            return self.network.train_step(batch, self.optimizers, **self._step_options)
+        sizes = run.loader.share_sizes(run.epoch, number)
+        with self._shares(run.loader, sizes):
             return self.network.train_step(batch, self.optimizers, **self._step_options)
 
     def _shares(self, loader: data.Loader, sizes: tuple[int, ...]) -> AbstractContextManager[Any]:
@@ -603,7 +600,7 @@ class Trainer:
 
     def _losses_of(self, result: Any) -> dict[str, Any]:
         """Return the losses of a step by name, without graphs."""
-        if not isinstance(result, Mapping):
+        if not isinstance(result, steps.MAPPINGS):
             raise ArgumentError(
                 f"train_step of {type(self.network).__name__} gave a {type(result).__name__}: "
                 f"it returns its losses by name, {{'loss': value}}"

@@ -42,6 +42,8 @@ def attended(query, key, value, bias, mask):
     return (weights * mask) @ value, weights
 
 
+LABELS = np.array([[0, 2], [1, -100], [2, 2], [-100, 0]])  # of which two are ignored
+
 # as (ours, theirs, inputs): each is one node on Chainer, with first derivatives by hand
 IN_ONE_NODE = {
     **{
@@ -82,6 +84,11 @@ IN_ONE_NODE = {
         lambda nn, x: squares(nn.attention(x, x, x, need_weights=False)[:1], nn),
         lambda x: squares([torch.nn.functional.scaled_dot_product_attention(x, x, x)]),
         [normal(0, 2, 4, 5)],
+    ),
+    "cross-entropy": (
+        lambda nn, x: squares([nn.cross_entropy(x, LABELS)], nn),
+        lambda x: squares([torch.nn.functional.cross_entropy(x, torch.from_numpy(LABELS))]),
+        [normal(0, 4, 3, 2)],
     ),
     "linear": (
         lambda nn, *arrays: squares([nn.linear(*arrays)], nn),

@@ -92,7 +92,8 @@ def array(value: Any, name: str | None = None, device: str | None = None) -> Any
         value = np.asarray(value)
     wanted = value.dtype if name is None else dtype(name)
     value = value.astype(wanted, copy=True, order="C")
-    return value if device is None else chainer.get_device(device).send(value)
+    is_there = device is None or (device == HOST and isinstance(value, np.ndarray))
+    return value if is_there else chainer.get_device(device).send(value)
 
 
 def numpy(value: Any) -> np.ndarray:

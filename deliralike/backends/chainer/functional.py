@@ -413,8 +413,14 @@ class ChainerFunctions(Functions):
             weights /= xp.maximum(counts.sum(), 1).astype(logits.dtype)
         positions = list(xp.ogrid[tuple(slice(n) for n in target.shape)])
         positions.insert(1, xp.where(counts, target, 0))
-        node = nodes.PickSum(tuple(positions), weights)
-        return node.apply((self.log_softmax(logits, 1),))[0]
+        where = tuple(positions)
+
+        def composed(x: Any) -> Any:
+            return nodes.PickSum(where, weights).apply((self.log_softmax(x, 1),))[0]
+
+        if not are_plain(logits):
+            return composed(logits)
+        return fused.CrossEntropy(composed, where, weights).of(logits)[0]
 
     # Control flow and random masks
     # ------------------------------------------------------------

@@ -16,7 +16,7 @@ from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import first_names
 from deliralike.optim.accumulation import Gradients
-from deliralike.optim.loss import LossResult, as_loss, no_scalar
+from deliralike.optim.loss import as_loss, no_scalar, value_of, with_value
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
@@ -124,10 +124,11 @@ class ChainerOptimizer(AbstractOptimizer):
 
     def _trainable(self) -> dict[str, chainer.Parameter]:
         """Return the parameters that are not frozen, tied ones under each of their names."""
-        slots = self._owned.slots
-        return {
-            name: each for name, each in self._owned.parameters.items() if slots[name].trainable
-        }
+        trainable = {}
+        for name, parameter in self._owned.parameters.items():
+            if parameter.requires_grad:
+                trainable[name] = parameter
+        return trainable
 
     def apply(self, gradients):
         """Make one native step on these gradients."""
@@ -143,7 +144,10 @@ class ChainerOptimizer(AbstractOptimizer):
         # The gradients include those of replicas: no native hook must add them again.
         parallelism: Any = self.network.parallelism
         parallelism.clear_replica_gradients()
-        with _disabled(unused_rules):  # Chainer's own rules would update by zeros
+        if unused_rules:
+            with _disabled(unused_rules):  # Chainer's own rules would update by zeros
+                self.native.update()
+        else:
             self.native.update()
         for replicated in self._owned.replicated:
             replicated.copy_parameters()
@@ -295,5 +299,4 @@ def _load(parameter: chainer.Parameter, rule: Any, slot: str, value: Any, steps:
 
 def _detached(result: Any) -> Any:
     """Return a loss, or a tuple that starts with one, without the graph of the loss."""
-    parts = LossResult.of(result)
-    return parts.with_value(chainer.as_variable(arrays.raw(parts.value))).returned
+    return with_value(result, chainer.as_variable(arrays.raw(value_of(result))))

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any
 
@@ -94,11 +94,9 @@ class _Recomputed(chainer.FunctionNode):
                 before.append((link, name, value, value.copy() if is_array(value) else value))
         now = native_random.state(self.device)
         native_random.load_state(self.device, self.random_state)
-        stream: Any = nullcontext()
-        if self.stream is not None:
-            stream = random.portable(*vars(self.stream).values())
+        train = chainer.using_config("train", self.train)
         try:
-            with stream, chainer.using_config("train", self.train), chainer.force_backprop_mode():
+            with random.following(self.stream), train, chainer.force_backprop_mode():
                 yield
         finally:
             native_random.load_state(self.device, now)

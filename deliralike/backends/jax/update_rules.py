@@ -84,6 +84,7 @@ class NeutralRule(UpdateRule):
         self.counts: dict[str, int] = {}
         self.slots: dict[str, Named] = {}
         self._kinds = groups.without_lr()
+        self._latest: tuple = (None, None, None)
 
     def assign(self, slots):
         self.places = self.groups.indices(slots)
@@ -125,19 +126,28 @@ class NeutralRule(UpdateRule):
         """
         for name in variables.parameters.keys() - self.places.keys():  # of blocks that came later
             self.places[name] = self.groups.index(name)
-        steps = {}
+        steps = []
         for name in variables.parameters:
-            step = self.counts.get(name, 0) + 1 + ahead
-            steps[name] = (self.places[name], step)
-        distinct = sorted(set(steps.values()))
-        assignment = []
-        for name, (place, step) in steps.items():
-            layout = self._layout(name, variables.slots[name])
-            assignment.append((name, place, distinct.index((place, step)), layout))
+            steps.append((self.places[name], self.counts.get(name, 0) + 1 + ahead))
+        distinct = sorted(set(steps))
+        indices = [distinct.index(each) for each in steps]
         numbers = []
         for place, step in distinct:
             numbers.append(self.groups.rules[place].scalars(step))
-        return (self._kinds, tuple(assignment)), numbers
+        return self._compiled_in(variables, indices), numbers
+
+    def _compiled_in(self, variables: ModuleVariables, indices: list[int]) -> tuple:
+        """Return the rules and what each parameter follows; the same object while it is equal."""
+        latest, latest_indices, constants = self._latest
+        if latest is variables and latest_indices == indices:
+            return constants
+        assignment = []
+        for name, index in zip(variables.parameters, indices, strict=True):
+            layout = self._layout(name, variables.slots[name])
+            assignment.append((name, self.places[name], index, layout))
+        constants = (self._kinds, tuple(assignment))
+        self._latest = (variables, indices, constants)
+        return constants
 
     def update(self, constants, parameters, frozen, gradients, state, numbers):
         kinds, assignment = constants

@@ -49,10 +49,11 @@ def tensor(value: Any, name: str | None = None, device: Any = None) -> torch.Ten
     """
     if not isinstance(value, torch.Tensor):
         value = torch.from_numpy(np.array(value, order="C"))
-    home = None if device is None else _device(device)
-    wanted = None if name is None else dtype(name)
-    goes_to_gpu = home is not None and home.type == "cuda" and value.is_cpu
-    if goes_to_gpu and not value.requires_grad:
+    home = value.device if device is None else _device(device)
+    wanted = value.dtype if name is None else dtype(name)
+    if value.device == home and value.dtype == wanted:
+        return value
+    if home.type == "cuda" and value.is_cpu and not value.requires_grad:
         return _copied_ahead(value.to(dtype=wanted), home)
     return value.to(device=home, dtype=wanted)
 
@@ -87,18 +88,17 @@ def numpy(value: torch.Tensor) -> np.ndarray:
 
 def numbers(values: Sequence[Any]) -> list[float]:
     """Return scalars as numbers; those of one accelerator in one transfer."""
-    kinds = {
-        (each.device, each.dtype) if isinstance(each, torch.Tensor) else None for each in values
-    }
-    if len(kinds) == 1 and _is_accelerated(values[0]):
-        return torch.stack([each.reshape(()) for each in values]).tolist()
+    if any(map(_is_accelerated, values)):
+        kinds = {
+            (each.device, each.dtype) if isinstance(each, torch.Tensor) else None for each in values
+        }
+        if len(kinds) == 1:
+            return torch.stack([each.reshape(()) for each in values]).tolist()
     return [float(numpy(each)) if is_distributed(each) else float(each) for each in values]
 
 
 def _is_accelerated(value: Any) -> bool:
-    return (
-        isinstance(value, torch.Tensor) and value.device.type != "cpu" and not is_distributed(value)
-    )
+    return isinstance(value, torch.Tensor) and not value.is_cpu and not is_distributed(value)
 
 
 def is_distributed(value: Any) -> bool:

@@ -27,6 +27,8 @@ _CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_trans
 _MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 _AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 _ADAPTIVE_AVG = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+_WHOLE = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
+_NO_LABEL = -(2**62)  # PyTorch's kernel looks whether each label is a class unless it is ignored
 _LINEAR_MODE = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
@@ -69,9 +71,7 @@ class TorchFunctions(Functions):
         return x.detach()
 
     def concrete(self, x):
-        if torch.compiler.is_compiling() or isinstance(x, torch._subclasses.FakeTensor):
-            return None
-        return x.detach().numpy() if x.is_cpu else None
+        return x.detach().numpy() if _is_on_host(x) else None
 
     # Losses
 
@@ -80,14 +80,17 @@ class TorchFunctions(Functions):
     ):
         """Use PyTorch's kernels where they follow the neutral rule: they take half the time."""
         is_plain = weight is None and not label_smoothing and reduction in ("mean", "sum")
-        if is_plain and "int" in str(target.dtype):
-            self._check_label_shape(logits, target)
-            labels = self.concrete(target)
-            if labels is None:  # not on the host, or in a compiled program
+        if is_plain and target.dtype in _WHOLE:
+            if not _is_on_host(target):
+                self._check_label_shape(logits, target)
                 return _cross_entropy(logits, target, ignore_index, reduction)
-            if ignore_index < 0 and labels.size and labels.min() >= 0:
-                with suppress(IndexError):  # a label is no class: the error is raised below
-                    return F.cross_entropy(logits, target.long(), reduction=reduction)
+            has_axes = 1 < logits.ndim == target.ndim + 1 and target.numel() > 0
+            if has_axes and ignore_index < 0:
+                # a label that is no class, or a wrong size: what follows ignores or refuses it
+                with suppress(IndexError, ValueError, RuntimeError):
+                    return F.cross_entropy(
+                        logits, target.long(), ignore_index=_NO_LABEL, reduction=reduction
+                    )
         return super().cross_entropy(
             logits, target, weight, ignore_index, reduction, label_smoothing
         )
@@ -414,6 +417,13 @@ class TorchFunctions(Functions):
         if draws_by_key():
             return keyed_bernoulli(like.new_full(tuple(shape), 1.0 - p))
         return native_mask(shape, p, like)
+
+
+def _is_on_host(x: torch.Tensor) -> bool:
+    """Return whether the values are at hand: they are not in a program that is traced."""
+    if torch.compiler.is_compiling() or isinstance(x, torch._subclasses.FakeTensor):
+        return False
+    return x.is_cpu
 
 
 def _cross_entropy(

@@ -14,7 +14,7 @@ from deliralike.backends.torch.owned_parameters import OwnedParameters
 from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot
-from deliralike.optim.loss import LossResult, as_loss, no_scalar
+from deliralike.optim.loss import as_loss, no_scalar, value_of, with_value
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
@@ -196,5 +196,4 @@ def _slot_tensor(
 
 
 def _detached(result: Any) -> Any:
-    parts = LossResult.of(result)
-    return parts.with_value(parts.value.detach()).returned
+    return with_value(result, value_of(result).detach())

@@ -38,7 +38,7 @@ def _again(block: torch.nn.Module, stream: random.Stream | None) -> Iterator[Non
         for name, buffer in module._buffers.items():
             before.append((module, name, buffer, None if buffer is None else buffer.clone()))
     try:
-        with nullcontext() if stream is None else random.portable(*vars(stream).values()):
+        with random.following(stream):
             yield
     finally:
         with torch.no_grad():

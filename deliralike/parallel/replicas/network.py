@@ -24,7 +24,7 @@ from deliralike.network.enclosing import EnclosingNetwork, StepSelf
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
 from deliralike.optim.accumulation import count_samples
-from deliralike.optim.loss import Loss, LossResult, or_one
+from deliralike.optim.loss import Loss, LossResult, or_one, value_of, with_value
 from deliralike.parallel.batches.gather import OTHERS, SCALARS, gather
 from deliralike.parallel.batches.partition import partition
 from deliralike.parallel.batches.scatter import ARGUMENTS, Shares, split_batch
@@ -379,9 +379,10 @@ class Replicas(Single):
         self, loss: Loss, backward: Callable[[Any], None], *batch: Any
     ) -> Any:
         """Run one backward pass over the graph of all replicas, in the calling thread."""
-        result = LossResult.of(self.compute_loss(loss, *batch))
-        backward(result.value)
-        return result.with_value(self.network.nn.stop_gradient(result.value)).returned
+        result = self.compute_loss(loss, *batch)
+        loss_value = value_of(result)
+        backward(loss_value)
+        return with_value(result, self.network.nn.stop_gradient(loss_value))
 
     def compute_part(self, loss: Loss, replica: Any, share: Any) -> LossResult:
         """Return a replica's part of the batch's loss, with the denominator of the whole batch."""

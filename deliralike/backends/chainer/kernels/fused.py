@@ -17,6 +17,7 @@ import numpy as np
 from deliralike.backends.chainer.arrays import Variable, array_module, chainer
 
 F = chainer.functions
+_log_softmax = F.activation.log_softmax._log_softmax
 _PIECE = 1 << 17  # elements that fit into the second cache
 
 
@@ -202,6 +203,36 @@ class Clipped(Fused):
         xp = array_module(x)
         y = xp.maximum(x + self.shift if self.shift else x, 0)
         return xp.minimum(y, 6, out=y)
+
+
+# Losses
+# ------------------------------------------------------------
+
+
+class CrossEntropy(Fused):
+    """The sum of some elements of the log-softmax along axis 1, one at each position, by weights.
+
+    Args:
+        where: The indices of these elements.
+        weights: Their weights ``(batch, ...)``.
+    """
+
+    def __init__(self, composed, where, weights):
+        super().__init__(composed)
+        self.where, self.weights = where, weights
+
+    def compute(self, x):
+        self.log_p = _log_softmax(x, 1)
+        total = (self.log_p[self.where] * self.weights).sum()
+        return (array_module(x).asarray(total, dtype=x.dtype),)
+
+    def derive(self, arguments, gradients):
+        xp = array_module(self.log_p)
+        taken = self.weights * gradients[0]
+        gx = xp.exp(self.log_p)
+        gx *= xp.expand_dims(-taken, 1)
+        gx[self.where] += taken
+        return (gx,)
 
 
 # Products

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any
 
 import jax
@@ -80,7 +81,8 @@ class ModuleVariables:
                 self.others.append(node)
         # keeps what is compared by identity alive
         self.attributes = [dict(vars(node)) for node in self.nodes]
-        self._ids = [[*map(id, attributes.values())] for attributes in self.attributes]
+        self._sizes = [*map(len, self.attributes)]
+        self._ids = [*map(id, chain.from_iterable(map(dict.values, self.attributes)))]
         self._trainable = self._trainable_flags()
         self._read_parameters = _readers(self.parameters)
         self._read_frozen = _readers(self.frozen)
@@ -116,9 +118,11 @@ class ModuleVariables:
 
         This is quicker than comparing marks.
         """
-        for node, ids in zip(self.nodes, self._ids, strict=True):
-            if [*map(id, vars(node).values())] != ids:
-                return False
+        attributes: list[Any] = [*map(vars, self.nodes)]
+        if [*map(len, attributes)] != self._sizes:
+            return False
+        if [*map(id, chain.from_iterable(map(dict.values, attributes)))] != self._ids:
+            return False
         return self._trainable_flags() == self._trainable
 
     def values(self) -> Values:
@@ -215,6 +219,7 @@ class ProgramCache:
         self.network, self._owns = network, owns
         self._variables: OrderedDict[tuple, ModuleVariables] = OrderedDict()
         self._programs: OrderedDict[Any, Any] = OrderedDict()
+        self._latest: tuple[Any, Any] = (None, None)
         self._warned = False
 
     def variables(self) -> ModuleVariables:
@@ -237,6 +242,9 @@ class ProgramCache:
 
     def get_or_compile(self, key: Any, make: Callable[[], Any]) -> Any:
         """The program of a key, made when there is none."""
+        latest_key, latest = self._latest
+        if key == latest_key:  # without the hashes of its parts, which take longer
+            return latest
         if key not in self._programs:
             if len(self._programs) == _KEPT and not self._warned:
                 self._warned = True
@@ -247,6 +255,7 @@ class ProgramCache:
                 )
             _keep(self._programs, key, make())
         self._programs.move_to_end(key)
+        self._latest = (key, self._programs[key])
         return self._programs[key]
 
     def _cause(self) -> str:
