@@ -203,13 +203,13 @@ def _with_copied_settings(graph: Any) -> Any:
 def _copied(setting: Any) -> Any:
     """Return a list or dict as a copy, with what is nested in it; anything else as it is."""
     if isinstance(setting, dict):
-        copied = copy(setting)
-        copied.update((name, _copied(value)) for name, value in setting.items())
-        return copied
+        by_name = copy(setting)
+        by_name.update((name, _copied(value)) for name, value in setting.items())
+        return by_name
     if isinstance(setting, list):
-        copied = copy(setting)
-        copied[:] = map(_copied, setting)
-        return copied
+        items = copy(setting)
+        items[:] = map(_copied, setting)
+        return items
     if type(setting) is tuple:
         return tuple(map(_copied, setting))
     return setting
