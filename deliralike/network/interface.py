@@ -107,7 +107,7 @@ class Networks(Arrays, Generic[N]):
 
         A backend that compiles programs compiles it, once for the shapes of the arrays that come;
         those may stand in nests. A function that changes the network, or whose course depends on
-        the values of arrays, is called as it is. The weights are those at the time of this call.
+        the values of arrays, is called as it is. Weights and settings are those at each call.
 
         Args:
             function: A function that is defined once, at the top of a module: programs are kept by

@@ -33,6 +33,14 @@ def conv(x, weight=W, stride=(2, 1), pads=((1, 0), (0, 1)), dilation=(1, 2), gro
     return NN.convolve(x, weight, stride, pads, dilation, groups)
 
 
+def depthwise(x, stride=(1, 1), weight=DEPTH):
+    return conv(x, weight, stride, ((1, 1), (1, 1)), (1, 1), groups=6)
+
+
+def inner_gradients(function, x):
+    return jax.grad(lambda x, weight: jnp.sum(function(x, weight) ** 3), (0, 1))(x, DEPTH)
+
+
 def transposed(x):
     return NN.convolve_transposed(x, array(3, 2, 3, 3), (2, 2), (1, 0), (1, 1), (1, 1), 1)
 
@@ -47,6 +55,16 @@ own.defjvp(lambda at, dx: (at[0] ** 2, 2 * at[0] * dx[0]))
 FUNCTIONS = {
     "a convolution": conv,
     "one in groups": lambda x: conv(conv(x), DEPTH, groups=6),
+    "two depthwise ones": lambda x: depthwise(NN.relu(depthwise(conv(x))), (2, 2)),
+    "one over images from several": lambda x: jax.vmap(
+        lambda weight: depthwise(conv(x), weight=weight)
+    )(jnp.stack([DEPTH, DEPTH**2])),
+    "gradients within": lambda x: inner_gradients(lambda x, w: depthwise(conv(x), weight=w), x),
+    "between norms over the channels": lambda x: (
+        NN.permute(NN.layer_norm(NN.permute(depthwise(conv(x)), (0, 2, 3, 1)), (6,)), (0, 3, 1, 2))
+        + conv(x)
+    ),
+    "another order of axes": lambda x: NN.permute(conv(x), (0, 3, 1, 2)),
     "a pointwise one in groups": lambda x: conv(
         conv(x), array(6, 2, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), groups=3
     ),
@@ -165,6 +183,37 @@ def test_between_convolutions_nothing_is_copied_into_another_order():
     assert text.count("permutation=(0, 3, 1, 2)") == 1
 
 
+def block(x):
+    """The first half of a block of ConvNeXt."""
+    y = NN.permute(depthwise(x, weight=jnp.ones((6, 1, 3, 3))), (0, 2, 3, 1))
+    return x + NN.permute(NN.layer_norm(y, (6,)) @ jnp.ones((6, 6)), (0, 3, 1, 2))
+
+
+def test_around_depthwise_convolutions_nothing_is_copied_into_another_order():
+    def function(x):
+        return block(block(conv(x, POINT, (1, 1), ((0, 0), (0, 0)))))
+
+    x = jnp.asarray(array(2, 3, 9, 9))
+    text = str(jax.make_jaxpr(channels_last(jax.make_jaxpr(function)(x)))(x))
+    assert text.count("channels_last=True") == 2
+    assert text.count("permutation=(0, 3, 1, 2)") == 1  # of the output
+    assert text.count("permutation=(0, 2, 3, 1)") == 1  # of the input
+
+
+def test_a_depthwise_convolution_is_computed_once_for_all_its_uses():
+    """XLA counts what its loops compute; a norm uses its input three times."""
+    x, weight = jnp.asarray(array(2, 6, 16, 16)), jnp.asarray(array(6, 1, 7, 7))
+
+    def function(x, weight):
+        y = conv(NN.sigmoid(x), weight, (1, 1), ((3, 3), (3, 3)), (1, 1), groups=6)
+        return NN.layer_norm(NN.permute(y, (0, 2, 3, 1)), (6,))
+
+    costs = jax.jit(function).lower(x, weight).compile().cost_analysis()
+    once = 2 * weight.size * 2 * 16 * 16
+    assert once < costs["flops"] < 1.5 * once
+    assert costs["transcendentals"] < 4 * x.size
+
+
 def test_a_gradient_tells_as_before_what_took_no_part():
     def function(at):
         return jnp.sum(NN.relu(conv(at["x"]))), at["x"]
@@ -175,3 +224,22 @@ def test_a_gradient_tells_as_before_what_took_no_part():
     np.testing.assert_allclose(
         gradient["x"], jax.grad(lambda x: function({"x": x})[0])(at["x"]), rtol=1e-12, atol=1e-13
     )
+
+
+def test_vmap_and_gradients_of_a_program_with_channels_last():
+    images = jnp.asarray(array(3, 2, 3, 9, 7))
+
+    def function(x):
+        return depthwise(NN.relu(depthwise(conv(x))), (2, 1))
+
+    program = channels_last(jax.make_jaxpr(function)(images[0]))
+
+    def loss(function, x):
+        return jnp.sum(jnp.cos(function(x)))
+
+    each = jax.vmap(jax.value_and_grad(lambda x: loss(lambda x: program(x)[0], x)))
+    values, gradients = jax.jit(each)(images)
+    for image, value, gradient in zip(images, values, gradients, strict=True):
+        wanted = jax.value_and_grad(partial(loss, function))(image)
+        np.testing.assert_allclose(value, wanted[0], rtol=1e-12)
+        np.testing.assert_allclose(gradient, wanted[1], rtol=1e-11, atol=1e-12)

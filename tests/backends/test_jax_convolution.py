@@ -25,6 +25,11 @@ CASES = {
         Geometry((2, 1), ((1, 0), (2, 3)), (1, 1), (2, 1), 3),
     ),
     "transposed": ((2, 6, 9), (6, 1, 3), Geometry((1,), ((1, 2),), (3,), (2,), 6)),
+    "edges cut off": (
+        (2, 3, 9, 11),
+        (3, 1, 3, 2),
+        Geometry((2, 3), ((-1, 2), (1, -3)), (1, 1), (1, 2), 3),
+    ),
     "volumes": (
         (2, 4, 5, 6, 7),
         (8, 1, 3, 2, 3),
@@ -64,7 +69,13 @@ CASES = {
     ),
 }
 FORMS = {
-    "_depthwise": ("stride 2", "two kernels a channel", "transposed", "volumes"),
+    "_depthwise": (
+        "stride 2",
+        "two kernels a channel",
+        "transposed",
+        "edges cut off",
+        "volumes",
+    ),
     "_part_by_part": ("groups", "many groups", "groups of volumes"),
     "_in_planes": ("planes", "transposed planes"),
     "_by_product": ("patches", "small output", "many kernels"),

@@ -31,7 +31,7 @@ from deliralike.backends.jax.compat.functions import (
     replicate,
     scatter,
 )
-from deliralike.backends.jax.compiled.program import network_program
+from deliralike.backends.jax.compiled.evaluation import network_program
 from deliralike.backends.jax.distributed import (
     DistributedJaxNetwork,
     DistributedJaxOptimizer,
@@ -54,7 +54,6 @@ from deliralike.backends.jax.update_rules import NativeRule, NeutralRule
 from deliralike.backends.native_calls import blocks_of, is_layer_of
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.parallelism import is_replicated
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
@@ -174,9 +173,6 @@ class JaxBackend(Backend):
             return super().program(function, network)
         if isinstance(network, DistributedJaxNetwork) and not network.training:
             return self.program(function, network.local_network)
-        blocks = [block for _, block in network.named_blocks()]
-        if any(map(is_replicated, blocks)):
-            return super().program(function, network)
         return network_program(function, network)
 
     def here(self, around: Callable[..., Any]) -> Callable[..., Any]:

@@ -224,8 +224,12 @@ def _transposed_by_convolving(
 
 
 def _depthwise(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array:
-    x = jnp.repeat(_padded(x, settings), weight.shape[0] // x.shape[1], axis=1)
-    return depthwise(x, jnp.squeeze(weight, 1), settings.stride, settings.dilation)
+    if set(settings.lhs_dilation) != {1}:
+        x = _spread(x, settings)
+    if weight.shape[0] != x.shape[1]:
+        x = jnp.repeat(x, weight.shape[0] // x.shape[1], axis=1)
+    kernel = jnp.squeeze(weight, 1)
+    return depthwise(x, kernel, settings.stride, settings.dilation, settings.pads)
 
 
 def _part_by_part(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array:
@@ -275,9 +279,7 @@ def _in_planes(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array
     return jnp.moveaxis(jnp.reshape(y, (x.shape[0], count, *y.shape[1:])), -1, 1)
 
 
-def _padded(x: jax.Array, settings: Geometry) -> jax.Array:
-    """The input with its zeros around, and between its elements."""
-    spatial = []
-    for (before, after), step in zip(settings.pads, settings.lhs_dilation, strict=True):
-        spatial.append((before, after, step - 1))
+def _spread(x: jax.Array, settings: Geometry) -> jax.Array:
+    """The input with zeros between its elements."""
+    spatial = [(0, 0, step - 1) for step in settings.lhs_dilation]
     return lax.pad(x, np.zeros((), x.dtype), [(0, 0, 0), (0, 0, 0), *spatial])

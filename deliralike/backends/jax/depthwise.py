@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,64 +20,95 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import ShapedArray
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from deliralike.nn.geometry import Pads
+
 # sums that one loop computes at once
 _SUMS_PER_LOOP = 8
+_NO_PAD = (0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of a depthwise convolution without padding, one item for each spatial axis.
+    """The windows of a depthwise convolution, one item for each spatial axis.
 
     Attributes:
         size: Of the input.
         kernel: Of the kernel.
         stride: Steps between windows.
         dilation: Steps between elements of a window.
+        pads: Zeros before and after the input, which negative numbers cut.
+        channels_last: Whether arrays are ``(batch, *size, channels)`` instead of ``(batch,
+            channels, *size)``. The kernel is ``(channels, *kernel)`` in either case.
     """
 
     size: tuple[int, ...]
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
+    pads: Pads
+    channels_last: bool = False
 
     @property
     def counts(self) -> tuple[int, ...]:
         """The number of windows."""
-        each = zip(self.size, self.extent, self.stride, strict=True)
-        return tuple((n - extent) // s + 1 for n, extent, s in each)
+        counts = []
+        each = zip(self.size, self.extent, self.stride, self.pads, strict=True)
+        for n, extent, stride, (before, after) in each:
+            counts.append((n + before + after - extent) // stride + 1)
+        return tuple(counts)
 
     @property
     def extent(self) -> tuple[int, ...]:
         """The length of a window with its gaps."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
+    @property
+    def channel_axis(self) -> int:
+        """The axis of the channels in inputs and outputs."""
+        return len(self.size) + 1 if self.channels_last else 1
+
+    def shape(self, batch: int, channels: int, positions: Sequence[int]) -> tuple[int, ...]:
+        """The shape of an array with the axes in order."""
+        return (batch, *self.in_order(tuple(positions), channels))
+
+    def in_order(self, of_positions: tuple, of_channels: Any) -> tuple:
+        """Items for each axis but the first one in order."""
+        if self.channels_last:
+            return (*of_positions, of_channels)
+        return (of_channels, *of_positions)
+
     def backwards(self) -> tuple[list[tuple[int, int, int]], Windows]:
         """Return how to pad an output, and the windows over it that give the input's gradient."""
         pads, size = [], []
-        each = zip(self.size, self.counts, self.extent, self.stride, strict=True)
-        for n, count, extent, stride in each:
-            unused = n - extent - (count - 1) * stride
-            pads.append((extent - 1, extent - 1 + unused, stride - 1))
+        each = zip(self.size, self.counts, self.extent, self.stride, self.pads, strict=True)
+        for n, count, extent, stride, (before, _) in each:
+            last = (count - 1) * stride - before  # where the last window begins
+            pads.append((extent - 1 - before, n - 1 - last, stride - 1))
             size.append(n + extent - 1)
-        no_stride = (1,) * len(size)
-        return pads, Windows(tuple(size), self.kernel, no_stride, self.dilation)
+        plain = replace(self, size=tuple(size), stride=(1,) * len(size), pads=((0, 0),) * len(size))
+        return pads, plain
 
 
 def depthwise(
-    x: jax.Array, weight: jax.Array, stride: tuple[int, ...], dilation: tuple[int, ...]
+    x: jax.Array,
+    weight: jax.Array,
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    pads: Pads,
 ) -> jax.Array:
     """Convolve each channel of ``(batch, channels, *size)`` with its ``(channels, *kernel)``."""
-    windows = Windows(x.shape[2:], weight.shape[1:], stride, dilation)
+    windows = Windows(x.shape[2:], weight.shape[1:], stride, dilation, pads)
     return _output.bind(x, weight, windows=windows)
 
 
 def taps(x: jax.Array, windows: Windows) -> list[jax.Array]:
     """Return, for each element of a kernel, the input below it at every position.
 
-    There is one array (batch, channels, *positions) for each element.
+    There is one array for each element. The input is padded already.
     """
     cuts_by_axis = []
     axes = zip(windows.kernel, windows.counts, windows.stride, windows.dilation, strict=True)
@@ -86,7 +117,7 @@ def taps(x: jax.Array, windows: Windows) -> list[jax.Array]:
         starts = range(0, kernel * dilation, dilation)
         cuts_by_axis.append([slice(start, start + length, stride) for start in starts])
     cuts = itertools.product(*cuts_by_axis)
-    return [x[(slice(None), slice(None), *cut)] for cut in cuts]
+    return [x[(slice(None), *windows.in_order(cut, slice(None)))] for cut in cuts]
 
 
 # The three operations
@@ -95,34 +126,51 @@ def taps(x: jax.Array, windows: Windows) -> list[jax.Array]:
 
 def _compute_output(x: jax.Array, weight: jax.Array, windows: Windows) -> jax.Array:
     total: Any = None
-    elements = jnp.reshape(_exact(weight), (weight.shape[0], -1))
-    ones = (1,) * len(windows.kernel)
-    for i, tap in enumerate(taps(x, windows)):
-        product = _exact(tap) * jnp.reshape(elements[:, i], (-1, *ones))
+    padded = _padded(x, windows)
+    for tap, element in zip(taps(padded, windows), _elements(weight, windows), strict=True):
+        product = _exact(tap) * element
         total = product if total is None else total + product
     return total.astype(x.dtype)
 
 
+def _padded(x: jax.Array, windows: Windows) -> jax.Array:
+    edges = windows.in_order(tuple((*pad, 0) for pad in windows.pads), _NO_PAD)
+    return lax.pad(x, np.zeros((), x.dtype), [_NO_PAD, *edges])
+
+
+def _elements(weight: jax.Array, windows: Windows) -> list[jax.Array]:
+    """Return, for each element of a kernel, its values for all channels along their axis."""
+    by_channel = jnp.reshape(_exact(weight), (weight.shape[0], -1))
+    elements = by_channel.T
+    if windows.channels_last:
+        # else each value is fetched from a place of its own, at every position
+        elements = with_layout_constraint(elements, Layout((0, 1)))
+    ones = (1,) * len(windows.kernel)
+    shape = windows.in_order(ones, -1)
+    return [jnp.reshape(element, shape) for element in elements]
+
+
 def _compute_input(y: jax.Array, weight: jax.Array, windows: Windows) -> jax.Array:
     pads, backwards = windows.backwards()
-    padded = lax.pad(y, np.zeros((), y.dtype), [(0, 0, 0), (0, 0, 0), *pads])
+    edges = windows.in_order(tuple(pads), _NO_PAD)
+    padded = lax.pad(y, np.zeros((), y.dtype), [_NO_PAD, *edges])
     flipped = jnp.flip(weight, tuple(range(1, weight.ndim)))
     return _compute_output(padded, flipped, backwards)
 
 
 def _compute_weight(x: jax.Array, y: jax.Array, windows: Windows) -> jax.Array:
     exact = _exact(y)
-    products = [_exact(tap) * exact for tap in taps(x, windows)]
+    products = [_exact(tap) * exact for tap in taps(_padded(x, windows), windows)]
+    axes = (0, *(axis for axis in range(1, x.ndim) if axis != windows.channel_axis))
     sums: list[jax.Array] = []
     for first in range(0, len(products), _SUMS_PER_LOOP):
-        sums.extend(_sums(products[first : first + _SUMS_PER_LOOP]))
+        sums.extend(_sums(products[first : first + _SUMS_PER_LOOP], axes))
     weight = jnp.stack(sums, axis=1)
-    return jnp.reshape(weight, (x.shape[1], *windows.kernel)).astype(x.dtype)
+    return jnp.reshape(weight, (-1, *windows.kernel)).astype(x.dtype)
 
 
-def _sums(arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
-    """Return the sum of each of several arrays for each channel, in one loop over all of them."""
-    axes = (0, *range(2, arrays[0].ndim))
+def _sums(arrays: Sequence[jax.Array], axes: tuple[int, ...]) -> Sequence[jax.Array]:
+    """Return the sums of several arrays over axes, in one loop over all of them."""
     zeros = tuple(np.zeros((), x.dtype) for x in arrays)
     return lax.reduce(tuple(arrays), zeros, _add, axes)
 
@@ -137,15 +185,15 @@ def _exact(x: jax.Array) -> jax.Array:
 
 
 def _output_shape(x: Any, weight: Any, windows: Windows) -> tuple[int, ...]:
-    return (*x.shape[:2], *windows.counts)
+    return windows.shape(x.shape[0], weight.shape[0], windows.counts)
 
 
 def _input_shape(y: Any, weight: Any, windows: Windows) -> tuple[int, ...]:
-    return (*y.shape[:2], *windows.size)
+    return windows.shape(y.shape[0], weight.shape[0], windows.size)
 
 
 def _weight_shape(x: Any, y: Any, windows: Windows) -> tuple[int, ...]:
-    return (x.shape[1], *windows.kernel)
+    return (x.shape[windows.channel_axis], *windows.kernel)
 
 
 # Primitives
@@ -158,12 +206,32 @@ def _primitive(
     def abstract(a: Any, b: Any, windows: Windows) -> ShapedArray:
         return ShapedArray(shape(a, b, windows), a.dtype)
 
+    def between_bounds(a: jax.Array, b: jax.Array, windows: Windows) -> jax.Array:
+        return _not_fused(partial(compute, windows=windows), shape(a, b, windows), a, b)
+
     primitive = Primitive(f"depthwise_{name}")
-    primitive.def_impl(jax.jit(compute, static_argnames="windows"))
+    primitive.def_impl(jax.jit(between_bounds, static_argnames="windows"))
     primitive.def_abstract_eval(abstract)
-    mlir.register_lowering(primitive, mlir.lower_fun(compute, multiple_results=False))
+    mlir.register_lowering(primitive, mlir.lower_fun(between_bounds, multiple_results=False))
     batching.primitive_batchers[primitive] = partial(_batched, primitive)
     return primitive
+
+
+def _not_fused(
+    compute: Callable[..., jax.Array], shape: tuple[int, ...], a: jax.Array, b: jax.Array
+) -> jax.Array:
+    """Compute in one piece of its own.
+
+    Otherwise XLA makes one loop of a convolution and what comes before and after: it computes the
+    input again for each element of the kernel, and the output for each use of it, three in a norm.
+    A branch is the only bound that it keeps on a CPU, where barriers are dropped first. The
+    condition always holds, which XLA cannot know.
+    """
+    if 0 in (*a.shape, *b.shape):
+        return compute(a, b)
+    value = b[(0,) * b.ndim]
+    always = (value == value) | (value != value)
+    return lax.cond(always, compute, lambda a, b: jnp.zeros(shape, a.dtype), a, b)
 
 
 def _batched(
@@ -176,20 +244,21 @@ def _batched(
         x = jnp.broadcast_to(x, (count, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
         flat.append(_joined(x, windows))
     result = primitive.bind(*flat, windows=windows)
-    channels = _channel_axis(result, windows)
-    split = (*result.shape[:channels], count, -1, *result.shape[channels + 1 :])
-    return jnp.reshape(result, split), channels
+    axis = _channel_axis(result.ndim, windows)
+    split = (*result.shape[:axis], count, -1, *result.shape[axis + 1 :])
+    return jnp.reshape(result, split), axis
 
 
 def _joined(x: jax.Array, windows: Windows) -> jax.Array:
     """Join the first axis with that of the channels."""
-    channels = _channel_axis(x, windows)
-    x = jnp.moveaxis(x, 0, channels - 1)
-    return jnp.reshape(x, (*x.shape[: channels - 1], -1, *x.shape[channels + 1 :]))
+    axis = _channel_axis(x.ndim - 1, windows)
+    x = jnp.moveaxis(x, 0, axis)
+    return jnp.reshape(x, (*x.shape[:axis], -1, *x.shape[axis + 2 :]))
 
 
-def _channel_axis(x: jax.Array, windows: Windows) -> int:
-    return x.ndim - len(windows.kernel) - 1
+def _channel_axis(rank: int, windows: Windows) -> int:
+    is_kernel = rank == len(windows.kernel) + 1
+    return 0 if is_kernel else windows.channel_axis
 
 
 _output = _primitive("output", _compute_output, _output_shape)

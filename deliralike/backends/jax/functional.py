@@ -279,8 +279,8 @@ class JaxFunctions(Functions):
             lowest = np.array(jnp.iinfo(x.dtype).min, x.dtype)
         if max(dilation) > 1 or math.prod(kernel) <= _POOLING_TAPS:
             padded = pad_spatially(x, pads, lowest)
-            windows = Windows(padded.shape[2:], tuple(kernel), tuple(stride), tuple(dilation))
-            return _largest(taps(padded, windows))
+            settings = tuple(kernel), tuple(stride), tuple(dilation), pads
+            return _largest(taps(padded, Windows(x.shape[2:], *settings)))
         return lax.reduce_window(
             x, lowest, lax.max, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
         )

@@ -10,7 +10,7 @@ network sees ``(batch, channels, *positions)`` as ever.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ _LOGIC = ("and", "eq", "ge", "gt", "is_finite", "le", "lt", "ne", "not", "or", "
 _POWERS = ("cbrt", "exp", "exp2", "expm1", "log", "log1p", "rsqrt", "sqrt")
 _CURVES = ("cos", "cosh", "erf", "erf_inv", "logistic", "sin", "sinh", "tan", "tanh")
 _ROUNDING = ("ceil", "convert_element_type", "copy", "floor", "reduce_precision", "round")
+_DEPTHWISE = ("depthwise_output", "depthwise_input", "depthwise_weight")
 _BY_ELEMENT = frozenset((*_ARITHMETIC, *_LOGIC, *_POWERS, *_CURVES, *_ROUNDING))
 
 
@@ -89,6 +90,10 @@ def _compute(equation: Any, values: list[Any]) -> Any:
         x, weight = _channels_last(values[0]), _channels_second(values[1])
         return ChannelsLast(_convolve(equation, x, weight))
     are_last = [isinstance(x, ChannelsLast) for x in values]
+    if name in _DEPTHWISE and any(are_last):
+        return _convolve_depthwise(equation, values)
+    if name == "transpose":
+        return _transpose(equation, values[0])
     if name in _BY_ELEMENT and any(are_last):
         return ChannelsLast(_bind(equation, [*map(_channels_last_or_scalar, values)]))
     if name == "concatenate" and any(are_last):
@@ -178,6 +183,28 @@ def _is_pointwise(params: dict[str, Any], weight: Any) -> bool:
         return False
     sizes = {*weight.shape[2:], *params["lhs_dilation"]}
     return sizes == {1} and not np.any(params["padding"])
+
+
+def _convolve_depthwise(equation: Any, values: list[Any]) -> Any:
+    windows = replace(equation.params["windows"], channels_last=True)
+    kernel_rank = len(windows.kernel) + 1
+    stored = []
+    for variable, x in zip(equation.invars, values, strict=True):
+        is_kernel = len(variable.aval.shape) == kernel_rank
+        stored.append(_channels_second(x) if is_kernel else _channels_last(x))
+    result = _bind(equation, stored, windows=windows)
+    return result if result.ndim == kernel_rank else ChannelsLast(result)
+
+
+def _transpose(equation: Any, x: Any) -> Any:
+    """Transpose by taking the array as it is stored for one in another order, where that does."""
+    order = equation.params["permutation"]
+    if isinstance(x, ChannelsLast):
+        if order == _order(len(order)):
+            return x.value
+    elif len(order) > 3 and order == _places(len(order)):
+        return ChannelsLast(x)
+    return _bind(equation, [_channels_second(x)])
 
 
 def _reduce(equation: Any, x: Any, rest: list[Any]) -> Any:

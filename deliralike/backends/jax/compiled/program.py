@@ -12,8 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import chain
 from typing import Any
 
 import jax
@@ -26,9 +24,8 @@ from deliralike import nest, random
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.arrays import numpy as to_host
-from deliralike.backends.jax.compiled.announcing import name_program
 from deliralike.backends.jax.compiled.channels_last import channels_last
-from deliralike.backends.jax.compiled.host_checks import with_host_checks
+from deliralike.backends.jax.compiled.snapshot import Snapshot
 from deliralike.backends.jax.network import JaxSlot, holds, walk
 from deliralike.network.state import each_once
 from deliralike.optim.loss import LossResult, no_scalar
@@ -81,9 +78,7 @@ class ModuleVariables:
                 self.others.append(node)
         # keeps what is compared by identity alive
         self.attributes = [dict(vars(node)) for node in self.nodes]
-        self._sizes = [*map(len, self.attributes)]
-        self._ids = [*map(id, chain.from_iterable(map(dict.values, self.attributes)))]
-        self._trainable = self._trainable_flags()
+        self._snapshot = Snapshot(network)
         self._read_parameters = _readers(self.parameters)
         self._read_frozen = _readers(self.frozen)
         self._read_others = [*map(_reader, self.others)]
@@ -94,12 +89,16 @@ class ModuleVariables:
 
         It does not change with values.
         """
-        marks = []
+        marks: list[Any] = []
         for node in self.nodes:
+            marks.append(type(node))
             for name, value in vars(node).items():
                 if _is_setting(name):
-                    marks.append(_mark(value))
-        return (*marks, *self._trainable_flags())
+                    marks.append((name, _mark(value)))
+        named = (*self.parameters.values(), *self.frozen.values())
+        for variable in (*named, *self.others):
+            marks.append(_mark(variable.get_metadata()))  # hooks, and whether it is frozen
+        return tuple(marks)
 
     def changed_attributes(self, before: ModuleVariables) -> list[str]:
         """Return the attributes, as ``Class.name``, whose marks differ from an earlier search.
@@ -118,12 +117,7 @@ class ModuleVariables:
 
         This is quicker than comparing marks.
         """
-        attributes: list[Any] = [*map(vars, self.nodes)]
-        if [*map(len, attributes)] != self._sizes:
-            return False
-        if [*map(id, chain.from_iterable(map(dict.values, attributes)))] != self._ids:
-            return False
-        return self._trainable_flags() == self._trainable
+        return self._snapshot.is_current(self.network)
 
     def values(self) -> Values:
         """The arrays of parameters, frozen parameters and others."""
@@ -167,9 +161,6 @@ class ModuleVariables:
             if value is not None:
                 variable.set_value(value)
 
-    def _trainable_flags(self) -> list[bool]:
-        return [slot.trainable for slot in self.slots.values()]
-
 
 def _is_setting(name: str) -> bool:
     return not name.startswith("_pytree_")
@@ -182,21 +173,16 @@ def _mark(value: Any) -> Any:
         return kind, value  # as 1, 1.0 and True are equal, and do not compute the same
     if kind in _BY_ITEMS:
         return kind, kind(map(_mark, value))
+    if isinstance(value, list):
+        return kind, tuple(map(_mark, value))
+    if isinstance(value, dict):
+        return kind, tuple(map(_mark, value)), tuple(map(_mark, value.values()))
     return id(value)
 
 
-def _is_plain(variable: nnx.Variable) -> bool:
-    """Return whether a variable is an array and nothing else.
-
-    Such a variable is no reference to an array, and has no hook that wants to see it.
-    """
-    if variable.has_metadata("on_get_value") or variable.has_metadata("on_set_value"):
-        return False
-    return isinstance(variable.get_raw_value(), jax.Array)
-
-
 def _reader(variable: nnx.Variable) -> Callable[[], Any]:
-    if _is_plain(variable):
+    """Return what reads the array of a variable, without its hooks: a copy around it has them."""
+    if isinstance(variable.get_raw_value(), jax.Array):
         return variable.get_raw_value  # ten times as fast as get_value
     return variable.get_value
 
@@ -206,7 +192,8 @@ def _readers(variables: dict[str, nnx.Variable]) -> dict[str, Callable[[], Any]]
 
 
 def _writer(variable: nnx.Variable) -> Callable[[Any], None]:
-    if _is_plain(variable):
+    is_array = isinstance(variable.get_raw_value(), jax.Array)
+    if is_array and not variable.has_metadata("on_set_value"):
         return variable.set_raw_value
     return variable.set_value
 
@@ -400,83 +387,6 @@ def stream_position() -> StreamPosition:
     return StreamPosition.of(random.current())
 
 
-def network_program(function: Callable[..., Any], network: Any) -> Callable[..., Any]:
-    """Return ``function(network, ...)``, compiled where that makes no other difference.
-
-    Programs are kept by function, structure and settings. The function is called as it is if it
-    changes the network, or if its course depends on the values of arrays.
-    """
-    graph, state = nnx.split(network)
-    is_inside = any(map(arrays.is_traced, jax.tree.leaves(state)))  # of a program already
-    if is_inside or not _is_hashable(graph):
-        return partial(function, network)
-
-    def run(*values: Any) -> Any:
-        arguments = flatten_arguments(values)
-        evaluation = _evaluation(function, graph, arguments.key, arrays.is_quick())
-        if evaluation.compiles:
-            try:
-                return unpack(evaluation.program(state, arguments.arrays))
-            except _NOT_COMPILED:
-                evaluation.compiles = False
-        return function(network, *values)
-
-    return run
-
-
-def _is_hashable(graph: Any) -> bool:
-    """Return whether all settings are hashable; a list of a native module's is not."""
-    try:
-        hash(graph)
-    except TypeError:
-        return False
-    return True
-
-
-class _NetworkChanges(Exception):
-    """A function sets attributes or variables of its network."""
-
-
-_NOT_COMPILED = (_NetworkChanges, jax.errors.JAXTypeError)
-
-
-@dataclass
-class _Evaluation:
-    """The program of a function of a network: of its state, and the arguments' arrays."""
-
-    program: Callable[..., Any]
-    compiles: bool = True
-
-
-@lru_cache(maxsize=8 * _KEPT)
-def _evaluation(function: Callable[..., Any], graph: Any, key: tuple, quickly: bool) -> _Evaluation:
-    spec, static = key
-
-    def compute(state: Any, batch: list[Any]) -> Any:
-        def outputs(state: Any) -> Any:
-            before = jax.tree.leaves(state)  # `merge` may take the variables themselves
-            network = nnx.merge(graph, state)
-            result = function(network, *Arguments(spec, static, []).unflatten(batch))
-            _refuse_changes(network, graph, before)
-            return pack(result)
-
-        traced, shapes = jax.make_jaxpr(outputs, return_shape=True)(state)
-        results = _in_fast_orders(traced)(*jax.tree.leaves(state))
-        return jax.tree.unflatten(jax.tree.structure(shapes), results)
-
-    name_program(compute, "outputs", graph.nodes[0].type)
-    return _Evaluation(with_host_checks(compute, 1, arrays.jit))
-
-
-def _refuse_changes(network: Any, graph: Any, leaves: Sequence[Any]) -> None:
-    """Raise if a network has other attributes, or other values, than it was made of."""
-    graph_now, state = nnx.split(network)
-    if graph_now != graph:
-        raise _NetworkChanges
-    if any(old is not new for old, new in zip(leaves, jax.tree.leaves(state), strict=True)):
-        raise _NetworkChanges
-
-
 # Inside of a program
 # --------------------------------------------------------------------------------------------------
 
@@ -539,7 +449,7 @@ def aux_and_gradient(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tup
         return function(jax.tree.unflatten(tree, leaves))
 
     traced, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
-    run = _in_fast_orders(traced)
+    run = in_fast_orders(traced)
 
     def value_and_aux(flat: list[Any]) -> tuple[Any, list[Any]]:
         loss, *aux = run(*flat)
@@ -552,7 +462,7 @@ def aux_and_gradient(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tup
     return aux, jax.tree.unflatten(tree, gradients)
 
 
-def _in_fast_orders(traced: Any) -> Callable[..., list[Any]]:
+def in_fast_orders(traced: Any) -> Callable[..., list[Any]]:
     """Return the function of flat arguments that was traced, with the orders of axes that suit."""
     if jax.default_backend() == "cpu":
         return channels_last(traced)

@@ -1,0 +1,108 @@
+"""What a network consists of, by identity: the quickest way to tell that nothing was changed.
+
+A call of a compiled program has to know whether the network is still the one that was compiled.
+Looking at every attribute takes half a microsecond each; building a description of the network to
+compare with an earlier one takes twenty times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from types import FunctionType
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+# a few types that hold nothing, told by a look at the type alone
+_PLAIN = frozenset((bool, int, float, str, type(None), type, FunctionType))
+
+
+class Snapshot:
+    """The objects that a network consisted of when the snapshot was taken.
+
+    These are the attributes of modules, the items of lists and dicts among them, however deeply
+    nested, and the metadata of variables. Values of variables are no part of it, nor what other
+    objects among the settings hold: a program is compiled for such an object, as in ``jax.jit``.
+
+    The network itself is not kept alive, unless it is part of a part of itself.
+
+    Attributes:
+        is_complete: Whether everything that may hold a variable could be looked at. Containers that
+            are no modules, lists, tuples or dicts can not.
+        has_cycle: Whether the network is part of a part of itself.
+    """
+
+    def __init__(self, network: Any) -> None:
+        """Look at a network; nothing is copied."""
+        self.is_complete = True
+        self.has_cycle = False
+        self._modules: list[nnx.Pytree] = []  # below the network
+        self._variables: list[nnx.Variable] = []
+        self._dicts: list[dict] = []
+        self._lists: list[list] = []
+        visited: set[int] = set()
+        for child in _parts(network):
+            self._visit(child, visited)
+        self.has_cycle = id(network) in visited
+        self._alive = [*map(list, self._contents(network))]  # so that no other object gets their id
+        self._ids = [[*map(id, items)] for items in self._alive]
+
+    def is_current(self, network: Any) -> bool:
+        """Return whether the network consists of the very same objects."""
+        for items, ids in zip(self._contents(network), self._ids, strict=True):
+            if [*map(id, items)] != ids:
+                return False
+        return True
+
+    def _contents(self, network: Any) -> Iterable[Iterable[Any]]:
+        """Yield what each module, variable and container consists of, for these in their order."""
+        modules = [network, *self._modules]
+        yield map(type, modules)
+        for module in modules:
+            attributes = vars(module)
+            yield chain(attributes, attributes.values())
+        for variable in self._variables:
+            metadata = variable.get_metadata()
+            yield chain(metadata, metadata.values())
+        for items in self._dicts:
+            yield chain(items, items.values())
+        yield from self._lists
+
+    def _visit(self, node: Any, visited: set[int]) -> None:
+        if type(node) in _PLAIN or id(node) in visited:
+            return
+        visited.add(id(node))
+        children: Iterable[Any] = ()
+        if isinstance(node, nnx.Pytree):
+            self._modules.append(node)
+            children = _parts(node)
+        elif isinstance(node, nnx.Variable):
+            self._variables.append(node)
+            children = node.get_metadata().values()
+        elif isinstance(node, dict):
+            self._dicts.append(node)
+            children = node.values()
+        elif isinstance(node, list):
+            self._lists.append(node)
+            children = node
+        elif isinstance(node, tuple):
+            children = node  # whose own items stay
+        elif not _is_leaf(node):
+            self.is_complete = False
+        for child in children:
+            self._visit(child, visited)
+
+
+def _parts(module: Any) -> list[Any]:
+    """Return the attributes of a module without flax's own."""
+    return [value for name, value in vars(module).items() if not name.startswith("_pytree__")]
+
+
+def _is_leaf(node: Any) -> bool:
+    """Return whether nnx takes an object for an array, or for a setting that holds no variable."""
+    if isinstance(node, jax.Array | np.ndarray | np.generic):
+        return True
+    return not nnx.is_data(node) and jax.tree_util.all_leaves([node])
