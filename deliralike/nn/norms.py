@@ -113,8 +113,9 @@ class Norms(Reductions):
             ``(batch, channels, ...)``; weight and bias ``(channels,)``.
         """
         checks.divides(x.shape[1], num_groups, "group_norm: channels", "num_groups")
-        grouped = self.reshape(x, (x.shape[0], num_groups, -1))
-        y = self.reshape(self._standardise(grouped, (2,), eps), tuple(x.shape))
+        centred = x - self._mean_of_groups(x, num_groups)
+        var = self._mean_of_groups(centred * centred, num_groups)
+        y = centred / self.sqrt(var + eps)
         if weight is not None:
             y = y * self._per_channel(weight, x)
         if bias is not None:
@@ -222,6 +223,19 @@ class Norms(Reductions):
         safe = squares > eps * eps
         norm = self.sqrt(self.where(safe, squares, squares * 0.0 + 1.0))
         return x / self.where(safe, norm, eps)
+
+    def _mean_of_groups(self, x: Array, num_groups: int) -> Array:
+        """Return the mean of each channel's group, ``(batch, channels, 1, ...)``.
+
+        It is the mean of the channels' means, so that `x` keeps its axes: an array whose axes are
+        joined has to be in their order first.
+        """
+        batch, channels, *size = x.shape
+        dims = tuple(range(2, len(x.shape)))
+        of_channels = self.mean(x, dims) if dims else x
+        grouped = self.reshape(of_channels, (batch, num_groups, channels // num_groups))
+        of_groups = self.broadcast_to(self.mean(grouped, 2, keepdim=True), tuple(grouped.shape))
+        return self.reshape(of_groups, (batch, channels, *(1 for _ in size)))
 
     def _standardise(self, x: Array, dims: tuple[int, ...], eps: float) -> Array:
         centred = x - self.mean(x, dims, keepdim=True)

@@ -167,14 +167,20 @@ def test_any_number_of_axes(axes):
     np.testing.assert_allclose(came, function(x, weight), rtol=1e-12, atol=1e-13)
 
 
-def test_between_convolutions_nothing_is_copied_into_another_order():
+NORMS = {
+    "batch": lambda x: NN.batch_norm_train(x, array(3), array(3))[0],
+    "group": lambda x: NN.group_norm(x, 1, array(3), array(3)),
+    "instance": lambda x: NN.instance_norm(x, weight=array(3), bias=array(3)),
+}
+
+
+@pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
+def test_between_convolutions_nothing_is_copied_into_another_order(norm):
     """One copy back to channels first is left: that of the output."""
 
     def function(x):
         for _ in range(4):
-            x = NN.relu(
-                NN.batch_norm_train(conv(x, W[:3], (1, 1), ((1, 1), (1, 1))), array(3), array(3))[0]
-            )
+            x = NN.relu(norm(conv(x, W[:3], (1, 1), ((1, 1), (1, 1)))))
         return x
 
     x = jnp.asarray(array(2, 3, 9, 9))
