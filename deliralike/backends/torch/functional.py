@@ -27,7 +27,8 @@ _CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_trans
 _MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 _AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 _ADAPTIVE_AVG = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
-_WHOLE = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
+_SIGNED = (torch.int64, torch.int32, torch.int16, torch.int8)
+_WHOLE = frozenset({*_SIGNED, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
 _NO_LABEL = -(2**62)  # PyTorch's kernel looks whether each label is a class unless it is ignored
 _LINEAR_MODE = {1: "linear", 2: "bilinear", 3: "trilinear"}
 

@@ -140,7 +140,7 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     @property
     def dtype_name(self) -> str:
         """The type of the first floating parameter or buffer."""
-        first = _first(self, torch.is_floating_point)
+        first = _first(self, torch.Tensor.is_floating_point)
         return self.dtype_built if first is None else arrays.dtype_name(first.dtype)
 
 
