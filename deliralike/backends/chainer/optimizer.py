@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer.accumulation import give, take
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.owned_parameters import OwnedParameters
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import first_names
-from deliralike.optim.accumulation import Gradients
 from deliralike.optim.loss import as_loss, no_scalar, value_of, with_value
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
@@ -100,7 +100,7 @@ class ChainerOptimizer(AbstractOptimizer):
             _refuse_array(loss)
             has_begun = True
             # only now: nothing else that computes or clears gradients reaches the sums
-            given.update(_give(sums[0], self._trainable()))
+            given.update(give(sums[0], self._trainable()))
             loss.backward()
 
         try:
@@ -109,7 +109,7 @@ class ChainerOptimizer(AbstractOptimizer):
             if has_begun:
                 self._drop_window()
             raise
-        _take(sums[0], self._trainable(), given)
+        take(sums[0], self._trainable(), given)
         return _detached(result)
 
     def _forward_backward(
@@ -229,44 +229,6 @@ def _backward(loss: Any) -> None:
 def _refuse_array(loss: Any) -> None:
     if loss.size != 1:
         raise no_scalar(loss.shape)
-
-
-def _give(sums: Gradients, parameters: Mapping[str, chainer.Parameter]) -> set[int]:
-    """Make sums the gradients of parameters, to which backward adds; of a tied one once.
-
-    Returns:
-        The identities of the parameters that have got one.
-    """
-    given: set[int] = set()
-    for name, parameter in parameters.items():
-        total, sums[name] = sums.get(name), None
-        if total is None or id(parameter) in given:
-            continue
-        given.add(id(parameter))
-        if parameter.grad is not None:  # a loss function has run backward
-            total = total + parameter.grad
-        parameter.grad = total
-    return given
-
-
-def _take(
-    sums: Gradients, parameters: Mapping[str, chainer.Parameter], given: Container[int]
-) -> None:
-    """Take the gradients of parameters as sums, an array for each name of a tied one.
-
-    Args:
-        sums: The sums, by name.
-        parameters: The parameters by name.
-        given: The identities of those that a sum was given to; other gradients may share arrays.
-    """
-    taken: dict[int, Any] = {}
-    for name, parameter in parameters.items():
-        is_tied = id(parameter) in taken
-        gradient = taken[id(parameter)] if is_tied else parameter.grad
-        if gradient is not None and (is_tied or id(parameter) not in given):
-            gradient = gradient.copy()
-        taken[id(parameter)] = sums[name] = gradient
-        parameter.cleargrad()
 
 
 def _overflowing() -> AbstractContextManager[Any]:

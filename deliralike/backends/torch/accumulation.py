@@ -1,6 +1,6 @@
 """Gradients that a backward pass adds to those of earlier batches, in their storage.
 
-Only this backend has this file.
+JAX has no such file: its gradients are results of a program.
 """
 
 from __future__ import annotations
