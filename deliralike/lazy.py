@@ -27,7 +27,7 @@ def attributes(
         >>> get("StructureErorr")
         Traceback (most recent call last):
         ...
-        AttributeError: module 'deliralike.nest' has no attribute 'StructureErorr'
+        AttributeError: module 'deliralike.nest' has no attribute 'StructureErorr'...
     """
     source_of = {}
     for module, names in sources.items():

