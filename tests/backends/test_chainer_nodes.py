@@ -82,7 +82,7 @@ IN_ONE_NODE = {
     ),
     "self-attention": (
         lambda nn, x: squares(nn.attention(x, x, x, need_weights=False)[:1], nn),
-        lambda x: squares([torch.nn.functional.scaled_dot_product_attention(x, x, x)]),
+        lambda x: squares([(x @ x.mT * 5**-0.5).softmax(-1) @ x]),
         [normal(0, 2, 4, 5)],
     ),
     "cross-entropy": (

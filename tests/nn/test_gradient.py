@@ -29,6 +29,10 @@ def by_autograd(function, x):
     return torch.autograd.grad(function(at), at, create_graph=True)[0]
 
 
+def attended(nn, x):
+    return nn.scaled_dot_product_attention(x, x, x)
+
+
 FUNCTIONS = {
     "power": (lambda nn, x: nn.sum(x**3.0), lambda x: (x**3.0).sum()),
     "exp": (lambda nn, x: nn.sum(nn.exp(x) * nn.sin(x)), lambda x: (x.exp() * x.sin()).sum()),
@@ -50,6 +54,10 @@ FUNCTIONS = {
     "clipped": (
         lambda nn, x: nn.sum(nn.clip(x, -0.5, 0.5) * x * x),
         lambda x: (x.clamp(-0.5, 0.5) * x * x).sum(),
+    ),
+    "attention": (
+        lambda nn, x: nn.sum(attended(nn, nn.reshape(x, (1, 1, 3, 4))) ** 2.0),
+        lambda x: (((x @ x.T / 2.0).softmax(1) @ x) ** 2.0).sum(),
     ),
 }
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,15 @@ _SIGNED = (torch.int64, torch.int32, torch.int16, torch.int8)
 _WHOLE = frozenset({*_SIGNED, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
 _NO_LABEL = -(2**62)  # PyTorch's kernel looks whether each label is a class unless it is ignored
 _LINEAR_MODE = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+class _Gradient(local):
+    """Whether a thread is in a function of which `gradient` is taken; dynamo can read it."""
+
+    is_taken = False
+
+
+_gradient = _Gradient()
 
 
 class TorchFunctions(Functions):
@@ -374,7 +384,8 @@ class TorchFunctions(Functions):
     def attention(
         self, query, key, value, bias=None, weights_mask=None, scale=None, need_weights=True
     ):
-        if need_weights or weights_mask is not None:
+        # PyTorch's fused kernels have no second derivatives
+        if need_weights or weights_mask is not None or _gradient.is_taken:
             return super().attention(query, key, value, bias, weights_mask, scale, need_weights)
         return F.scaled_dot_product_attention(query, key, value, bias, scale=scale), None
 
@@ -399,7 +410,12 @@ class TorchFunctions(Functions):
             argument = x.clone()
             if not argument.requires_grad:
                 argument.requires_grad_()
-            value = function(argument)
+            outer = _gradient.is_taken
+            _gradient.is_taken = True
+            try:
+                value = function(argument)
+            finally:
+                _gradient.is_taken = outer
             checks.scalar(value, "gradient: the function's value")
             if not value.requires_grad:
                 return torch.zeros_like(x)
