@@ -8,7 +8,7 @@ from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.findings import Observed
 from deliralike.conformance.locate import localise
 from deliralike.conformance.locate.accusing import settings
-from deliralike.conformance.locate.differing import first_difference
+from deliralike.conformance.locate.differing import all_differences, first_difference
 from deliralike.conformance.locate.place import joined
 from deliralike.conformance.places import Quantity
 from deliralike.conformance.subject import Subject
@@ -345,6 +345,18 @@ def test_null_tensors_are_no_differences():
     mine = Observed(np.ones(3), {}, {"weight": np.ones(3), "bias": np.full(3, 1e-17)})
     theirs = Observed(np.ones(3), {}, {"weight": np.ones(3), "bias": np.full(3, -4e-17)})
     assert first_difference(mine, theirs) == (None, 0.0)
+
+
+def test_a_gradient_in_which_what_comes_back_cancels_out_is_rounding():
+    """As of the constant that a mask puts in: softmax sends back numbers that add up to zero."""
+    coming_back = np.array([0.25, -0.5, 0.25])
+    mine = Observed(np.ones(3), {argument("args[0]"): np.array(-2.7e-16)})
+    theirs = Observed(np.ones(3), {argument("args[0]"): np.array(-1e-16)})
+    wrong = Observed(np.ones(3), {argument("args[0]"): np.array(-2.6e-15)})
+    slope = argument("args[0]").slope
+    assert all_differences(mine, theirs)[slope] > 0.1
+    assert all_differences(mine, theirs, [None, coming_back])[slope] == 0.0
+    assert all_differences(mine, wrong, [None, coming_back])[slope] > 1.0
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from deliralike.conformance.agreement import differences
 from deliralike.conformance.by_name import only
-from deliralike.conformance.findings import LIMIT, Observed
+from deliralike.conformance.findings import LIMIT, Observed, is_array
+from deliralike.conformance.last_bit import EPS
 from deliralike.conformance.locate.place import Allowed
 from deliralike.conformance.observe import Recording
 from deliralike.conformance.places import Quantity, arguments, named
+from deliralike.weights.matching.distance import norm
 
 
 def first_difference(
@@ -36,15 +40,34 @@ def first_of(
     return None, 0.0
 
 
-def all_differences(reference: Observed, candidate: Observed) -> dict[Quantity, float]:
-    """Of each array that both sides have, forward before backward."""
-    forward = forward_differences(reference, candidate)
-    return forward | _of_shared(reference.gradients(), candidate.gradients())
+def all_differences(
+    reference: Observed, candidate: Observed, cotangent: Sequence[Any] = ()
+) -> dict[Quantity, float]:
+    """Of each array that both sides have, forward before backward.
+
+    Args:
+        cotangent: The arrays that the gradients come from, where it is known. A gradient in which
+            they cancel out is rounding on both sides, which does not count.
+    """
+    mine, theirs = reference.gradients(), candidate.gradients()
+    backward = _of_shared(mine, theirs)
+    noise = EPS * sum(float(np.abs(array).sum()) for array in cotangent if is_array(array))
+    for name in backward:
+        if _are_within(noise, mine[name], theirs[name]):
+            backward[name] = 0.0
+    return forward_differences(reference, candidate) | backward
 
 
 def forward_differences(reference: Observed, candidate: Observed) -> dict[Quantity, float]:
     """Of each array of the forward pass that both sides have."""
     return _of_shared(reference.values(), candidate.values())
+
+
+def _are_within(distance: float, one: Any, two: Any) -> bool:
+    """Whether two arrays of one shape are no farther from each other."""
+    if not (is_array(one) and is_array(two)) or one.shape != two.shape:
+        return False
+    return norm(one - two) <= distance
 
 
 def _of_shared(

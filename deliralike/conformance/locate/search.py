@@ -7,7 +7,7 @@ taps of one block are held at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -116,7 +116,8 @@ def _examined(units: Units, forcing: Forcing) -> tuple[list[Suspect], list[Place
     """The calls that differ, and the unit itself where its own code differs."""
     apart, is_slight = {}, False
     for name in only(forcing.expected.observed, forcing.found.observed):
-        apart[name] = all_differences(*forcing.sides(name))
+        cotangent: Sequence[Any] = () if name == UNIT else forcing.weights[name].output
+        apart[name] = all_differences(*forcing.sides(name), cotangent)
     alone = [n for n in apart if n == UNIT or not _has_blocks(units, forcing.calls[n])]
     for name in alone:
         is_slight |= any(LIMIT < far <= SLIGHT for far in apart[name].values())
@@ -189,7 +190,7 @@ def _alone(units: Units, suspect: Suspect) -> Suspect | None:
     forcing = forced_once(units, {name: suspect.tap.mine}, {name: suspect.tap}, weights)
     noise = rounding(units, forcing).get(name, {})
     pair = forcing.sides(name)
-    what, difference = first_of(all_differences(*pair), noise)
+    what, difference = first_of(all_differences(*pair, suspect.weights.output), noise)
     if what is None:
         return None
     return replace(suspect, what=what, difference=difference, pair=pair, noise=noise)
