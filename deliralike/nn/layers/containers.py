@@ -119,7 +119,9 @@ class Sequential(_Numbered):
         return _Applied(found) if isinstance(index, slice) else found
 
     def forward(self, x):
-        return _Applied(self)(x)
+        for name in self.names:
+            x = getattr(self, name)(x)
+        return x
 
 
 class _Applied(list[Any]):
