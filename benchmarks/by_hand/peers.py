@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.by_hand.torch_loop import mlp
+from tests.references import allow_torchvision
 
 
 def lightning(
@@ -23,6 +24,7 @@ def lightning(
 
     Everything that is not training is switched off.
     """
+    allow_torchvision()  # which Lightning imports
     import lightning
     import torch
     import torch.nn.functional as F
