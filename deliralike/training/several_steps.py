@@ -55,9 +55,10 @@ def groups(windows: Iterable[list[Any]], count: int) -> Iterator[list[list[Any]]
     yield from ([each] for each in waiting)
 
 
-def _shapes(window: Sequence[Any]) -> list[Any]:
+def _shapes(window: Sequence[Any]) -> tuple[Any, list[Any]]:
+    leaves, structure = nest.flatten(window)
     shapes = []
-    for path, leaf in nest.leaves_with_paths(window, "batch"):
+    for leaf in leaves:
         shape = getattr(leaf, "shape", None)
-        shapes.append((path, leaf if shape is None else (tuple(shape), leaf.dtype)))
-    return shapes
+        shapes.append(leaf if shape is None else (tuple(shape), leaf.dtype))
+    return structure, shapes

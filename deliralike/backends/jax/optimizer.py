@@ -128,13 +128,13 @@ class JaxOptimizer(AbstractOptimizer):
             return super().update_several(loss_function, batches, moments)
         adapted = self.network.parallelism.adapt_loss(as_loss(loss_function))
         loss = adapted.with_precision(self.precision)
-        arguments = [flatten_arguments(self.prepared(batch)) for batch in batches]
+        arguments = [*map(flatten_arguments, self.prepared(tuple(batches)))]
         first, variables = arguments[0], self._programs.variables()
         state = self.rule.state_for(variables)
         numbers = []
         for ahead, moment in enumerate(moments):
-            if moment.lr is not None:
-                self.lr = moment.lr
+            if moment.lr is not None and moment.lr != self.rule.lr:
+                self.rule.lr = moment.lr
             constants, of_step = self.rule.numbers(variables, ahead)
             numbers.append(of_step)
         positions = [StreamPosition.of(moment.stream) for moment in moments]

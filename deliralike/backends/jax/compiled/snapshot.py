@@ -7,8 +7,8 @@ compare with an earlier one takes twenty times as long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from operator import is_
 from types import FunctionType
 from typing import Any
 
@@ -47,28 +47,27 @@ class Snapshot:
         for child in _parts(network):
             self._visit(child, visited)
         self.has_cycle = id(network) in visited
-        self._alive = [*map(list, self._contents(network))]  # so that no other object gets their id
-        self._ids = [[*map(id, items)] for items in self._alive]
+        self._seen = [*map(tuple, self._contents(network))]
 
     def is_current(self, network: Any) -> bool:
         """Return whether the network consists of the very same objects."""
-        for items, ids in zip(self._contents(network), self._ids, strict=True):
-            if [*map(id, items)] != ids:
+        for items, seen in zip(self._contents(network), self._seen, strict=True):
+            if len(items) != len(seen) or not all(map(is_, items, seen)):
                 return False
         return True
 
-    def _contents(self, network: Any) -> Iterable[Iterable[Any]]:
+    def _contents(self, network: Any) -> Iterable[Sequence[Any]]:
         """Yield what each module, variable and container consists of, for these in their order."""
         modules = [network, *self._modules]
-        yield map(type, modules)
+        yield [*map(type, modules)]
         for module in modules:
             attributes = vars(module)
-            yield chain(attributes, attributes.values())
+            yield (*attributes, *attributes.values())
         for variable in self._variables:
             metadata = variable.get_metadata()
-            yield chain(metadata, metadata.values())
+            yield (*metadata, *metadata.values())
         for items in self._dicts:
-            yield chain(items, items.values())
+            yield (*items, *items.values())
         yield from self._lists
 
     def _visit(self, node: Any, visited: set[int]) -> None:
