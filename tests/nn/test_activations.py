@@ -43,7 +43,13 @@ ACTIVATIONS = {
     "relu": (lambda nn, x: nn.relu(x), F.relu),
     "relu6": (lambda nn, x: nn.relu6(x), F.relu6),
     "leaky_relu": (lambda nn, x: nn.leaky_relu(x), F.leaky_relu),
-    "leaky_relu 0.2": (lambda nn, x: nn.leaky_relu(x, 0.2), lambda x: F.leaky_relu(x, 0.2)),
+    **{
+        f"leaky_relu {slope}": (
+            lambda nn, x, slope=slope: nn.leaky_relu(x, slope),
+            lambda x, slope=slope: F.leaky_relu(x, slope),
+        )
+        for slope in (0.2, 0.0, 1.0, 1.5, -0.3)
+    },
     "elu": (lambda nn, x: nn.elu(x), F.elu),
     "elu 0.7": (lambda nn, x: nn.elu(x, 0.7), lambda x: F.elu(x, 0.7)),
     "silu": (lambda nn, x: nn.silu(x), F.silu),
@@ -71,6 +77,16 @@ def test_activations_agree_in_values_and_gradients(name, points):
         name,
         {label: FunctionCase(*functions, [points]) for label, functions in ACTIVATIONS.items()},
     )
+
+
+@pytest.mark.parametrize("slope", [0.2, 0.0, 1.5, -0.3])
+@pytest.mark.parametrize("name", NAMES)
+def test_leaky_relu_keeps_what_is_not_finite(name, slope):
+    x = np.array([np.inf, -np.inf, np.nan, -0.0, 2.0])
+    with np.errstate(invalid="ignore"):
+        wanted = np.where(x > 0, x, slope * x)
+        found = hold(name).nn.leaky_relu(get(name).prepare(x, hold(name)), slope)
+    np.testing.assert_array_equal(get(name).numpy(found), wanted)
 
 
 @pytest.mark.parametrize("name", NAMES)

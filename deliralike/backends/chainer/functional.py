@@ -330,7 +330,7 @@ class ChainerFunctions(Functions):
 
     def leaky_relu(self, x, negative_slope=0.01, inplace=False):
         composed = partial(super().leaky_relu, negative_slope=negative_slope)
-        if not are_plain(x):
+        if not are_plain(x) or negative_slope == 0:  # which makes NaN of infinity
             return composed(x)
         return fused.LeakyReLU(composed, negative_slope).of(x)[0]
 
