@@ -47,7 +47,7 @@ def batches(
     count = batch_count(samples, batch_size, drop_last)
     indices = order(samples, seed, epoch) if shuffle else np.arange(samples)
     starts = range(0, count * batch_size, batch_size)
-    return (_take(arrays, indices[start : start + batch_size]) for start in starts)
+    return (take(arrays, indices[start : start + batch_size]) for start in starts)
 
 
 def batch_count(samples: int, batch_size: int, drop_last: bool = False) -> int:
@@ -125,6 +125,11 @@ def size(arrays: Any) -> int:
     return samples
 
 
+def take(arrays: Nest, indices: np.ndarray) -> Nest:
+    """Return the samples of a nest of arrays in these places; other leaves as they are."""
+    return nest.map(lambda leaf: leaf[indices] if _is_array(leaf) else leaf, arrays)
+
+
 def _is_foreign(leaf: Any) -> bool:
     return hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray)
 
@@ -156,10 +161,6 @@ def _refuse_lists(arrays: Any) -> None:
                 f"{type(arrays).__name__}.{name} is a list, wanted an array with the samples "
                 f"along its first axis: np.asarray({name})"
             )
-
-
-def _take(arrays: Any, indices: np.ndarray) -> Any:
-    return nest.map(lambda leaf: leaf[indices] if _is_array(leaf) else leaf, arrays)
 
 
 def _is_array(leaf: Any) -> bool:

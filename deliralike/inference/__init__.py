@@ -1,4 +1,4 @@
-"""What is done around a trained network: windows over large inputs, and test-time augmentation."""
+"""Inference around a trained network: windows, padded batches, test-time augmentation."""
 
 from deliralike.inference.augmentation import (
     Augmented,
@@ -8,10 +8,12 @@ from deliralike.inference.augmentation import (
     flips,
     rotations,
 )
+from deliralike.inference.padded_batches import PaddedBatchInferer
 from deliralike.inference.sliding_window import SlidingWindowInferer, sliding_window_inference
 
 __all__ = [
     "Augmented",
+    "PaddedBatchInferer",
     "SlidingWindowInferer",
     "View",
     "augmented_inference",

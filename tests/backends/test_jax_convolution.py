@@ -42,6 +42,11 @@ CASES = {
         Geometry((2, 2), ((1, 1),) * 2, (2, 1), (1, 1), 11),
     ),
     "patches": ((2, 3, 9, 11), (5, 3, 4, 3), Geometry((4, 3), ((0, 0),) * 2, (1, 1), (1, 1), 1)),
+    "many patches": (
+        (2, 3, 13, 9),
+        (5, 3, 2, 3),
+        Geometry((2, 3), ((0, 0),) * 2, (1, 1), (1, 1), 1),
+    ),
     "planes": (
         (2, 3, 12, 9, 8),
         (5, 3, 3, 2, 3),
@@ -78,7 +83,7 @@ FORMS = {
     ),
     "_part_by_part": ("groups", "many groups", "groups of volumes"),
     "_in_planes": ("planes", "transposed planes"),
-    "_by_product": ("patches", "small output", "many kernels"),
+    "_by_product": ("patches", "many patches", "small output", "many kernels"),
 }
 # (input of the convolution, kernel, settings of the convolution)
 TRANSPOSED = {
@@ -181,6 +186,17 @@ def assert_equal_in_everything(ours, jaxs, x_shape, kernel):
 def test_the_cases_are_those_of_the_form(form):
     for name in FORMS[form]:
         assert convolution._form(*CASES[name]).__name__ == form
+
+
+@pytest.mark.parametrize("name", FORMS["_by_product"])
+def test_a_product_sums_over_one_axis_so_that_xla_copies_no_kernel(name):
+    x_shape, kernel, settings = CASES[name]
+    traced = jax.make_jaxpr(convolution._by_product, static_argnums=2)(
+        np.zeros(x_shape), np.zeros(kernel), settings
+    )
+    (product,) = [each for each in traced.eqns if each.primitive.name == "dot_general"]
+    (of_first, of_second), _ = product.params["dimension_numbers"]
+    assert len(of_first) == len(of_second) == 1
 
 
 @pytest.mark.parametrize("open_sizes", ["b, 3, 4, 5", "b, 3, h, w"])

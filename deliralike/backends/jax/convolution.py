@@ -27,6 +27,8 @@ from deliralike.nn.geometry import Pads
 _MOST_TAPS = 64
 # windows for each output channel up to which a convolution is a product with the kernel as it lies
 _MOST_WINDOWS = 2
+# windows up to which the kernel is the first factor of such a product
+_FEW_WINDOWS = 32
 # dense convolutions that a grouped one is split into: more are quicker, and slower to compile
 _MOST_PARTS = 8
 
@@ -157,16 +159,23 @@ def _by_product(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Arra
     kernel = weight.shape[2:]
     counts = settings.counts(x.shape[2:], kernel)
     columns = _columns(jnp.moveaxis(x, 1, -1), kernel, counts, settings)
-    of_window = tuple(range(x.ndim - 1, columns.ndim))
-    of_kernel = tuple(range(1, weight.ndim))
-    # XLA transposes a copy of the second factor, which had better be the smaller one
-    if _is_above(columns.size, weight.size):
-        contracted = of_window, of_kernel
-        y = lax.dot_general(columns, weight, (contracted, ((), ())), precision=precision())
+    matrix = _as_matrix(weight)
+    rows = jnp.reshape(columns, (*columns.shape[: x.ndim - 1], matrix.shape[1]))
+    last = (rows.ndim - 1,)
+    # XLA packs the second factor at each call, which does not pay for few windows
+    if _is_above(x.shape[0] * math.prod(counts), _FEW_WINDOWS):
+        y = lax.dot_general(rows, matrix, ((last, (1,)), ((), ())), precision=precision())
         return jnp.moveaxis(y, -1, 1)
-    contracted = of_kernel, of_window
-    y = lax.dot_general(weight, columns, (contracted, ((), ())), precision=precision())
+    y = lax.dot_general(matrix, rows, (((1,), last), ((), ())), precision=precision())
     return jnp.moveaxis(y, 0, 1)
+
+
+def _as_matrix(weight: jax.Array) -> jax.Array:
+    """Return a kernel as ``(out, elements)``, which XLA takes as it lies.
+
+    It makes a copy of a factor when it sums over several of its axes.
+    """
+    return jnp.reshape(weight, (weight.shape[0], math.prod(weight.shape[1:])))
 
 
 @partial(jax.jit, static_argnums=(2, 3))
@@ -175,7 +184,11 @@ def _transposed_by_product(
 ) -> jax.Array:
     last = jnp.moveaxis(x, 1, -1)
     contracted = (x.ndim - 1,), (0,)
-    columns = lax.dot_general(last, weight, (contracted, ((), ())), precision=precision())
+    # with many windows a copy of the kernel is quicker in the gradients
+    is_long = _is_above(x.shape[0] * math.prod(x.shape[2:]), _MOST_WINDOWS * weight.shape[0])
+    factor = weight if is_long else _as_matrix(weight)
+    rows = lax.dot_general(last, factor, (contracted, ((), ())), precision=precision())
+    columns = jnp.reshape(rows, (*last.shape[:-1], *weight.shape[1:]))
     cut = partial(_columns, kernel=weight.shape[2:], counts=x.shape[2:], settings=settings)
     like = jax.ShapeDtypeStruct((x.shape[0], *size, weight.shape[1]), columns.dtype)
     (y,) = jax.linear_transpose(cut, like)(columns)
