@@ -127,7 +127,7 @@ IN_ONE_NODE = {
             lambda x, name=name: squares([getattr(torch.nn.functional, name)(x * 4.0)]),
             [normal(0, 5, 7)],
         )
-        for name in ("silu", "gelu", "leaky_relu", "relu6", "hardswish")
+        for name in ("silu", "gelu", "leaky_relu", "elu", "relu6", "hardswish")
     },
     "hard sigmoid": (
         lambda nn, x: squares([nn.hardsigmoid(x * 4.0)], nn),

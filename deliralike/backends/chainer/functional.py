@@ -334,6 +334,12 @@ class ChainerFunctions(Functions):
             return composed(x)
         return fused.LeakyReLU(composed, negative_slope).of(x)[0]
 
+    def elu(self, x, alpha=1.0, inplace=False):
+        composed = partial(super().elu, alpha=alpha)
+        if not are_plain(x):
+            return composed(x)
+        return fused.ELU(composed, alpha).of(x)[0]
+
     def relu6(self, x, inplace=False):
         return self._clipped(super().relu6, x, shift=0.0, factor=1.0, is_gate=False)
 

@@ -176,6 +176,38 @@ class LeakyReLU(Fused):
         return (slope,)
 
 
+class ELU(Fused):
+    """`x` where it is positive, else ``alpha * (exp(x) - 1)``."""
+
+    def __init__(self, composed, alpha):
+        super().__init__(composed)
+        self.alpha = alpha
+
+    def compute(self, x):
+        xp = array_module(x)
+        y = self._exponential(x)
+        y -= 1  # 0 where x is positive
+        y *= self.alpha
+        y += xp.maximum(x, 0)
+        return (y,)
+
+    def derive(self, arguments, gradients):
+        (x,) = arguments
+        is_positive = (x > 0).astype(x.dtype)
+        slope = self._exponential(x)
+        slope -= is_positive  # 0 where x is positive
+        slope *= self.alpha
+        slope += is_positive
+        slope *= gradients[0]
+        return (slope,)
+
+    def _exponential(self, x: Any) -> Any:
+        """Return ``exp(x)`` where `x` is negative, else 1."""
+        xp = array_module(x)
+        y = xp.minimum(x, 0)
+        return xp.exp(y, out=y)
+
+
 class Clipped(Fused):
     """``min(max(x + shift, 0), 6)`` times a factor, and times `x` if `is_gate`.
 
