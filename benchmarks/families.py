@@ -223,8 +223,7 @@ def _step(name: str, member: Member, inputs: tuple[Any, ...]) -> Any:
 def _loss(network: Any, *inputs: Any) -> Any:
     """The mean square distance of each output from 1, added up.
 
-    From 0 it would leave gradients near the smallest numbers, which compute slowly, in networks
-    that begin with outputs of 0.
+    From 0, all gradients of a network that begins with outputs of 0 would be 0.
     """
     outputs = nest.leaves(network(*inputs))
     return sum(network.nn.mean((y - 1.0) * (y - 1.0)) for y in outputs)
