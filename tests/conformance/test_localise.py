@@ -357,6 +357,10 @@ def test_a_gradient_in_which_what_comes_back_cancels_out_is_rounding():
     assert all_differences(mine, theirs)[slope] > 0.1
     assert all_differences(mine, theirs, [None, coming_back])[slope] == 0.0
     assert all_differences(mine, wrong, [None, coming_back])[slope] > 1.0
+    assert all_differences(mine, wrong, [np.array([np.inf])])[slope] > 1.0
+    endless = Observed(np.ones(3), {argument("args[0]"): np.array(np.inf)})
+    assert all_differences(mine, endless, [coming_back])[slope] == np.inf
+    assert all_differences(endless, endless, [coming_back])[slope] == 0.0
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def all_differences(
     backward = _of_shared(mine, theirs)
     noise = EPS * sum(float(np.abs(array).sum()) for array in cotangent if is_array(array))
     for name in backward:
-        if _are_within(noise, mine[name], theirs[name]):
+        if np.isfinite(noise) and _are_within(noise, mine[name], theirs[name]):
             backward[name] = 0.0
     return forward_differences(reference, candidate) | backward
 
@@ -67,7 +67,8 @@ def _are_within(distance: float, one: Any, two: Any) -> bool:
     """Whether two arrays of one shape are no farther from each other."""
     if not (is_array(one) and is_array(two)) or one.shape != two.shape:
         return False
-    return norm(one - two) <= distance
+    with np.errstate(invalid="ignore"):  # an infinity minus itself
+        return norm(one - two) <= distance
 
 
 def _of_shared(
