@@ -5,6 +5,7 @@ is the smallest network that people train.
 """
 
 import importlib
+from time import process_time
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def run() -> list[Ratio]:
     by_hand = [
         _by_hand(name, network) for network in NETWORKS for name in ("torch", "chainer", "jax")
     ]
-    by_hand.append(_by_hand("jax", "mlp", steps_per_call=11))
+    by_hand += [_by_hand("jax", "mlp", steps_per_call=count) for count in (11, 44)]
     peers = [_peer(name) for name in PEERS]
     return [*by_hand, *peers, _peer("JAX, Keras 3", steps_per_call=11)]
 
@@ -40,7 +41,7 @@ def _by_hand(name: str, network: str, steps_per_call: int = 1) -> Ratio:
         )
 
     what = f"epoch of {network}, {name} by hand{_several(steps_per_call)}"
-    return compare_fresh(what, make, rounds=3, pairs=10, limit=LIMIT)
+    return compare_fresh(what, make, rounds=3, pairs=10, limit=LIMIT, clock=process_time)
 
 
 def _peer(name: str, **options: int) -> Ratio:
@@ -53,7 +54,7 @@ def _peer(name: str, **options: int) -> Ratio:
         return ours(backend, samples, "mlp", EPOCHS, **options), theirs
 
     what = f"{EPOCHS} epochs of mlp, {name}{_several(**options)}"
-    return compare_fresh(what, make, rounds=1, pairs=10, limit=LIMIT_OF_PEERS)
+    return compare_fresh(what, make, rounds=1, pairs=10, limit=LIMIT_OF_PEERS, clock=process_time)
 
 
 def _several(steps_per_call: int = 1) -> str:
