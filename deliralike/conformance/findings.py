@@ -266,6 +266,11 @@ def is_floating(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
 
 
+def in_dtype(leaf: Any, dtype: Any) -> Any:
+    """An array of floating numbers in another type; any other leaf as it is."""
+    return leaf.astype(dtype) if is_floating(leaf) else leaf
+
+
 @dataclass(frozen=True)
 class Accused:
     """A block, or a function of `nn`, that differs at equal inputs, with all data to explain it.

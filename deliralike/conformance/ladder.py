@@ -13,7 +13,14 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance import filling
-from deliralike.conformance.findings import FAILED, NOT_NEEDED, NOT_REACHED, PASSED, Level
+from deliralike.conformance.findings import (
+    FAILED,
+    NOT_NEEDED,
+    NOT_REACHED,
+    PASSED,
+    Level,
+    in_dtype,
+)
 from deliralike.conformance.freeing import collect, forget_programs
 from deliralike.conformance.levels import (
     checkpoints,
@@ -59,7 +66,9 @@ class Ladder:
         self.settings = settings
         # Numbers that float32 holds are exact in both types.
         self.is_short = {side.network.dtype_name for side in sides} == {"float32"}
-        self.batch = nest.map(_rounded_to_float32 if self.is_short else _in_float64, batch)
+        if self.is_short:
+            batch = nest.map(lambda leaf: in_dtype(leaf, np.float32), batch)
+        self.batch = nest.map(lambda leaf: in_dtype(leaf, np.float64), batch)
         self.levels: list[Level] = []
         self.seconds_a_pass = 0.0  # which the plan measures, and level L1 once more
         self.match: Match | None = None
@@ -166,8 +175,8 @@ class Ladder:
             or self.settings.levels == ("L0",)
         ):
             return level
-        own = self.given[1].network
-        candidate = sides.candidate.but(network=own.backend.in_dtype(own, "float64"))
+        own = self.given[1].in_dtype("float64").network
+        candidate = sides.candidate.but(network=own)
         running = Running.of(sides, self.batch, Masks(self.settings.seed), self.settings)
         said = effect(running.mode("eval", candidate))
         findings = [replace(one, effect=said) for one in level.findings]
@@ -398,13 +407,3 @@ class Ladder:
         names = [name for name, slot in slots.items() if slot.is_parameter]
         found = {name: match.candidate_names(name) for name in names if name not in match.summed}
         return {name: theirs[0] for name, theirs in found.items() if len(theirs) == 1}
-
-
-def _in_float64(value: Any) -> Any:
-    is_floating = isinstance(value, np.ndarray) and value.dtype.kind == "f"
-    return value.astype(np.float64) if is_floating else value
-
-
-def _rounded_to_float32(value: Any) -> Any:
-    is_floating = isinstance(value, np.ndarray) and value.dtype.kind == "f"
-    return value.astype(np.float32).astype(np.float64) if is_floating else value

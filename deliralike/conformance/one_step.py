@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,22 +53,18 @@ def take_updates(
     subject: Subject,
     network: AbstractNetwork,
     batch: Batch,
-    steps: Sequence[int] = (0, 1),
 ) -> Step:
     """Return the first two updates of the parameters by each optimizer, on one batch.
 
     The network is left as it was.
 
     Two, since what a replica did not take over from the first shows in the second.
-
-    Args:
-        steps: Where in the stream of masks each update is.
     """
     with _left_as_it_was(network) as before:
         moves: Step = {}
         for name, make in optimizers_of(subject).items():
             network.load_neutral_state(before)
-            moves |= _two_updates(name, make(network), subject, batch, steps)
+            moves |= _two_updates(name, make(network), subject, batch)
         return moves
 
 
@@ -123,11 +119,10 @@ def _two_updates(
     optimizer: AbstractOptimizer,
     subject: Subject,
     batch: Batch,
-    steps: Sequence[int],
 ) -> Step:
     network, moves = optimizer.network, {}
     is_parameter = parameters_of(network)
-    for step, what in zip(steps, (f"update by {name}", f"second update by {name}"), strict=True):
+    for step, what in enumerate((f"update by {name}", f"second update by {name}")):
         before = network.neutral_state()
         with random.portable(SEED, step):
             optimizer.update(subject.loss, *batch)

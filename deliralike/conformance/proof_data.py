@@ -122,9 +122,10 @@ class ProofData(Verdict):
     @property
     def null(self) -> tuple[str, ...]:
         """The parameters whose gradient is zero but for rounding on both sides, at any level."""
-        return tuple(
-            dict.fromkeys(name for level in self.levels for name in level.figures.get("null", ()))
-        )
+        names: dict[str, None] = {}
+        for level in self.levels:
+            names |= dict.fromkeys(level.figures.get("null", ()))
+        return tuple(names)
 
     def level(self, name: str) -> Level | None:
         """The level of this name, if the proof has it."""

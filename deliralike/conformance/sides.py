@@ -67,7 +67,7 @@ def bring_together(
         DeliralikeError: There is no copy in float64; a correction does not fit; or the weights do
             not.
     """
-    reference, candidate = map(_in_float64, given)
+    reference, candidate = (side.in_dtype("float64") for side in given)
     if _written_once(given) and _have_same_names(given) and not names:
         _load(candidate, reference.network.neutral_state(), strict=True)
         return Sides(reference, candidate)
@@ -93,10 +93,6 @@ def bring_together(
     settled = found.agrees or (found.exhausted and not found.match.parameters_left_over())
     norms = tuple(fold.norm for fold in folds)
     return _sides(reference, candidate, found.match, layout, norms, settled)
-
-
-def _in_float64(side: Subject) -> Subject:
-    return side.but(network=side.network.backend.in_dtype(side.network, "float64"))
 
 
 def _folded(

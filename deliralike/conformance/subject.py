@@ -37,6 +37,10 @@ class Subject:
         """The same with other parts."""
         return replace(self, **changes)
 
+    def in_dtype(self, dtype: str) -> Subject:
+        """The same with a copy of the network in another floating type."""
+        return self.but(network=self.network.backend.in_dtype(self.network, dtype))
+
     def __str__(self) -> str:
         """``"ResNet on torch"``."""
         native = getattr(self.network, "native", self.network)

@@ -19,7 +19,7 @@ from deliralike.conformance.explain.arguments import bound
 from deliralike.conformance.explain.convention import Choice, Formula
 from deliralike.conformance.explain.fitting import EXACT, fit
 from deliralike.conformance.explain.trials import Trial, combined
-from deliralike.conformance.findings import LIMIT, MATCH, Accused, is_floating
+from deliralike.conformance.findings import LIMIT, MATCH, Accused, in_dtype, is_floating
 from deliralike.conformance.kinds import Named
 from deliralike.network.base import Network
 
@@ -72,7 +72,7 @@ class Bench:
             self._sizes[name] = max(map(finite_norm, sides))
         self.reshaped = any(map(self._is_reshaped, self.outputs + self.buffers))
         inputs = (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
-        self._inputs = nest.map(_float64, inputs)
+        self._inputs = nest.map(lambda leaf: in_dtype(leaf, np.float64), inputs)
         self.given = self._named(*self._inputs) | {
             "usual": self._first(self.reference),
             "wanted": self._first(self.wanted),
@@ -161,17 +161,23 @@ class Bench:
 
         def predict(value: float) -> np.ndarray:
             found = self.forward(choice.at(value).formula(formula), str(choice.cause))
-            vector = np.zeros(0) if found is None else self._vector(found)
-            return vector if vector.shape == target.shape else np.full(target.shape, np.inf)
+            if found is not None:
+                vector = self._vector(found)
+                if vector.shape == target.shape:
+                    return vector
+            return np.full(target.shape, np.inf)
 
         if self._telling < _ENOUGH:
             return None
         value, left = fit(predict, target, choice.words, choice.convention.least)
+        if not np.isfinite(left):
+            return None
         usual = self._vector(self.reference)
-        if not np.isfinite(left) or usual.shape != target.shape:
-            return choice.at(value) if np.isfinite(left) else None
-        back = np.abs(predict(value) - usual).max(initial=0.0) <= EXACT
-        return None if back else choice.at(value)
+        if usual.shape == target.shape:
+            away = np.abs(predict(value) - usual).max(initial=0.0)
+            if away <= EXACT:
+                return None
+        return choice.at(value)
 
     @cached_property
     def _telling(self) -> int:
@@ -202,8 +208,10 @@ class Bench:
         if found is wanted:
             return 0.0
         if name.startswith(_GRADIENT):  # no gradient is a gradient of zero
-            found = np.zeros_like(wanted) if found is None else found
-            wanted = np.zeros_like(found) if wanted is None else wanted
+            if found is None:
+                found = np.zeros_like(wanted)
+            if wanted is None:
+                wanted = np.zeros_like(found)
         if found is None or wanted is None or found.shape != wanted.shape:
             return np.inf
         if found.dtype.kind == "b":  # masks
@@ -215,8 +223,12 @@ class Bench:
         size = max(finite_norm(found), finite_norm(wanted))
         if difference == 0.0 or size <= NULL * max(self._sizes.values()):
             return 0.0
-        distance = difference / size if np.isfinite(difference) else np.inf
-        return 0.0 if LIMIT < distance <= self.accused.noise.get(name, 0.0) else distance
+        if not np.isfinite(difference):
+            return np.inf
+        distance = difference / size
+        if LIMIT < distance <= self.accused.noise.get(name, 0.0):
+            return 0.0
+        return distance
 
     def _named(self, weights: Any, args: Any, kwargs: Any) -> dict[str, Any]:
         """What a formula gets: the arguments, the mode, and where to put buffers after the call."""
@@ -234,9 +246,9 @@ class Bench:
         """Return the tensors with the gradients of a repeated array summed under its first name."""
         merged = dict(tensors)
         for name, first in self._twice.items():
-            value = merged.pop(name, None)
-            if value is not None:
-                merged[first] = merged[first] + value if first in merged else value
+            if name in merged:
+                value = merged.pop(name)
+                merged[first] = merged.get(first, 0.0) + value
         return merged
 
     def _first(self, tensors: Tensors) -> np.ndarray | None:
@@ -276,16 +288,14 @@ def _repeated(accused: Accused) -> Iterator[tuple[str, str]]:
             seen[path] = leaf
 
 
-def _float64(leaf: Any) -> Any:
-    return leaf.astype(np.float64) if is_floating(leaf) else leaf
-
-
 def _present(tensors: Named) -> Tensors:
     found = {}
     for name, value in tensors.items():
         if value is not None:
             array = np.asarray(value)
-            found[name] = array.astype(np.float64) if array.dtype.kind in "biu" else array
+            if array.dtype.kind in "biu":
+                array = array.astype(np.float64)
+            found[name] = array
     return found
 
 
@@ -298,7 +308,9 @@ def _norm(array: Any) -> float:
 
 def finite_norm(array: Any) -> float:
     """The norm of the finite numbers."""
-    return 0.0 if array is None else _norm(np.where(np.isfinite(array), array, 0.0))
+    if array is None:
+        return 0.0
+    return _norm(np.where(np.isfinite(array), array, 0.0))
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.agreement import compare
 from deliralike.conformance.by_name import only
+from deliralike.conformance.explain.arrays import first_met
 from deliralike.conformance.findings import MATCH, Explanation, is_floating
 
 if TYPE_CHECKING:
@@ -48,12 +49,11 @@ def values(probe: Probe, ours: Side, theirs: Side, one: Seen, two: Seen) -> Expl
 
     None where there is none, and nothing to be seen in the candidate's numbers either.
     """
-    nearest = np.inf
-    for cause, tensors in _WAYS.get(probe.about, _nothing)(probe, ours, one, two):
-        away = _distance(tensors, two.tensors)
-        if away <= MATCH:
-            return Explanation(cause, away, nearest)
-        nearest = min(nearest, away)
+    if probe.about in _WAYS:
+        ways = _WAYS[probe.about](probe, ours, one, two)
+        found = first_met(ways, lambda tensors: _distance(tensors, two.tensors))
+        if found is not None:
+            return found
     seen = _seen(probe, ours, theirs, one, two)
     return Explanation.seen(seen) if seen else None
 
@@ -106,10 +106,6 @@ def _shifted(shift: float, leaf: Any) -> Any:
 
 # Known mistakes, and what the reference gives with them
 # -----------------------------------------------------------------------------
-
-
-def _nothing(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
-    return iter(())
 
 
 def _sides_of_zero(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:

@@ -218,14 +218,11 @@ def merged(forms: Sequence[Form | None], trace_sizes: tuple[int, ...]) -> Form |
 # -----------------------------------------------------------------------------
 
 
-def simulate(form: Form, trace: Trace, steps: int | None = None) -> Array:
-    """What an optimizer of this form adds to the parameters at each step, ``(T, N)``.
-
-    Only at the first ones where their number is given.
-    """
+def simulate(form: Form, trace: Trace) -> Array:
+    """What an optimizer of this form adds to the parameters at each step, ``(T, N)``."""
     run = _Run(form, trace)
     with np.errstate(all="ignore"):
-        return np.stack([run.step(t) for t in range(len(trace.rates))[:steps]])
+        return np.stack([run.step(t) for t in range(len(trace.rates))])
 
 
 class _Run:

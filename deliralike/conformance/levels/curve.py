@@ -16,6 +16,7 @@ import numpy as np
 from deliralike import random
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.agreement import differences as each_difference
+from deliralike.conformance.by_name import only, without
 from deliralike.conformance.findings import LIMIT, NOT_REACHED, Finding, Level
 from deliralike.conformance.freeing import collect
 from deliralike.conformance.last_bit import allowed, shake_parameters
@@ -53,10 +54,12 @@ def level(
         null: Parameters whose gradient on the first batch is zero but for rounding, as of a bias in
             front of a batch norm; found out when None.
     """
-    optimizer = next((name for name in reference.optimizers if name in candidate.optimizers), None)
-    if optimizer is None or not batches:
-        reason = "there are no batches" if optimizer else "there is no optimizer on both sides"
-        return Level("L5", TITLE, NOT_REACHED, notes=(reason,))
+    shared = list(only(reference.optimizers, candidate.optimizers))
+    if not shared:
+        return Level("L5", TITLE, NOT_REACHED, notes=("there is no optimizer on both sides",))
+    if not batches:
+        return Level("L5", TITLE, NOT_REACHED, notes=("there are no batches",))
+    optimizer = shared[0]
     if null is None:
         gradients = _gradients(reference, batches[0], seed)
         null = compare(gradients, gradients).null
@@ -68,9 +71,9 @@ def level(
         ends.append(end)
         collect(side.network)  # its gradients and states, before the other side's are made
     differences = [relative_difference(one, two) for one, two in zip(*curves.values(), strict=True)]
-    notes = (
-        [f"the gradient of {', '.join(null)} is zero up to rounding: not compared"] if null else []
-    )
+    notes = []
+    if null:
+        notes.append(f"the gradient of {', '.join(null)} is zero up to rounding: not compared")
     found = [*_of_losses(differences), *_at_the_end(compared.tensors(*ends), steps)]
     findings = found
     if found:
@@ -113,17 +116,18 @@ def _beyond_rounding(
     shake_parameters(again.network)
     pairs = zip(losses, again.losses(len(differences)), strict=True)
     moved = np.maximum.accumulate([relative_difference(one, two) for one, two in pairs])
-    beyond = [
-        step for step, d in enumerate(differences) if not d <= max(LIMIT, allowed(moved[step]))
-    ]
-    ends = compare(_but(null, end), _but(null, again.network.neutral_state()))
+    is_within = np.asarray(differences) <= np.maximum(LIMIT, [allowed(one) for one in moved])
+    ends = compare(without(end, null), without(again.network.neutral_state(), null))
     limit = allowed(max(ends.difference, moved[-1]))
-    kept = {"loss": bool(beyond)}
-    return [one for one in found if kept.get(one.place, not one.difference <= limit)]
-
-
-def _but(names: Sequence[str], state: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in state.items() if name not in names}
+    kept = []
+    for one in found:
+        if one.place == "loss":
+            is_rounding = bool(is_within.all())
+        else:
+            is_rounding = one.difference <= limit
+        if not is_rounding:
+            kept.append(one)
+    return kept
 
 
 class _Training:

@@ -18,16 +18,9 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.conformance.agreement import NULL, relative_difference
+from deliralike.conformance.by_name import without
 from deliralike.conformance.explain import probes as explaining
-from deliralike.conformance.findings import (
-    FAILED,
-    LIMIT,
-    NOT_REACHED,
-    PASSED,
-    Explanation,
-    Finding,
-    Level,
-)
+from deliralike.conformance.findings import LIMIT, NOT_REACHED, Explanation, Finding, Level
 from deliralike.conformance.freeing import forget_programs
 from deliralike.conformance.last_bit import MARGIN, SLIGHT, allowed
 from deliralike.conformance.levels.probing import (
@@ -95,12 +88,11 @@ def level(
         figures[probe.name] = figure
     if findings and not thorough:
         return level(reference, candidate, batch, match)
-    worst = max(
-        (figure["difference"] for figure in figures.values() if "difference" in figure),
-        default=None,
-    )
-    status = FAILED if findings else PASSED if figures else NOT_REACHED
-    return Level("L7", TITLE, status, worst, tuple(findings), tuple(notes), figures)
+    if not figures:
+        return Level("L7", TITLE, NOT_REACHED, notes=tuple(notes))
+    differences = [figure["difference"] for figure in figures.values() if "difference" in figure]
+    worst = max(differences, default=None)
+    return Level.judged("L7", TITLE, worst, findings, notes, **figures)
 
 
 # What is in a batch
@@ -143,9 +135,9 @@ class Layout:
         for at, leaf in enumerate(leaves):
             if isinstance(leaf, np.ndarray) and leaf.ndim:
                 kinds["*"].append(at)
-                if leaf.dtype.kind in "fiu":
-                    either = "ft" if leaf.dtype.kind == "f" else "il"
-                    kinds[either[at not in given]].append(at)
+                here = _INPUTS if at in given else _TARGETS
+                if leaf.dtype.kind in here:
+                    kinds[here[leaf.dtype.kind]].append(at)
         paddings = (getattr(block, "padding_idx", None) for _, block in side.network.named_blocks())
         padding = next((each for each in paddings if each is not None), None)
         layout = cls(leaves, structure, kinds, outputs, padding, tuple(side.state))
@@ -154,8 +146,12 @@ class Layout:
     @property
     def biases(self) -> tuple[str, ...]:
         """The biases of all layers, and running means."""
-        ends = {name: name.rpartition(".")[2] for name in self.names}
-        return tuple(n for n, end in ends.items() if "bias" in end or end == "running_mean")
+        found = []
+        for name in self.names:
+            end = name.rpartition(".")[2]
+            if "bias" in end or end == "running_mean":
+                found.append(name)
+        return tuple(found)
 
     @property
     def layers(self) -> list[str]:
@@ -176,12 +172,19 @@ class Layout:
 
         Alone, it gives a loss of zero or NaN, and it may stand in the place of any label.
         """
-        for label in candidates if self.kinds["l"] else ():
+        if not self.kinds["l"]:
+            return None
+        for label in candidates:
             batch = self.but("l", partial(np.full_like, fill_value=label))
             seen = side.see(Probe("", batch, kind="evaluation"))
             if seen.error is None and not np.nan_to_num(float(seen.tensors["loss"])):
                 return label
         return None
+
+
+# The kind of a leaf by that of its type, see `Layout`.
+_INPUTS = {"f": "f", "i": "i", "u": "i"}
+_TARGETS = {"f": "t", "i": "l", "u": "l"}
 
 
 def _listened(side: Side, batch: Batch) -> tuple[set[int], float]:
@@ -244,23 +247,22 @@ class _Row:
 
 def _probes(layout: Layout) -> tuple[list[Probe], list[str]]:
     """Those that fit, and a note for each kind that does not."""
-    zeros = [
-        Probe(
-            f"zeros out of {path}",
-            layout.but("*", np.array),
-            zeroed=(f"{path}.weight", f"{path}.bias"),
-            ties=True,
-            about="zeros",
-        )
-        for path in layout.layers[:LAYERS]
-    ]
     there, taken = _there(layout), f"label {layout.ignored}"  # which is one that the loss takes
-    rows = [row for row in _TABLE if row is not _MIXED and row.name != taken]
-    kinds = dict.fromkeys(row.needs for row in _TABLE)
-    missing = [
-        f"not applicable, there is nothing of the kind: {what}" for what in kinds if not there[what]
-    ]
-    return [*zeros, *(row.probe(layout) for row in rows if there[row.needs])], missing
+    probes = [_zeros_out_of(path, layout) for path in layout.layers[:LAYERS]]
+    missing = {}  # in the order of the table
+    for row in _TABLE:
+        if not there[row.needs]:
+            missing[row.needs] = f"not applicable, there is nothing of the kind: {row.needs}"
+        elif row is not _MIXED and row.name != taken:
+            probes.append(row.probe(layout))
+    return probes, list(missing.values())
+
+
+def _zeros_out_of(path: str, layout: Layout) -> Probe:
+    """The batch as it is, with a layer whose outputs are zero."""
+    zeroed = (f"{path}.weight", f"{path}.bias")
+    batch = layout.but("*", np.array)
+    return Probe(f"zeros out of {path}", batch, zeroed=zeroed, ties=True, about="zeros")
 
 
 def _few(layout: Layout) -> list[Probe]:
@@ -314,6 +316,15 @@ def _first(value: int) -> Change:
     return change
 
 
+def _index(value: int) -> _Row:
+    name = f"index {value} among the inputs"
+    return _Row(_TOKENS, name, "i", _first(value), "index", "refusal")
+
+
+def _label(value: int) -> _Row:
+    return _Row(_LABELS, f"label {value}", "l", _first(value), "index", "refusal")
+
+
 def _full(value: float) -> Change:
     return lambda leaf, layout: np.full_like(leaf, value)
 
@@ -344,14 +355,11 @@ _TABLE = [
     _Row(_FLOATS, "constant inputs", "f", _full(0.5), "ties"),
     _Row(_FLOATS, "inputs of -1, 0 and 1", "f", _signs, "ties"),
     _Row(_FLOATS, "zeros at every layer", "ft", _full(0.0), "zeros", is_few=True),
-    *(
-        _Row(_TOKENS, f"index {index} among the inputs", "i", _first(index), "index", "refusal")
-        for index in (OUT_OF_RANGE, -1)
-    ),
-    *(
-        _Row(_LABELS, f"label {label}", "l", _first(label), "index", "refusal")
-        for label in (OUT_OF_RANGE, -1, -2)
-    ),
+    _index(OUT_OF_RANGE),
+    _index(-1),
+    _label(OUT_OF_RANGE),
+    _label(-1),
+    _label(-2),
     _Row(_IGNORED, "all labels ignored", "l", _ignoring, "ignored", is_few=True),
     _Row(_PADDING, "padding tokens after the first", "i", _padded, "padding", is_few=True),
     _Row(_OUTPUTS, "outputs of 1e4", "*", _as_it_is, "huge", is_few=True),
@@ -369,26 +377,27 @@ Judged = tuple[list[Finding], dict[str, Any], list[str]]
 def _judge(probe: Probe, ours: Side, theirs: Side) -> Judged:
     """A probe on both sides: findings, figures for tables, and notes."""
     one, two = ours.see(probe), theirs.see(probe)
-    mode = "train" if probe.kind == "gradients" else "eval"
     are_native = ours.is_native or theirs.is_native
     if one.error is not None or two.error is not None:
-        return _judge_errors(probe, one, two, mode, are_native)
+        return _judge_errors(probe, one, two, are_native)
     if are_native:
         two = _in_names_of(one, two)
+    judged = _judge_values(probe, ours, theirs, one, two)
     if are_native and probe.about in ("far", "ignored"):
-        return _as_notes(_judge_values(probe, ours, theirs, one, two, mode))
-    return _judge_values(probe, ours, theirs, one, two, mode)
+        return _as_notes(judged)
+    return judged
 
 
 def _in_names_of(one: Seen, two: Seen) -> Seen:
     """What a native network gave, in the names of the reference; buffers of its own are left out."""
-    mine, theirs = (
-        {name: value for name, value in seen.tensors.items() if name.startswith("outputs")}
-        for seen in (one, two)
-    )
-    given = align(mine, theirs).back(theirs, mine)
-    tensors = {name: given.get(name, two.tensors.get(name)) for name in one.tensors}
-    return replace(two, tensors={name: v for name, v in tensors.items() if v is not None})
+    mine, theirs = _outputs(one), _outputs(two)
+    tensors = two.tensors | align(mine, theirs).back(theirs, mine)
+    tensors = {name: tensors[name] for name in one.tensors if tensors.get(name) is not None}
+    return replace(two, tensors=tensors)
+
+
+def _outputs(seen: Seen) -> Arrays:
+    return {name: value for name, value in seen.tensors.items() if name.startswith("outputs")}
 
 
 def _as_notes(judged: Judged) -> Judged:
@@ -398,50 +407,51 @@ def _as_notes(judged: Judged) -> Judged:
     return [], {**figure, "difference": 0.0, "failed": []}, [*notes, *said]
 
 
-def _judge_values(
-    probe: Probe, ours: Side, theirs: Side, one: Seen, two: Seen, mode: str
-) -> Judged:
+def _judge_values(probe: Probe, ours: Side, theirs: Side, one: Seen, two: Seen) -> Judged:
     """Judge a probe that gives numbers on both sides."""
-    notes = []
+    notes: list[str] = []
     are_native = ours.is_native or theirs.is_native
     if probe.about == "ignored" and not are_native and not np.isfinite(one.tensors["loss"]):
         notes.append("the reference gives no number, and is not followed")
         one = Seen({"loss": np.zeros_like(one.tensors["loss"])})
     differences = _differences(one.tensors, two.tensors)
-    limits: dict[str, float] = {}
     beyond = {name: far for name, far in differences.items() if far > LIMIT}
+    limits: dict[str, float] = {}
     if beyond:
         limits, noise = _allowed(probe, ours, theirs, one, two, beyond)
-        differences = {name: far for name, far in differences.items() if name not in noise}
-        notes += [f"decided by rounding, not judged: {', '.join(noise)}"] if noise else []
-    wrong = {name: far for name, far in differences.items() if far > limits.get(name, LIMIT)}
-    notes += [
-        f"{name} is off by {far:.0e}, as rounding alone may be"
-        for name, far in differences.items()
-        if far > LIMIT and name not in wrong
-    ]
+        if noise:
+            notes.append(f"decided by rounding, not judged: {', '.join(noise)}")
+        differences, beyond = without(differences, noise), without(beyond, noise)
+    wrong = {}
+    for name, far in beyond.items():
+        if far > limits.get(name, LIMIT):
+            wrong[name] = far
+        else:
+            notes.append(f"{name} is off by {far:.0e}, as rounding alone may be")
     if wrong and are_native and probe.ties and all(map(_is_gradient, wrong)):
         notes.append(f"gradients go another way at exact ties: {', '.join(sorted(wrong))}")
-        differences = {name: far for name, far in differences.items() if name not in wrong}
-        wrong = {}
+        differences, wrong = without(differences, wrong), {}
     figure = {"difference": max(differences.values(), default=0.0), "failed": sorted(wrong)}
     if not wrong:
         return [], figure, notes
     worst = max(wrong, key=wrong.__getitem__)
+    why = explaining.values(probe, ours, theirs, one, two)
+    others = len(wrong) - 1
+    remarks = (f"{others} other tensors differ, too.",) if others else ()
     finding = Finding(
         "L7",
         probe.name,
         worst,
         wrong[worst],
-        mode=mode,
+        mode=probe.mode,
         limit=limits.get(worst, LIMIT),
-        explanation=explaining.values(probe, ours, theirs, one, two),
-        remarks=(f"{len(wrong) - 1} other tensors differ, too.",) if len(wrong) > 1 else (),
+        explanation=why,
+        remarks=remarks,
     )
     return [finding], figure, notes
 
 
-def _judge_errors(probe: Probe, one: Seen, two: Seen, mode: str, are_native: bool) -> Judged:
+def _judge_errors(probe: Probe, one: Seen, two: Seen, are_native: bool) -> Judged:
     """Judge a probe that one side refuses: the other must refuse it for the same kind of reason.
 
     For native networks a difference is noted only, unless the candidate alone cannot evaluate a
@@ -449,32 +459,31 @@ def _judge_errors(probe: Probe, one: Seen, two: Seen, mode: str, are_native: boo
     """
     if are_native and one.error is not None and two.error is not None:
         return [], {"error": type(one.error).__name__}, []
-    kinds = [None if seen.error is None else _kind(seen.error) for seen in (one, two)]
-    if kinds[0] == kinds[1]:
-        return [], {"error": kinds[0].__name__ if kinds[0] else ""}, []
+    kind, its = _kind(one.error), _kind(two.error)
+    if kind == its:
+        return [], {"error": kind}, []
+    said = explaining.refusal(probe, one, two)
     # Frameworks differ in what they refuse, and no rule says which one is right. None refuses to
     # evaluate a single sample: that is the candidate's own doing.
-    fails_alone = probe.about == "one" and mode == "eval" and one.error is None
+    fails_alone = probe.about == "one" and probe.mode == "eval" and one.error is None
     if are_native and not fails_alone:
-        return [], {"error": ""}, [explaining.refusal(probe, one, two)]
-    explanation = Explanation.seen(explaining.refusal(probe, one, two))
-    finding = Finding("L7", probe.name, "error", np.inf, mode=mode, explanation=explanation)
-    return (
-        [finding],
-        {"error": " and ".join(kind.__name__ if kind else "none" for kind in kinds)},
-        [],
-    )
+        return [], {"error": ""}, [said]
+    explanation = Explanation.seen(said)
+    finding = Finding("L7", probe.name, "error", np.inf, mode=probe.mode, explanation=explanation)
+    return [finding], {"error": f"{kind} and {its}"}, []
 
 
-def _kind(error: Exception) -> type:
-    """Return the standard error that an error is.
+def _kind(error: Exception | None) -> str:
+    """Return the name of the standard error that an error is; ``"none"`` without one.
 
     Errors of an index are one kind, those of a value or type another.
     """
-    if isinstance(error, LookupError):
-        return LookupError
-    known = (ArithmeticError, ValueError, TypeError, NotImplementedError)
-    return next((kind for kind in known if isinstance(error, kind)), Exception)
+    if error is None:
+        return "none"
+    for kind in (LookupError, ArithmeticError, ValueError, TypeError, NotImplementedError):
+        if isinstance(error, kind):
+            return kind.__name__
+    return "Exception"
 
 
 def _differences(one: Arrays, two: Arrays) -> dict[str, float]:
@@ -482,22 +491,28 @@ def _differences(one: Arrays, two: Arrays) -> dict[str, float]:
 
     NaN equals NaN. Tensors that are zero up to rounding on both sides are left out.
     """
-    largest = {
-        group: max((_size(v) for n, v in one.items() if _is_gradient(n) == group), default=0.0)
-        for group in (True, False)
-    }
+    floors = {group: _floor(one, group) for group in (True, False)}
     found = {}
-    always = ("loss", "outputs")
-    for name in (name for name in one if name in two or name.startswith(always)):
-        first, second = one[name], two.get(name)
-        floor = max(NULL * largest[_is_gradient(name)], 1e-300)
-        if second is not None and (_size(first) <= floor and _size(second) <= floor):
+    for name, first in one.items():
+        second = two.get(name)
+        if second is None:
+            if name.startswith(("loss", "outputs")):
+                found[name] = np.inf
             continue
-        if second is not None and np.array_equal(first, second, equal_nan=first.dtype.kind == "f"):
+        floor = floors[_is_gradient(name)]
+        if _size(first) <= floor and _size(second) <= floor:
+            continue
+        if np.array_equal(first, second, equal_nan=first.dtype.kind == "f"):
             found[name] = 0.0
-            continue
-        found[name] = relative_difference(first, second)
+        else:
+            found[name] = relative_difference(first, second)
     return found
+
+
+def _floor(tensors: Arrays, are_gradients: bool) -> float:
+    """The size below which one of the gradients, or of the other tensors, is rounding."""
+    sizes = [_size(x) for name, x in tensors.items() if _is_gradient(name) == are_gradients]
+    return max(NULL * max(sizes, default=0.0), 1e-300)
 
 
 def _is_gradient(name: str) -> bool:
@@ -527,22 +542,20 @@ def _allowed(
     """
     moved = _rounding(ours, probe, one)
     limits = {name: max(LIMIT, MARGIN * far) for name, far in moved.items()}
-    none = {name for name in moved if moved[name] >= NOTHING_ELSE or not one.tensors[name].any()}
-    if all(beyond[name] <= limits[name] and name not in none for name in beyond):
+    nothing = [n for n in beyond if moved[n] >= NOTHING_ELSE or not one.tensors[n].any()]
+    if not nothing and all(far <= limits[name] for name, far in beyond.items()):
         return limits, []
     own = _rounding(theirs, probe, two)
-    noise = [
-        name
-        for name in beyond
-        if name in none and _is_noise(one.tensors[name], two.tensors.get(name), own[name])
-    ]
-    if probe.ties:
-        limits = {name: max(limit, allowed(own.get(name, 0.0))) for name, limit in limits.items()}
-        noise += [
-            name
-            for name in beyond
-            if name not in noise and SLIGHT < own.get(name, 0.0) >= beyond[name] / MARGIN
-        ]
+    noise = [n for n in nothing if _is_noise(one.tensors[n], two.tensors.get(n), own.get(n, 0.0))]
+    if not probe.ties:
+        return limits, noise
+    for name, far in own.items():
+        if name in limits:
+            limits[name] = max(limits[name], allowed(far))
+    for name, far in beyond.items():
+        by_rounding = own.get(name, 0.0)
+        if name not in noise and by_rounding > SLIGHT and by_rounding >= far / MARGIN:
+            noise.append(name)
     return limits, noise
 
 
@@ -570,7 +583,7 @@ def _rounding(side: Side, probe: Probe, seen: Seen) -> dict[str, float]:
         short = side.short.see(probe)
         for name, far in _differences(seen.tensors, short.tensors).items():
             scaled = min(far, 1.0) * UNIT_FLOAT64 / UNIT_FLOAT32
-            moved[name] = max(
-                moved[name], SLIGHT / MARGIN if probe.ties and far >= NO_DIGIT else scaled
-            )
+            if probe.ties and far >= NO_DIGIT:
+                scaled = SLIGHT / MARGIN
+            moved[name] = max(moved[name], scaled)
     return moved

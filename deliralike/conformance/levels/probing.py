@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
+from deliralike.conformance.findings import is_array
 from deliralike.conformance.last_bit import shaken
 from deliralike.conformance.listening import InPlace, evaluated
 from deliralike.conformance.matching import Match
@@ -51,6 +52,11 @@ class Probe:
     ties: bool = False
     kind: str = "gradients"
     about: str = ""
+
+    @property
+    def mode(self) -> str:
+        """That of the network: ``"train"`` or ``"eval"``."""
+        return "train" if self.kind == "gradients" else "eval"
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,8 @@ class Side:
         cls, subject: Subject, network: AbstractNetwork | None = None, match: Match | None = None
     ) -> Side:
         """For a subject; `network` in the place of a copy of its own."""
-        network = copy.deepcopy(subject.network) if network is None else network
+        if network is None:
+            network = copy.deepcopy(subject.network)
 
         def loss(net: Any, scale: Any, *batch: Any) -> Any:
             result = subject.loss(_Scaled(net, scale), *batch)
@@ -121,11 +128,10 @@ class Side:
         """The same in float32, if the backend can make it."""
         self._load(self.state)  # probes have moved it
         try:
-            return Side.of(
-                self.subject, self.network.backend.in_dtype(self.network, "float32"), self.match
-            )
+            network = self.network.backend.in_dtype(self.network, "float32")
         except DeliralikeError:
             return None
+        return Side.of(self.subject, network, self.match)
 
     def see(self, probe: Probe, rounded: np.random.Generator | None = None) -> Seen:
         """Return the network's results for a probe.
@@ -162,49 +168,44 @@ class Side:
         with self.network.training_mode(True), random.portable():
             scale = np.asarray(probe.scale)
             found = self.network.backend.gradients(self.loss, self.network, scale, *batch)
-        inputs = nest.leaves_with_paths(found.inputs[1:], "batch")
-        slots = self.network.neutral_slots()
-        buffers: dict[str, Any] = {
-            name: slot.read() for name, slot in slots.items() if not slot.is_parameter
-        }
-        parameters: dict[str, Any] = dict(found.parameters)
+        buffers: dict[str, Any] = {}
+        for name, slot in self.network.neutral_slots().items():
+            if not slot.is_parameter:
+                buffers[name] = slot.read()
+        gradients: dict[str, Any] = dict(found.parameters)
         if self.match is not None:
-            buffers, parameters = (
-                self.match.to_reference(buffers),
-                self.match.to_reference(parameters, gradients=True),
-            )
-        buffers = {
-            name: value for name, value in buffers.items() if not name.endswith(COUNTER)
-        }  # level L1 judges it
-        gradients = {**parameters, **dict(inputs)}
-        named = {
-            f"gradient of {name}": value
-            for name, value in gradients.items()
-            if isinstance(value, np.ndarray)
-        }
-        return {"loss": np.asarray(found.loss), **buffers, **named}
+            buffers = self.match.to_reference(buffers)
+            gradients = self.match.to_reference(gradients, gradients=True)
+        gradients |= nest.leaves_with_paths(found.inputs[1:], "batch")
+        tensors = {"loss": np.asarray(found.loss)}
+        for name, value in buffers.items():
+            if not name.endswith(COUNTER):  # level L1 judges it
+                tensors[name] = value
+        for name, value in gradients.items():
+            if is_array(value):
+                tensors[f"gradient of {name}"] = value
+        return tensors
 
 
 def _zeroed(state: Arrays, probe: Probe) -> Arrays:
     """The parameters that a probe has at zero, or beside it."""
     zeroed = [name for name in probe.zeroed if name in state]  # others are held in another form
+    found = {name: np.zeros_like(state[name]) for name in zeroed}
     biases = [name for name in zeroed if "bias" in name.rpartition(".")[2]]
-    # Each layer's own outweighs what comes from the layers before.
-    powers = {name: 1.0 - 0.9 * number / len(biases) for number, name in enumerate(biases)}
-    sizes = {
-        name: np.sign(probe.beside) * abs(probe.beside) ** powers.get(name, 1.0) for name in zeroed
-    }
-    return {
-        name: np.full_like(state[name], size if name in powers else 0.0)
-        for name, size in sizes.items()
-    }
+    for number, name in enumerate(biases):
+        # Each layer's own outweighs what comes from the layers before.
+        power = 1.0 - 0.9 * number / len(biases)
+        found[name][...] = np.sign(probe.beside) * abs(probe.beside) ** power
+    return found
 
 
 def _shaken(state: Arrays, generator: np.random.Generator) -> Arrays:
     """A state with errors in the last bit; tensors that are equal, as tied ones are, stay equal."""
     found: Arrays = {}
     for name, value in state.items():
-        twins = (other for other in found if np.array_equal(state[other], value))
-        twin = next(twins, None)
-        found[name] = shaken(value, generator, UNIT_FLOAT64) if twin is None else found[twin]
+        twin = next((other for other in found if np.array_equal(state[other], value)), None)
+        if twin is None:
+            found[name] = shaken(value, generator, UNIT_FLOAT64)
+        else:
+            found[name] = found[twin]
     return found

@@ -82,8 +82,8 @@ def level(
             batch and weights are numbers that float32 holds.
     """
     batch = nest.map(_rounded, batch)
-    short, its = _in_float32(reference), _in_float32(candidate)
-    wide = reference.but(network=reference.network.backend.in_dtype(short.network, "float64"))
+    short, its = reference.in_dtype("float32"), candidate.in_dtype("float32")
+    wide = short.in_dtype("float64")
     found: dict[str, dict[str, Rounded]] = {}
     for name, training in MODES.items():
         known = look(wide, batch, training, seed, elements=1) if exact is None else exact[name]
@@ -162,10 +162,6 @@ class _Run:
         return look(subject, batch, self.training, self.seed, elements=1)
 
 
-def _in_float32(subject: Subject) -> Subject:
-    return subject.but(network=subject.network.backend.in_dtype(subject.network, "float32"))
-
-
 def _tensors(seen: Look) -> Tensors:
     """What is judged, by name."""
     recording = seen.recording
@@ -190,7 +186,9 @@ def _place(name: str) -> str:
 
 def _rounded(value: Any) -> Any:
     """Numbers that float32 holds exactly, so that the input's own rounding is no difference."""
-    return value.astype(np.float32).astype(value.dtype) if is_floating(value) else value
+    if not is_floating(value):
+        return value
+    return value.astype(np.float32).astype(value.dtype)
 
 
 def _norm(array: Any) -> float:

@@ -70,10 +70,10 @@ def changed(
     if len(leaves) != len(arrays):
         return values
     held = held_by(network)
-    pairs = zip(leaves, arrays, strict=True)
-    return nest.unflatten(
-        structure, [x if y is None or id(x) in held else change(x, y) for x, y in pairs]
-    )
+    for place, array in enumerate(arrays):
+        if array is not None and id(leaves[place]) not in held:
+            leaves[place] = change(leaves[place], array)
+    return nest.unflatten(structure, leaves)
 
 
 def same_objects(network: AbstractNetwork, values: Any) -> tuple[int, ...]:
@@ -82,9 +82,12 @@ def same_objects(network: AbstractNetwork, values: Any) -> tuple[int, ...]:
     A plain value has its own position.
     """
     first: dict[int, int] = {}
-    positions = enumerate(nest.leaves(values))
-    is_array = network.backend.is_array
-    return tuple(first.setdefault(id(leaf), at) if is_array(leaf) else at for at, leaf in positions)
+    found = []
+    for position, leaf in enumerate(nest.leaves(values)):
+        if network.backend.is_array(leaf):
+            position = first.setdefault(id(leaf), position)
+        found.append(position)
+    return tuple(found)
 
 
 def tied(values: Any, same: tuple[int, ...]) -> Any:
@@ -108,10 +111,12 @@ def instead(own: Any, given: Any) -> Any:
     """
     shape = tuple(getattr(own, "shape", ()))
     if len(shape) != len(given.shape):
-        flat = len(shape) == 2 < len(given.shape) and shape[0] == given.shape[0]
-        if not shape or not (flat or _have_like_shapes(own, given)):
+        if len(shape) == 2 < len(given.shape) and shape[0] == given.shape[0]:
+            given = given.reshape((shape[0], -1))
+        elif shape and _have_like_shapes(own, given):
+            given = given.reshape(shape)
+        else:
             return own
-        given = given.reshape((shape[0], -1) if flat else shape)
     return given + 0.0 if is_floating(given) else given
 
 
@@ -124,15 +129,13 @@ def weighted(network: AbstractNetwork, values: Any, weights: Arrays) -> Any:
     leaves = nest.leaves(values)
     if len(leaves) != len(weights):
         return 0.0
-    pairs = [
-        (x, w) for x, w in zip(leaves, weights, strict=True) if w is not None and id(x) not in held
-    ]
-    fitting = [
-        nn.sum(x * nn.stop_gradient(w.reshape(x.shape)))
-        for x, w in pairs
-        if _have_like_shapes(x, w)
-    ]
-    return sum(fitting[1:], start=fitting[0]) if fitting else 0.0
+    total: Any = None
+    for x, weight in zip(leaves, weights, strict=True):
+        if weight is None or id(x) in held or not _have_like_shapes(x, weight):
+            continue
+        part = nn.sum(x * nn.stop_gradient(weight.reshape(x.shape)))
+        total = part if total is None else total + part
+    return 0.0 if total is None else total
 
 
 def _have_like_shapes(own: Any, given: Any) -> bool:
@@ -158,9 +161,13 @@ def weights_of(cotangent: Any) -> Arrays | None:
 
 def zeros_of(values: Any) -> Arrays:
     """Zeros like the floating arrays of a nest."""
-    return [
-        None if x is None or not is_floating(x) else np.zeros_like(x) for x in arrays_of(values)
-    ]
+    found: Arrays = []
+    for array in arrays_of(values):
+        if array is not None and is_floating(array):
+            found.append(np.zeros_like(array))
+        else:
+            found.append(None)
+    return found
 
 
 def is_floating(array: Any) -> bool:
