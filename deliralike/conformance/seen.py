@@ -12,15 +12,13 @@ import numpy as np
 from deliralike import nest, random
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import LIMIT, arrays_in
-from deliralike.conformance.kinds import Batch
+from deliralike.conformance.kinds import Axes, Batch
 from deliralike.conformance.listening import InPlace, Listener
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import LossResult
 from deliralike.weights.matching.layouts import Transform, channels_first
-
-Axes = tuple[int, ...]
 
 
 @dataclass

@@ -20,10 +20,9 @@ from deliralike.conformance.explain.convention import Choice, Formula
 from deliralike.conformance.explain.fitting import EXACT, fit
 from deliralike.conformance.explain.trials import Trial, combined
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, in_dtype, is_floating
-from deliralike.conformance.kinds import Named
+from deliralike.conformance.kinds import Named, Tensors
 from deliralike.network.base import Network
 
-Tensors = dict[str, np.ndarray]
 _GRADIENT = "gradient of "
 _ENOUGH = 4  # numbers that must differ, so that one that is fitted to them means something
 

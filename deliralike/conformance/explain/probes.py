@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from deliralike.conformance.agreement import compare
 from deliralike.conformance.by_name import only
 from deliralike.conformance.explain.arrays import first_met
 from deliralike.conformance.findings import MATCH, Explanation, is_floating
+from deliralike.conformance.kinds import Arrays
 
 if TYPE_CHECKING:
     from deliralike.conformance.levels.probing import Probe, Seen, Side
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 _TINY = 1e-150
 _STEEP = 1.5  # two passes of a variance have errors of about the first power of the mean
 _SMALL = 1e-6  # of the largest tensor: smaller ones are not weighed by themselves
-Arrays = Mapping[str, np.ndarray]
 Way = tuple[str, Arrays]  # a mistake in words, and what the reference gives with it
 
 

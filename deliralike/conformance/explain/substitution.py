@@ -21,7 +21,7 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import arguments, norms, shapes
-from deliralike.conformance.explain.bench import Bench, Tensors, finite_norm
+from deliralike.conformance.explain.bench import Bench, finite_norm
 from deliralike.conformance.explain.convention import Arguments, Convention, instead
 from deliralike.conformance.explain.families import Family, family_of
 from deliralike.conformance.explain.search import LOSSES, Search
@@ -35,7 +35,7 @@ from deliralike.conformance.findings import (
     arrays_in,
     is_floating,
 )
-from deliralike.conformance.kinds import Arrays, Named
+from deliralike.conformance.kinds import Arrays, Named, Tensors
 
 PATIENCE = 8.0  # seconds for all calls of one place
 

@@ -14,7 +14,7 @@ from deliralike import backends, random, weights
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.by_name import only, without
 from deliralike.conformance.findings import LIMIT, Explanation, Finding, Level
-from deliralike.conformance.kinds import Batch, Named
+from deliralike.conformance.kinds import Batch, Named, Tensors
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BackendUnavailable, DeliralikeError
 from deliralike.network.base import AbstractNetwork
@@ -29,7 +29,6 @@ _OWN_FILES = (".safetensors", ".npz")
 _STEPS = 2
 _DROP = 0.5  # of the learning rate before the checkpoint: one that is not restored is seen
 
-Arrays = dict[str, np.ndarray]
 Make = Callable[[AbstractNetwork], AbstractOptimizer]
 
 
@@ -95,7 +94,7 @@ class _Trained:
     make: Make
     network: AbstractNetwork
     state: dict[str, Any]
-    update: Arrays
+    update: Tensors
 
     def resume(self, state: Named) -> tuple[AbstractNetwork, AbstractOptimizer]:
         """Return a copy of the network before training, and its optimizer, with a given state."""
@@ -130,7 +129,7 @@ class _Way:
         owner, slash, slot = name.rpartition("/")
         return f"{self.names.get(owner, owner)}/{slot}" if slash else self.names.get(name, name)
 
-    def _renamed(self, state: Named) -> Arrays:
+    def _renamed(self, state: Named) -> Tensors:
         return {self.name(name): array for name, array in state.items()}
 
     @property
@@ -222,7 +221,7 @@ def _trained(subject: Subject, make: Make, batch: Batch) -> _Trained:
 
 def _update(
     subject: Subject, network: AbstractNetwork, optimizer: AbstractOptimizer, batch: Batch
-) -> Arrays:
+) -> Tensors:
     """How far one more update moves each parameter and each buffer."""
     before = _held(network)
     with random.portable(0, _STEPS), np.errstate(all="ignore"):  # a wrong state may give no numbers
@@ -248,7 +247,7 @@ def _null(subject: Subject, batch: Batch) -> tuple[str, ...]:
 # -----------------------------------------------------------------------------
 
 
-def _held(network: AbstractNetwork) -> Arrays:
+def _held(network: AbstractNetwork) -> Tensors:
     """What parameters and buffers hold, apart from how the network says it."""
     return {name: slot.read() for name, slot in network.neutral_slots().items()}
 
@@ -257,7 +256,7 @@ def _refused(place: str, what: str, error: DeliralikeError) -> Finding:
     return Finding(NAME, place, what, np.inf, explanation=Explanation.seen(f"an error: {error}"))
 
 
-def _apart(place: str, what: str, wanted: Arrays, came: Arrays) -> Iterator[Finding]:
+def _apart(place: str, what: str, wanted: Tensors, came: Tensors) -> Iterator[Finding]:
     """Findings for tensors that are missing, extra, or differ in type, shape or bits."""
     for name in dict.fromkeys([*wanted, *came]):
         one, two = wanted.get(name), came.get(name)

@@ -19,6 +19,7 @@ from deliralike.conformance.agreement import differences as each_difference
 from deliralike.conformance.by_name import only, without
 from deliralike.conformance.findings import LIMIT, NOT_REACHED, Finding, Level
 from deliralike.conformance.freeing import collect
+from deliralike.conformance.kinds import Batch, Named
 from deliralike.conformance.last_bit import allowed, shake_parameters
 from deliralike.conformance.levels.stepping import rate_of
 from deliralike.conformance.matching import Match
@@ -28,9 +29,6 @@ from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.weights.matching.pairing import COUNTER
 
 TITLE = "loss curve in float64"
-
-Batch = tuple[Any, ...]
-State = Mapping[str, Any]
 
 
 def level(
@@ -100,7 +98,7 @@ def _beyond_rounding(
     differences: Sequence[float],
     losses: Sequence[float],
     again: _Training,
-    end: State,
+    end: Named,
     null: Sequence[str],
 ) -> list[Finding]:
     """Return the findings that are not rounding magnified by the network, found by experiment.
@@ -153,7 +151,7 @@ class _Training:
             yield self.network.backend.number(loss)
 
 
-def _trained(training: _Training, steps: int) -> tuple[list[float], State]:
+def _trained(training: _Training, steps: int) -> tuple[list[float], Named]:
     """Return the losses of all steps, and the parameters and buffers after the last one."""
     losses = []
     for loss in training.losses(steps):
@@ -185,7 +183,7 @@ class _Compared:
                 names.append(name)
         return cls(names, match)
 
-    def tensors(self, mine: State, its: State) -> tuple[dict[str, Any], dict[str, Any]]:
+    def tensors(self, mine: Named, its: Named) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return those of the reference and of the candidate, under the reference's names."""
         names: Sequence[str] = self.names
         if self.match is not None:

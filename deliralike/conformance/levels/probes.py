@@ -22,12 +22,11 @@ from deliralike.conformance.by_name import without
 from deliralike.conformance.explain import probes as explaining
 from deliralike.conformance.findings import LIMIT, NOT_REACHED, Explanation, Finding, Level
 from deliralike.conformance.freeing import forget_programs
+from deliralike.conformance.kinds import Batch, Tensors
 from deliralike.conformance.last_bit import MARGIN, SLIGHT, allowed
 from deliralike.conformance.levels.probing import (
     UNIT_FLOAT32,
     UNIT_FLOAT64,
-    Arrays,
-    Batch,
     Probe,
     Seen,
     Side,
@@ -396,7 +395,7 @@ def _in_names_of(one: Seen, two: Seen) -> Seen:
     return replace(two, tensors=tensors)
 
 
-def _outputs(seen: Seen) -> Arrays:
+def _outputs(seen: Seen) -> Tensors:
     return {name: value for name, value in seen.tensors.items() if name.startswith("outputs")}
 
 
@@ -486,7 +485,7 @@ def _kind(error: Exception | None) -> str:
     return "Exception"
 
 
-def _differences(one: Arrays, two: Arrays) -> dict[str, float]:
+def _differences(one: Tensors, two: Tensors) -> dict[str, float]:
     """Return how far each tensor is.
 
     NaN equals NaN. Tensors that are zero up to rounding on both sides are left out.
@@ -509,7 +508,7 @@ def _differences(one: Arrays, two: Arrays) -> dict[str, float]:
     return found
 
 
-def _floor(tensors: Arrays, are_gradients: bool) -> float:
+def _floor(tensors: Tensors, are_gradients: bool) -> float:
     """The size below which one of the gradients, or of the other tensors, is rounding."""
     sizes = [_size(x) for name, x in tensors.items() if _is_gradient(name) == are_gradients]
     return max(NULL * max(sizes, default=0.0), 1e-300)

@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.conformance.findings import is_array
+from deliralike.conformance.kinds import Batch, Tensors
 from deliralike.conformance.last_bit import shaken
 from deliralike.conformance.listening import InPlace, evaluated
 from deliralike.conformance.matching import Match
@@ -22,9 +23,6 @@ from deliralike.network.base import AbstractNetwork, Network
 from deliralike.weights.matching.pairing import COUNTER
 
 UNIT_FLOAT32, UNIT_FLOAT64 = 2.0**-24, 2.0**-53
-
-Arrays = dict[str, np.ndarray]
-Batch = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Probe:
 class Seen:
     """What a side made of a probe: tensors by name, or an error."""
 
-    tensors: Arrays
+    tensors: Tensors
     error: Exception | None = None
 
 
@@ -110,7 +108,7 @@ class Side:
         return cls(subject, network, loss, match)
 
     @property
-    def state(self) -> Arrays:
+    def state(self) -> Tensors:
         """The weights that the copy starts each probe with, in the reference's names.
 
         They are read anew each time, as a network may be large.
@@ -160,11 +158,11 @@ class Side:
             return probe.batch
         return nest.map(lambda leaf: shaken(leaf, rounded, UNIT_FLOAT64), probe.batch)
 
-    def _load(self, state: Arrays) -> None:
+    def _load(self, state: Tensors) -> None:
         given = state if self.match is None else self.match.to_candidate(state)
         self.network.load_neutral_state(given, strict=self.match is None)
 
-    def _gradients(self, probe: Probe, batch: Batch) -> Arrays:
+    def _gradients(self, probe: Probe, batch: Batch) -> Tensors:
         with self.network.training_mode(True), random.portable():
             scale = np.asarray(probe.scale)
             found = self.network.backend.gradients(self.loss, self.network, scale, *batch)
@@ -187,7 +185,7 @@ class Side:
         return tensors
 
 
-def _zeroed(state: Arrays, probe: Probe) -> Arrays:
+def _zeroed(state: Tensors, probe: Probe) -> Tensors:
     """The parameters that a probe has at zero, or beside it."""
     zeroed = [name for name in probe.zeroed if name in state]  # others are held in another form
     found = {name: np.zeros_like(state[name]) for name in zeroed}
@@ -199,9 +197,9 @@ def _zeroed(state: Arrays, probe: Probe) -> Arrays:
     return found
 
 
-def _shaken(state: Arrays, generator: np.random.Generator) -> Arrays:
+def _shaken(state: Tensors, generator: np.random.Generator) -> Tensors:
     """A state with errors in the last bit; tensors that are equal, as tied ones are, stay equal."""
-    found: Arrays = {}
+    found: Tensors = {}
     for name, value in state.items():
         twin = next((other for other in found if np.array_equal(state[other], value)), None)
         if twin is None:

@@ -27,7 +27,7 @@ from deliralike.conformance.findings import (
     Level,
 )
 from deliralike.conformance.freeing import collect, give_back, is_large
-from deliralike.conformance.kinds import Named, Shape
+from deliralike.conformance.kinds import Named, Shape, Tensors
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import AbstractNetwork
@@ -46,7 +46,6 @@ _TRACED = (
 )
 
 T = TypeVar("T")
-Arrays = dict[str, np.ndarray]
 Make = Callable[[AbstractNetwork], AbstractOptimizer]
 
 
@@ -164,7 +163,7 @@ class Forced:
         """
         return (self.middle // 2, self.middle + 2)
 
-    def parameters(self, step: int) -> Arrays:
+    def parameters(self, step: int) -> Tensors:
         """Return the parameters before a step, in float32: less memory for the same numbers.
 
         They are as small as the gradients, so that no update is lost in rounding.
@@ -172,7 +171,7 @@ class Forced:
         scale = min(SCALES[step % len(SCALES)], 1.0)
         return {name: self._draw("parameter", name, step, scale) for name in self.shapes}
 
-    def gradients(self, step: int) -> Arrays:
+    def gradients(self, step: int) -> Tensors:
         """The gradients of a step, in float32, without those that take no part.
 
         Some are exactly zero.
@@ -236,7 +235,7 @@ class _Side:
         """The learning rate; None where the optimizer hides it."""
         return rate_of(self.optimizer)
 
-    def step(self, parameters: Arrays, gradients: Arrays, lr: float | None) -> None:
+    def step(self, parameters: Tensors, gradients: Tensors, lr: float | None) -> None:
         """Make one update from these parameters with these gradients."""
         for name, value in parameters.items():
             self._slot(name).write(value)
@@ -307,7 +306,7 @@ class _Run:
         self.rates: list[float] = []  # of the reference, before each update
         self.later: list[float] = []  # and after it
         self.traced = _traced(forced.shapes)
-        self.recorded: list[tuple[Arrays, ...]] = []
+        self.recorded: list[tuple[Tensors, ...]] = []
         self.rest: list[tuple[float, float, float]] = []
         self.is_large = is_large(self.reference.network)
         for step in range(forced.steps):
@@ -331,7 +330,7 @@ class _Run:
         self.recorded.append((*traced, *moved))
         self.rest.append(_sums(parameters, gradients, self.traced))
 
-    def _judge(self, parameters: Arrays, used: Named) -> tuple[Arrays, Arrays]:
+    def _judge(self, parameters: Tensors, used: Named) -> tuple[Tensors, Tensors]:
         """Judge the updates one by one, as a network may be large; return those that are traced."""
         updates, unused = {}, {}
         mine, its = dict[str, np.ndarray](), dict[str, np.ndarray]()
@@ -455,7 +454,7 @@ def _is_constant(rates: np.ndarray, others: np.ndarray) -> bool:
 
 
 def _sums(
-    parameters: Arrays, gradients: Arrays, left_out: Collection[str]
+    parameters: Tensors, gradients: Tensors, left_out: Collection[str]
 ) -> tuple[float, float, float]:
     """Of all parameters but some: the sums of ``g * g``, ``g * p`` and ``p * p``."""
     gg = gp = pp = 0.0
@@ -507,7 +506,7 @@ def _size(shapes: Mapping[str, Shape], name: str) -> int:
     return int(np.prod(shapes[name]))
 
 
-def _only(names: Sequence[str], arrays: Arrays) -> Arrays:
+def _only(names: Sequence[str], arrays: Tensors) -> Tensors:
     return {name: _wide(arrays[name]) for name in names if name in arrays}
 
 

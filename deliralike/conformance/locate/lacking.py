@@ -13,10 +13,9 @@ from deliralike import nest
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import below, owner
 from deliralike.conformance.explain import arguments, norms, shapes
-from deliralike.conformance.explain.bench import Tensors
 from deliralike.conformance.explain.substitution import Substitute
 from deliralike.conformance.findings import LIMIT, Observed, is_floating, is_number
-from deliralike.conformance.kinds import Named
+from deliralike.conformance.kinds import Named, Tensors
 from deliralike.conformance.locate.accusing import Suspect, accused, layer_of
 from deliralike.conformance.locate.place import joined
 from deliralike.conformance.locate.units import Forcing, Units

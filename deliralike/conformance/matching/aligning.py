@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.conformance.kinds import Axes
 from deliralike.weights.matching.distance import relative_difference
 from deliralike.weights.matching.layouts import (
     NEAR,
@@ -22,8 +23,6 @@ from deliralike.weights.matching.layouts import (
     flattenings,
     transforms,
 )
-
-Axes = tuple[int, ...]
 
 _TRANSPOSED = (0, 1, 3, 2)
 _CLOSE = 0.1  # relative: arrays that differ by a small mistake; others are about 1 apart
