@@ -218,13 +218,16 @@ def permute(given: Arguments) -> list[Convention]:
 
 def pad(given: Arguments) -> list[Convention]:
     """Other rules and other sides."""
-    pairs = [(p, p) if isinstance(p, int) else tuple(p) for p in given["padding"]]
+    flat = np.ravel(given["pad"]).tolist()  # as pairs, or one after the other as in PyTorch
+    pairs = np.reshape(flat, (-1, 2))
     sides = {
-        "before and after exchanged": [pair[::-1] for pair in pairs],
+        "before and after exchanged": pairs[:, ::-1],
         "of the axes in reverse order": pairs[::-1],
     }
+    shape = np.shape(given["pad"])
+    sides = {words: np.reshape(one, shape).tolist() for words, one in sides.items()}
     modes = setting("mode", ("constant", "reflect", "replicate"), words="padding mode")
-    return [modes, values("padding", sides, "padding"), setting("value", (0.0, 1.0), free=True)]
+    return [modes, values("pad", sides, "padding"), setting("value", (0.0, 1.0), free=True)]
 
 
 def reduction(name: str, given: Arguments) -> list[Convention]:

@@ -10,7 +10,7 @@ import numpy as np
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain.wiring import Wiring
-from deliralike.conformance.findings import MATCH, Explanation
+from deliralike.conformance.findings import MATCH, Explanation, is_floating
 
 _CLOSE = 1e-9  # of one step, relative to the largest number
 _FEW = 2  # so many sequences and steps tell something
@@ -23,7 +23,7 @@ def explain(wiring: Wiring) -> Explanation | None:
         wiring: Its array is of shape ``(batch, width)``; some of its columns are states.
     """
     mine, theirs = wiring.reference, wiring.candidate
-    if not isinstance(mine, np.ndarray) or mine.ndim != 2 or np.shape(theirs) != mine.shape:
+    if not is_floating(mine) or mine.ndim != 2 or np.shape(theirs) != mine.shape:
         return None
     for name, states, columns in _states(wiring.sources, mine):
         usual, came = _steps(states, mine[:, columns]), _steps(states, theirs[:, columns])
