@@ -136,3 +136,4 @@ def test_other_differences_are_no_steps():
     right = handed_on(LENGTHS - 1)
     assert steps.explain(Wiring({"gru": STATES}, right, right + 1e-6)) is None
     assert steps.explain(Wiring({"gru": STATES}, right, handed_on([6] * 4, WORDS + 1))) is None
+    assert steps.explain(Wiring({"gru": STATES > 0}, right > 0, right < 0)) is None

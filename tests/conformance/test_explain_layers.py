@@ -719,6 +719,24 @@ def largest(x, axis):
             ["maximum instead of mean"],
         ),
         (
+            "pad",
+            (numbers(2, 3, 5), (1, 2, 0, 3)),
+            lambda w, x, p: np.pad(x, ((0, 0), (3, 0), (2, 1))),
+            ["padding before and after exchanged"],
+        ),
+        (
+            "pad",
+            (numbers(2, 3, 5), [(0, 2), (1, 1)]),
+            lambda w, x, p: np.pad(x, ((0, 0), (1, 1), (0, 2))),
+            ["padding of the axes in reverse order"],
+        ),
+        (
+            "pad",
+            (numbers(2, 3, 5), (1, 2)),
+            lambda w, x, p: np.pad(x, ((0, 0), (0, 0), (1, 2)), mode="edge"),
+            ["padding mode replicate"],
+        ),
+        (
             "permute",
             (numbers(3, 3, 3), (0, 2, 1)),
             lambda w, x, d: x.transpose(2, 0, 1),

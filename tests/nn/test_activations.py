@@ -10,6 +10,7 @@ from tests.nn.agreement import (
     LayerCase,
     agree_all,
     agree_function,
+    clamped,
     get,
     hold,
     normal,
@@ -25,13 +26,6 @@ FAR = np.array([-700.0, -88.0, -30.0, -20.0, 20.0, 21.0, 30.0, 88.0, 700.0])
 def exact_hardsigmoid(x):
     """PyTorch's own has its slope of 1/6 rounded to float32, also in float64."""
     return F.relu6(x + 3.0) / 6.0
-
-
-def clipped_with_slope_one_at_bounds(x):
-    """PyTorch's own has another slope there since 2.14."""
-    inside = ((x >= -3.0) & (x <= 6.0)).to(x.dtype)
-    beyond = 6.0 * (x > 6.0) - 3.0 * (x < -3.0)
-    return inside * x + beyond
 
 
 class Hardsigmoid(torch.nn.Module):
@@ -64,7 +58,7 @@ ACTIVATIONS = {
     "abs": (lambda nn, x: nn.abs(x), torch.abs),
     "sin": (lambda nn, x: nn.sin(x), torch.sin),
     "cos": (lambda nn, x: nn.cos(x), torch.cos),
-    "clip": (lambda nn, x: nn.clip(x, -3.0, 6.0), clipped_with_slope_one_at_bounds),
+    "clip": (lambda nn, x: nn.clip(x, -3.0, 6.0), lambda x: clamped(x, -3.0, 6.0)),
 }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from deliralike import backends
-from tests.nn.agreement import TOGETHER, FunctionCase, LayerCase, deviations, flat
+from tests.nn.agreement import TOGETHER, FunctionCase, LayerCase, clamped, deviations, flat
 
 F = torch.nn.functional
 
@@ -139,12 +139,6 @@ NOT_FINITE = np.array([1.0, np.nan, np.inf, -np.inf, 0.0])
 AT_BOUNDS = "derivative 1 at the bounds, where PyTorch has 0 since 2.14"
 
 
-def bounded(x, low, high):
-    """What ``torch.clamp`` was up to PyTorch 2.13."""
-    x = x + (low - x) * (x < low)
-    return x + (high - x) * (x > high)
-
-
 def unary(*names, x=X):
     return [call(name, x) for name in names]
 
@@ -181,10 +175,10 @@ TENSORS = [
         for name in ("greater", "greater_equal", "less", "less_equal", "not_equal")
     ],
     # bounds and masks
-    Row("clamp", (KINKS, -1.0, 3.0), theirs=bounded, note=AT_BOUNDS),
-    Row("clamp", (TIES, TIES - 1.0, TIES), theirs=bounded),
+    Row("clamp", (KINKS, -1.0, 3.0), theirs=clamped, note=AT_BOUNDS),
+    Row("clamp", (TIES, TIES - 1.0, TIES), theirs=clamped),
     call("clamp", X, Y - 1.0, Y + 1.0), call("clamp", X, min=0.1), call("clamp", X, max=0.1),
-    Row("clip", (KINKS, -1.0, 3.0), theirs=bounded, note=AT_BOUNDS),
+    Row("clip", (KINKS, -1.0, 3.0), theirs=clamped, note=AT_BOUNDS),
     call("maximum", X, Y), call("maximum", TIES, TIES[:, ::-1].copy()), call("maximum", X, Y[0]),
     call("minimum", X, Y), call("minimum", TIES, TIES[:, ::-1].copy()),
     call("masked_fill", X, FLAGS, -1.5), call("masked_fill", X, FLAGS[0], 7),
@@ -765,7 +759,7 @@ ABSENT_FUNCTIONS = {
     "linear_cross_entropy": "a fused kernel: `linear` and `cross_entropy`",
     "multi_head_attention_forward": "the layer `MultiheadAttention`",
     "conv_tbc": "`conv1d` after `permute`",
-    **dict.fromkeys(("grouped_mm", "scaled_addmm", "scaled_mm", "scaled_grouped_mm"), _KERNEL),
+    **dict.fromkeys(("grouped_mm", "scaled_mm", "scaled_grouped_mm"), _KERNEL),
     **dict.fromkeys(("upsample_bilinear", "upsample_nearest"), _OLD),
 }
 _INTERNAL = {"assert_int_or_pair", "boolean_dispatch", "native_channel_shuffle"}

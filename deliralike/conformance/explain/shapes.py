@@ -26,6 +26,7 @@ from deliralike.conformance.explain.convention import (
 )
 from deliralike.conformance.explain.enumeration import other_orders
 from deliralike.conformance.kinds import Axes, Shape
+from deliralike.nn.geometry import pad_pairs
 
 PIECES = "pieces"
 TENSOR = "tensor"
@@ -218,14 +219,12 @@ def permute(given: Arguments) -> list[Convention]:
 
 def pad(given: Arguments) -> list[Convention]:
     """Other rules and other sides."""
-    flat = np.ravel(given["pad"]).tolist()  # as pairs, or one after the other as in PyTorch
-    pairs = np.reshape(flat, (-1, 2))
+    axes = np.size(given["pad"]) // 2
+    pairs = pad_pairs(tuple(given["x"].shape), given["pad"])[-axes:]
     sides = {
-        "before and after exchanged": pairs[:, ::-1],
+        "before and after exchanged": [pair[::-1] for pair in pairs],
         "of the axes in reverse order": pairs[::-1],
     }
-    shape = np.shape(given["pad"])
-    sides = {words: np.reshape(one, shape).tolist() for words, one in sides.items()}
     modes = setting("mode", ("constant", "reflect", "replicate"), words="padding mode")
     return [modes, values("pad", sides, "padding"), setting("value", (0.0, 1.0), free=True)]
 
