@@ -333,8 +333,8 @@ def _of_probe(mistake: Any, task: Task) -> tuple[Finding, ...]:
 
 
 def _of_stream(mistake: Any, task: Task) -> tuple[Finding, ...]:
-    right, plain = planted_pipelines.right(), planted_pipelines.plain()
-    return pipelines.level(right, mistake.plant(right), plain=plain).findings
+    right = planted_pipelines.right()
+    return pipelines.level(right, mistake.plant(right)).findings
 
 
 def _of_right(task: Task) -> tuple[Finding, ...]:
