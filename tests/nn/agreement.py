@@ -458,6 +458,6 @@ def normal(seed, *shape, scale=1.0, shift=0.0):
 
 
 def clamped(x, low, high):
-    """What ``torch.clamp`` was up to PyTorch 2.13, with derivative 1 at both bounds."""
+    """Return ``torch.clamp`` as it was up to PyTorch 2.13, with derivative 1 at both bounds."""
     x = x + (low - x) * (x < low)
     return x + (high - x) * (x > high)

@@ -47,12 +47,12 @@ class Snapshot:
         for child in _parts(network):
             self._visit(child, visited)
         self.has_cycle = id(network) in visited
-        self._seen = [*map(tuple, self._contents(network))]
+        self._objects = [*map(tuple, self._contents(network))]
 
     def is_current(self, network: Any) -> bool:
         """Return whether the network consists of the very same objects."""
-        for items, seen in zip(self._contents(network), self._seen, strict=True):
-            if len(items) != len(seen) or not all(map(is_, items, seen)):
+        for items, objects in zip(self._contents(network), self._objects, strict=True):
+            if len(items) != len(objects) or not all(map(is_, items, objects)):
                 return False
         return True
 
