@@ -1,14 +1,18 @@
 """Several steps in one program are the steps that are made one by one."""
 
 import math
+from functools import partial
 
 import numpy as np
 import optax
 import pytest
+import torch
 
-from deliralike import Network, errors, rules, zoo
+from deliralike import Network, backends, errors, rules, zoo
+from deliralike.optim.optimizer import AbstractOptimizer, Moment
 from deliralike.training import Trainer, schedules
 from deliralike.training.callbacks import Callback, Checkpoint, Checkpoints, StopOnNaN
+from deliralike.training.loop import classification_loss
 
 BATCH, COUNT, EPOCHS = 4, 39, 2  # 9 whole batches and one of 3 an epoch
 
@@ -141,6 +145,76 @@ def test_labels_out_of_range_are_an_error_as_in_single_steps():
         )
         with pytest.raises(errors.IndexRangeError, match="2"):
             trainer.fit((x[:8], y[:8]), batch_size=BATCH // 2)
+
+
+def updated(together, *, kinds=("numpy",), batches=(4, 4, 4), devices=None, loss=None, **settings):
+    """Return the parameters, and the loss of each update, of an optimizer that is used directly."""
+    network = zoo.build("mlp", backend="jax", in_features=3, out_features=2, dtype="float64")
+    if devices is not None:
+        network = backends.DataParallel(network, devices)
+    optimizer = network.backend.optimizer(rules.rule("adam", lr=0.05), network)
+    optimizer.accumulate = settings.get("accumulate", 1)
+    optimizer.keep_gradients = settings.get("keep_gradients", False)
+    generator = np.random.default_rng(0)
+    loss = classification_loss if loss is None else loss
+    given = []
+    for i, count in enumerate(batches):
+        x, y = generator.normal(size=(count, 3)), generator.integers(0, 2, count)
+        if kinds[i % len(kinds)] == "native":
+            x, y = network.backend.array(x), network.backend.array(y)
+        given.append((x, y, *settings.get("extras", [()] * len(batches))[i]))
+    moments = [Moment(0.01 * i) for i in range(1, 1 + len(given))]
+    if together:
+        results = optimizer.update_several(loss, given, moments)
+    else:
+        results = AbstractOptimizer.update_several(optimizer, loss, given, moments)
+    return network.neutral_state(), [float(result) for result in results], optimizer
+
+
+def weighted_loss(network, x, y, factor, name):
+    """Depend on a number of the batch that is passed, and on a text that is compiled in."""
+    return classification_loss(network, x, y) * factor * len(name)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"accumulate": 2, "batches": (4, 4, 4, 4)},
+        {"batches": (4, 3, 4)},
+        {"kinds": ("native",)},
+        {"kinds": ("numpy", "native")},
+        {"keep_gradients": True},
+        {"devices": ["cpu", "cpu"]},
+        {"loss": weighted_loss, "extras": [(0.5, "aa"), (1.5, "aa"), (1.0, "aa")]},
+        {"loss": weighted_loss, "extras": [(0.5, "aa"), (1.5, "b"), (1.0, "aa")]},
+    ],
+    ids=str,
+)
+def test_updates_made_at_once_are_those_made_one_by_one(settings):
+    (state, losses, optimizer), (wanted, wanted_losses, one_by_one) = map(
+        partial(updated, **settings), (True, False)
+    )
+    np.testing.assert_allclose(losses, wanted_losses, rtol=1e-14)
+    assert optimizer.steps == one_by_one.steps
+    assert optimizer.latest_gradients.keys() == one_by_one.latest_gradients.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(state[name], value, rtol=1e-13, atol=1e-14, err_msg=name)
+
+
+MASKED = np.ma.masked_greater(np.arange(12.0).reshape(4, 3), 10)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"), [(MASKED, "has 1 masked"), (torch.ones(4, 3), "is a Tensor of shape")]
+)
+def test_the_batch_of_several_that_no_backend_takes_is_named(wrong, reason):
+    network = zoo.build("mlp", backend="jax", in_features=3, out_features=2)
+    optimizer = network.backend.optimizer(rules.rule("sgd", lr=0.1), network)
+    x, y = np.ones((4, 3)), np.zeros(4, int)
+    for place, batches in enumerate([[(wrong, y), (x, y)], [(x, y), (wrong, y)]]):
+        with pytest.raises(errors.DtypeError, match=rf"batch\[{place}\]\[0\] {reason}"):
+            optimizer.update_several(classification_loss, batches, [Moment()] * 2)
+    assert optimizer.steps == 0
 
 
 @pytest.mark.parametrize("schedule", [None, schedules.Cosine(20)])

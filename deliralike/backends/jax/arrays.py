@@ -107,16 +107,15 @@ def narrow(value: np.ndarray) -> np.ndarray:
     device_dtype = jax.dtypes.canonicalize_dtype(value.dtype)
     if device_dtype == value.dtype:
         return value
-    if device_dtype.kind in "iu" and value.size:
-        limits = np.iinfo(device_dtype)
-        for extreme in (value.min(), value.max()):
-            if not limits.min <= extreme <= limits.max:
-                raise IndexRangeError(
-                    f"the whole number {extreme} does not fit {device_dtype}, which backend 'jax' "
-                    "computes in while 64-bit types are off: turn them on with "
-                    "jax.config.update('jax_enable_x64', True), or give smaller numbers"
-                )
-    return value.astype(device_dtype)
+    narrowed = value.astype(device_dtype)
+    if device_dtype.kind in "iu" and not np.array_equal(narrowed, value):
+        [first, *_] = value[narrowed != value].ravel()
+        raise IndexRangeError(
+            f"the whole number {first} does not fit {device_dtype}, which backend 'jax' computes "
+            "in while 64-bit types are off: turn them on with "
+            "jax.config.update('jax_enable_x64', True), or give smaller numbers"
+        )
+    return narrowed
 
 
 def put(value: np.ndarray, device: str | None = None) -> jax.Array:

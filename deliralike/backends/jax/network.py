@@ -218,8 +218,7 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
         """
         for _, block in self.named_blocks():
             for name, value in _mode_attributes(block, mode).items():
-                if getattr(block, name) is not value:
-                    setattr(block, name, value)
+                _set_mode(block, name, value)
         return self
 
     @contextmanager
@@ -237,7 +236,7 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
             yield self
         finally:
             for block, name, value in before:
-                setattr(block, name, value)
+                _set_mode(block, name, value)
 
     def neutral_slots(self) -> dict[str, Slot]:
         """Return parameters, then buffers, then blocks, each in the order of creation.
@@ -386,6 +385,8 @@ _PLAIN_SETTINGS = (bool, int, float, str)
 
 def holds(value: Any) -> bool:
     """Whether a value is, or may hold, a variable or module."""
+    if isinstance(value, _PLAIN_SETTINGS):
+        return False  # quicker than flax's own test
     return isinstance(value, nnx.Variable | nnx.Pytree) or type(value) in (list, tuple, dict)
 
 
@@ -396,6 +397,11 @@ def _hashable_setting(value: Any) -> Any:
     if any(map(nnx.is_data, jax.tree.leaves(value, is_leaf=nnx.is_data))):
         return value
     return StaticList(value) if type(value) is list else StaticDict(value)
+
+
+def _set_mode(block: Any, name: str, value: bool) -> None:
+    if getattr(block, name) is not value:
+        setattr(block, name, value)
 
 
 def _mode_attributes(block: Any, training: bool) -> dict[str, bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,13 +30,13 @@ from deliralike.backends.jax.compiled.program import (
     stream_position,
     unpack,
 )
-from deliralike.backends.jax.compiled.scanned import scanned, split_steps
+from deliralike.backends.jax.compiled.scanned import scanned, split_steps, stack_steps
 from deliralike.backends.jax.update_rules import NativeRule, UpdateRule
 from deliralike.errors import DtypeError
 from deliralike.nest import host_arrays
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import as_loss
-from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
+from deliralike.optim.optimizer import AbstractOptimizer, Moment, refuse_unknown_owners
 
 
 class JaxOptimizer(AbstractOptimizer):
@@ -123,13 +123,18 @@ class JaxOptimizer(AbstractOptimizer):
 
     def update_several(self, loss_function, batches, moments):
         """Make all updates as one program, unless somebody looks at each of them."""
-        lrs = {moment.lr for moment in moments}
-        if self.keep_gradients or self.post_update_hooks or not self.rule.can_run_ahead(lrs):
+        if not self._can_run_ahead(moments):
             return super().update_several(loss_function, batches, moments)
-        adapted = self.network.parallelism.adapt_loss(as_loss(loss_function))
-        loss = adapted.with_precision(self.precision)
-        arguments = [*map(flatten_arguments, self.prepared(tuple(batches)))]
-        first, variables = arguments[0], self._programs.variables()
+        try:
+            together = stack_steps(batches)
+        except DtypeError as error:
+            raise host_arrays.explained(error, batches, self.network.backend.is_array) from None
+        except ValueError:
+            return super().update_several(loss_function, batches, moments)
+        loss = self.network.parallelism.adapt_loss(as_loss(loss_function))
+        loss = loss.with_precision(self.precision)
+        arguments = flatten_arguments(self.prepared(together))
+        variables = self._programs.variables()
         state = self.rule.state_for(variables)
         numbers = []
         for ahead, moment in enumerate(moments):
@@ -138,16 +143,16 @@ class JaxOptimizer(AbstractOptimizer):
             constants, of_step = self.rule.numbers(variables, ahead)
             numbers.append(of_step)
         positions = [StreamPosition.of(moment.stream) for moment in moments]
-        seed = positions[0].seed
-        key = ("several", loss, id(variables), tuple(self.pre_update_hooks), first.key, seed)
+        first = positions[0]
+        key = ("several", loss, id(variables), tuple(self.pre_update_hooks), arguments.key)
         program, updated = self._programs.get_or_compile(
-            (*key, constants),
-            lambda: self._several_steps(loss, variables, first, positions[0], constants),
+            (*key, first.seed, constants),
+            lambda: self._several_steps(loss, variables, arguments, first, constants),
         )
         results, others, parameters, state = program(
             state,
             variables.values(),
-            [np.stack(leaves) for leaves in zip(*(each.arrays for each in arguments), strict=True)],
+            arguments.arrays,
             [position.numbers for position in positions],
             numbers,
         )
@@ -156,6 +161,14 @@ class JaxOptimizer(AbstractOptimizer):
             self.rule.keep(state, updated)
             self.finish_update(updated)
         return split_steps(unpack(results), len(moments), self.network.backend.is_array)
+
+    def _can_run_ahead(self, moments: Sequence[Moment]) -> bool:
+        """Return whether nothing of an update depends on what happened to the one before."""
+        is_plain = not self.network.parallelism.is_replicated and self.loss_scale is None
+        is_alone = self.accumulate == 1 and not self.window_is_open
+        is_unseen = not self.keep_gradients and not self.post_update_hooks
+        lrs = {moment.lr for moment in moments}
+        return is_plain and is_alone and is_unseen and self.rule.can_run_ahead(lrs)
 
     def gradients(self, loss_function, *batch):
         """Run forward and backward as one program; buffers change."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from jax import lax
 
 from deliralike import nest
 from deliralike.backends.jax.compiled.host_checks import stand_for
+from deliralike.nest import host_arrays
 
 
 def scanned(step: Callable[..., tuple], updated: list[str]) -> Callable[..., tuple]:
@@ -61,6 +62,35 @@ def _is_slow_in_loops(one: Callable[..., Any], carry: Any, each: Any) -> bool:
     return "conv_general_dilated" in str(jax.make_jaxpr(one)(carry, first))
 
 
+def stack_steps(batches: Sequence[tuple]) -> tuple:
+    """Return the batches of several steps as one, whose arrays are stacked.
+
+    Raises:
+        ValueError: They differ in more than the values of their arrays.
+        DtypeError: An array holds objects, texts or dates, or masked elements, or is one of
+            another framework.
+    """
+    return nest.map(_stack, *batches)
+
+
+def _stack(*of_steps: Any) -> Any:
+    leaves = [*map(_checked, of_steps)]
+    first = leaves[0]
+    if isinstance(first, jax.Array):
+        return jax.numpy.stack(leaves)
+    if isinstance(first, np.ndarray | np.generic | float):
+        return np.stack(leaves)
+    if any(leaf != first for leaf in leaves):
+        raise ValueError(f"{first!r} is not the same in all steps")
+    return first
+
+
+def _checked(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray):
+        return host_arrays.plain(leaf)
+    return host_arrays.refuse_foreign(leaf, lambda value: isinstance(value, jax.Array))
+
+
 @dataclass(frozen=True)
 class OfStep:
     """One step's number among those of several, which are still on the device."""
@@ -75,13 +105,11 @@ class OfStep:
 
 def split_steps(results: Any, count: int, is_array: Callable[[Any], bool]) -> list[Any]:
     """Return the results of each step: scalars that are read later, arrays cut out at once."""
+    leaves, structure = nest.flatten(results)
 
-    def of_step(step: int) -> Any:
-        def cut(leaf: Any) -> Any:
-            if not is_array(leaf):
-                return leaf
-            return OfStep(leaf, step) if leaf.ndim == 1 else leaf[step]
+    def cut(leaf: Any, step: int) -> Any:
+        if not is_array(leaf):
+            return leaf
+        return OfStep(leaf, step) if leaf.ndim == 1 else leaf[step]
 
-        return nest.map(cut, results)
-
-    return [of_step(step) for step in range(count)]
+    return [nest.unflatten(structure, [cut(leaf, i) for leaf in leaves]) for i in range(count)]

@@ -7,7 +7,7 @@ compare with an earlier one takes twenty times as long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from operator import is_
 from types import FunctionType
 from typing import Any
@@ -47,28 +47,28 @@ class Snapshot:
         for child in _parts(network):
             self._visit(child, visited)
         self.has_cycle = id(network) in visited
-        self._objects = [*map(tuple, self._contents(network))]
+        self._sizes, self._objects = self._consists_of(network)
 
     def is_current(self, network: Any) -> bool:
         """Return whether the network consists of the very same objects."""
-        for items, objects in zip(self._contents(network), self._objects, strict=True):
-            if len(items) != len(objects) or not all(map(is_, items, objects)):
-                return False
-        return True
+        sizes, objects = self._consists_of(network)
+        return sizes == self._sizes and all(map(is_, objects, self._objects))
 
-    def _contents(self, network: Any) -> Iterable[Sequence[Any]]:
-        """Yield what each module, variable and container consists of, for these in their order."""
+    def _consists_of(self, network: Any) -> tuple[list[int], list[Any]]:
+        """Return the size of each module, variable and container, and the objects in all of them.
+
+        One list of all objects is compared in two thirds of the time of one for each container.
+        """
         modules = [network, *self._modules]
-        yield [*map(type, modules)]
-        for module in modules:
-            attributes = vars(module)
-            yield (*attributes, *attributes.values())
-        for variable in self._variables:
-            metadata = variable.get_metadata()
-            yield (*metadata, *metadata.values())
-        for items in self._dicts:
-            yield (*items, *items.values())
-        yield from self._lists
+        metadata = [variable.get_metadata() for variable in self._variables]
+        objects = [*map(type, modules)]
+        dicts = [*map(vars, modules), *metadata, *self._dicts]
+        for each in dicts:
+            objects += each
+            objects += each.values()
+        for items in self._lists:
+            objects += items
+        return [*map(len, dicts), *map(len, self._lists)], objects
 
     def _visit(self, node: Any, visited: set[int]) -> None:
         if type(node) in _PLAIN or id(node) in visited:
