@@ -415,8 +415,11 @@ def test_devices_are_a_list_of_at_least_one(devices):
 
 
 def test_dim_is_a_whole_number():
-    with pytest.raises(SettingError, match=r"dim='0' is a str, wanted a whole number"):
+    with pytest.raises(SettingError, match=r"scatter: dim='0' is a str, wanted a whole number"):
         scatter([np.zeros(3)], ["cpu"], "0")
+    with pytest.raises(SettingError, match="gather: dim=None is a NoneType, wanted a whole number"):
+        gather([np.zeros(3)], None)
+    assert gather([np.zeros((3, 1)), np.ones((3, 1))], np.int64(1)).shape == (3, 2)
 
 
 # The spec

@@ -16,6 +16,7 @@ from deliralike import nest
 from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
 from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.kinds import Kinds, kinds_of
+from deliralike.parallel.batches.partition import whole
 from deliralike.parallel.batches.spec import Part, mark_leaves
 
 SCALARS = ("stack", "mean", "sum")
@@ -61,6 +62,7 @@ def gather(
     Raises:
         StructureError: The outputs are built differently, or a leaf that must be equal is not.
         ShapeError: Arrays differ in an axis other than `dim`, or have no such axis.
+        SettingError: There is no output, or an option is unknown or no whole number.
 
     Example:
         >>> outputs = [{"y": np.zeros((2, 3)), "name": "a"}, {"y": np.ones((1, 3)), "name": "a"}]
@@ -69,7 +71,7 @@ def gather(
     """
     _check(outputs, scalars, others, sizes)
     joiner = _Joiner(
-        dim=dim,
+        dim=whole("gather: dim", dim),
         device=device,
         scalars=scalars,
         others=others,

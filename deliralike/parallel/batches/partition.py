@@ -18,20 +18,29 @@ def partition(size: int, parts: int) -> tuple[int, ...]:
         >>> partition(7, 3), partition(2, 4), partition(0, 2)
         ((3, 2, 2), (1, 1), (0,))
     """
-    size = _whole("size", size, 0)
-    parts = _whole("parts", parts, 1)
+    size = _at_least("size", size, 0)
+    parts = _at_least("parts", parts, 1)
     count = max(1, min(parts, size))
     share, larger = divmod(size, count)
     return (share + 1,) * larger + (share,) * (count - larger)
 
 
-def _whole(name: str, value: int, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise SettingError(
-            f"partition: {name}={value!r} is a {type(value).__name__}, wanted a whole number"
-        ) from None
+def _at_least(name: str, value: int, least: int) -> int:
+    number = whole(f"partition: {name}", value)
     if number < least:
         raise SettingError(f"partition: {name}={value!r} is less than {least}")
     return number
+
+
+def whole(name: str, value: int) -> int:
+    """Return a whole number as Python's.
+
+    Raises:
+        SettingError: It is something else.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise SettingError(
+            f"{name}={value!r} is a {type(value).__name__}, wanted a whole number"
+        ) from None

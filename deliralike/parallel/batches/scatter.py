@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +16,7 @@ from deliralike import nest
 from deliralike.errors import BatchError, SettingError
 from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.kinds import Kinds, kinds_of
-from deliralike.parallel.batches.partition import partition
+from deliralike.parallel.batches.partition import partition, whole
 from deliralike.parallel.batches.spec import ARGUMENTS, Part, mark_leaves, readable
 
 __all__ = ["ARGUMENTS", "Shares", "scatter", "split_batch"]
@@ -101,7 +100,7 @@ def split_batch(
         BatchError: Two leaves differ in size along `dim`, or one that is to be split cannot be.
         StructureError: The `spec` is not built like the batch.
     """
-    splitter = _Splitter(_some(devices), _whole(dim), backend)
+    splitter = _Splitter(_some(devices), whole("scatter: dim", dim), backend)
     if spec is not None:
         batch = mark_leaves(batch, spec, splitter.is_array, root)
     leaves, structure = nest.flatten(batch)
@@ -127,7 +126,7 @@ def samples_of_leaves(
 
     It is None for a leaf that goes to every device as it is.
     """
-    splitter = _Splitter((None,), _whole(dim), backend)
+    splitter = _Splitter((None,), whole("scatter: dim", dim), backend)
     if spec is not None:
         batch = mark_leaves(batch, spec, splitter.is_array, root)
     leaves = nest.leaves(batch)
@@ -324,12 +323,3 @@ def _some(devices: Sequence[Any]) -> Sequence[Any]:
     if isinstance(devices, str) or not len(devices):
         raise SettingError(f"devices={devices!r}: wanted a list of at least one device")
     return devices
-
-
-def _whole(dim: int) -> int:
-    try:
-        return operator.index(dim)
-    except TypeError:
-        raise SettingError(
-            f"dim={dim!r} is a {type(dim).__name__}, wanted a whole number"
-        ) from None
