@@ -199,7 +199,11 @@ class AbstractOptimizer(ABC):
         return self.network.backend.prepare(batch, self.network)
 
     def update_at_once(self, loss: Loss, batch: tuple) -> Any:
-        """Make the update of a prepared batch that is a window of its own; see `update`."""
+        """Make the update of a batch that is a window of its own; see `update`.
+
+        Args:
+            batch: What `prepared` has just returned: since then the network has not been changed.
+        """
         result, gradients = self.gradients(loss, *batch)
         self.update_with(gradients)
         return result

@@ -96,7 +96,7 @@ class JaxOptimizer(AbstractOptimizer):
         if self.keep_gradients:
             return super().update_at_once(loss_function, batch)
         arguments = flatten_arguments(batch)
-        variables, position = self._programs.variables(), stream_position()
+        variables, position = self._programs.latest, stream_position()  # of `prepared`
         constants, numbers = self.rule.numbers(variables)
         key = (
             "update",
@@ -134,7 +134,7 @@ class JaxOptimizer(AbstractOptimizer):
         loss = self.network.parallelism.adapt_loss(as_loss(loss_function))
         loss = loss.with_precision(self.precision)
         arguments = flatten_arguments(self.prepared(together))
-        variables = self._programs.variables()
+        variables = self._programs.latest  # of `prepared`
         state = self.rule.state_for(variables)
         numbers = []
         for ahead, moment in enumerate(moments):

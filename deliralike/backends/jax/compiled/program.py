@@ -216,7 +216,7 @@ class ProgramCache:
         """
         arrays.refuse_fork()
         if self._variables:
-            latest = self._variables[next(reversed(self._variables))]
+            latest = self.latest
             if latest.is_untouched():
                 return latest
             mark = latest.mark()
@@ -226,6 +226,11 @@ class ProgramCache:
         variables = ModuleVariables(self.network, self._owns)
         _keep(self._variables, variables.mark(), variables)
         return variables
+
+    @property
+    def latest(self) -> ModuleVariables:
+        """The variables that were returned last, for whoever knows that nothing changed since."""
+        return self._variables[next(reversed(self._variables))]
 
     def get_or_compile(self, key: Any, make: Callable[[], Any]) -> Any:
         """The program of a key, made when there is none."""
