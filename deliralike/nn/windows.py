@@ -66,8 +66,7 @@ class Windows(Maxima):
         stride = at_least(per_axis(stride, n, "stride"), 1, "stride")
         dilation = at_least(per_axis(dilation, n, "dilation"), 1, "dilation")
         pads = geometry.conv_padding(padding, weight.shape[2:], stride, dilation)
-        y = self.convolve(x, weight, stride, pads, dilation, groups)
-        return self._add_bias(y, bias)
+        return self._convolve_with_bias(x, weight, bias, stride, pads, dilation, groups)
 
     def conv_transpose(
         self,
@@ -378,6 +377,12 @@ class Windows(Maxima):
         dim_back = [*range(dim), last, *range(dim, last)]
         product = self.matmul(self.permute(x, dim_last), transposed)
         return self.permute(product, dim_back)
+
+    def _convolve_with_bias(
+        self, x: Array, weight: Array, bias: Array | None, *settings: Any
+    ) -> Array:
+        """Convolve with the settings of `convolve`, and add one value to each channel."""
+        return self._add_bias(self.convolve(x, weight, *settings), bias)
 
     def _add_bias(self, y: Array, bias: Array | None) -> Array:
         if bias is None:

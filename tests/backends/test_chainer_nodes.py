@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.kernels import shifted
+from deliralike.backends.chainer.kernels.convolution import Convolve
 from deliralike.backends.chainer.kernels.geometry import Geometry
 from deliralike.nn.geometry import conv_size
 from tests.nn.agreement import agree_twice, normal, same
@@ -159,20 +161,87 @@ def settings_of_a_convolution(seed):
 
 @pytest.mark.parametrize("seed", range(36))
 def test_a_convolution_by_shifts_has_the_values_and_gradients_of_pytorch(seed):
-    g, batch, channels, out = settings_of_a_convolution(seed)
+    agree_by_shifts(*settings_of_a_convolution(seed))
+
+
+@pytest.mark.parametrize("seed", range(36))
+def test_a_convolution_by_shifts_is_the_same_in_small_pieces(seed, monkeypatch):
+    monkeypatch.setattr(shifted, "_PIECE", (1, 60, 120)[seed // 3 % 3])  # from one row on
+    agree_by_shifts(*settings_of_a_convolution(seed))
+
+
+def agree_by_shifts(g, batch, channels, out):
     x = normal(0, batch, channels * g.groups, *g.size)
     w = normal(1, out * g.groups, channels, *g.kernel)
     gy = normal(2, batch, out * g.groups, *g.count)
-    xs, ws = (torch.tensor(each, requires_grad=True) for each in (x, w))
+    y, gx, gw, _ = of_pytorch(g, x, w, np.zeros(len(w)), gy)
+    plan = shifted.plan_of(g, batch)
+    both = shifted.both_gradients(x, w, gy, plan)
+    same(shifted.convolve(x, w, plan), y, "output", tolerance=1e-12)
+    same(shifted.transpose(gy, w, plan), gx, "gradient of the input", tolerance=1e-12)
+    same(shifted.weight_gradient(x, gy, plan), gw, "of the weight", tolerance=1e-12)
+    same(both[0], gx, "of the input, with the other", tolerance=1e-12)
+    same(both[1], gw, "of the weight, with the other", tolerance=1e-12)
+
+
+def of_pytorch(g, x, w, b, gy):
+    """Return a convolution of PyTorch's, and the gradients of input, weight and bias."""
+    inputs = [torch.tensor(each, requires_grad=True) for each in (x, w, b)]
     function = getattr(torch.nn.functional, f"conv{len(g.size)}d")
     margins = [margin for pads in reversed(g.pads) for margin in pads]
-    padded = torch.nn.functional.pad(xs, margins)
-    y = function(padded, ws, None, g.stride, 0, g.dilation, g.groups)
-    gx, gw = torch.autograd.grad(y, [xs, ws], torch.tensor(gy))
-    grid = shifted.grid_of(g, batch)
-    same(shifted.convolve(x, w, grid), y.detach().numpy(), "output", tolerance=1e-12)
-    same(shifted.transpose(gy, w, grid), gx.numpy(), "gradient of the input", tolerance=1e-12)
-    same(shifted.weight_gradient(x, gy, grid), gw.numpy(), "of the weight", tolerance=1e-12)
+    padded = torch.nn.functional.pad(inputs[0], margins)
+    y = function(padded, *inputs[1:], g.stride, 0, g.dilation, g.groups)
+    gradients = torch.autograd.grad(y, inputs, torch.tensor(gy))
+    return [each.detach().numpy() for each in (y, *gradients)]
+
+
+# as (stride, groups, size, in and out channels): each takes a way of its own
+WITH_A_BIAS = {
+    "as many channels, few windows": (1, 1, (4, 3), 6, 6),  # both gradients from the same columns
+    "more output channels": (1, 1, (4, 3), 2, 6),
+    "strides": (2, 1, (5, 6), 6, 4),
+    "many windows": (1, 1, (9, 8), 6, 4),  # by shifts
+    "depthwise": (1, 6, (5, 4), 6, 6),
+    "one axis": (1, 1, (9,), 6, 4),
+    "three axes": (1, 1, (3, 4, 5), 3, 2),
+}
+
+
+@pytest.mark.parametrize("name", WITH_A_BIAS)
+def test_all_gradients_of_a_convolution_with_a_bias_are_those_of_pytorch(name):
+    stride, groups, size, channels, out = WITH_A_BIAS[name]
+    n = len(size)
+    pads, kernel, strides = ((1, 1), (1, 0), (1, 1))[:n], (3, 2, 3)[:n], (stride,) * n
+    count = tuple(map(conv_size, size, kernel, strides, pads, (1,) * n))
+    g = Geometry(strides, pads, (1,) * n, groups, kernel, size, count)
+    x, w = normal(0, 2, channels, *size), normal(1, out, channels // groups, *kernel)
+    b, gy = normal(2, out), normal(3, 2, out, *count)
+    inputs = [chainer.Variable(each) for each in (x, w, b)]
+    y = Convolve(g).apply(inputs)[0]
+    y.grad = gy
+    y.backward()
+    found = [y.array, *(each.grad for each in inputs)]
+    for mine, theirs in zip(found, of_pytorch(g, x, w, b, gy), strict=True):
+        same(mine, theirs, name, tolerance=1e-12)
+
+
+def test_a_convolution_with_a_bias_has_the_second_derivatives_of_pytorch():
+    x, w, b = normal(0, 2, 3, 5, 4), normal(1, 4, 3, 3, 3), normal(2, 4)
+    agree_twice(
+        "chainer",
+        {
+            "of the bias": (
+                lambda nn, b, x, w: squares([nn.conv(x, w, b, padding=1)], nn),
+                lambda b, x, w: squares([torch.nn.functional.conv2d(x, w, b, padding=1)]),
+                [b, x, w],
+            ),
+            "of the input": (
+                lambda nn, x, w, b: squares([nn.conv(x, w, b, padding=1)], nn),
+                lambda x, w, b: squares([torch.nn.functional.conv2d(x, w, b, padding=1)]),
+                [x, w, b],
+            ),
+        },
+    )
 
 
 def test_a_depthwise_convolution_by_shifts_has_the_second_derivatives_of_pytorch():

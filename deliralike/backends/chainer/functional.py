@@ -251,6 +251,12 @@ class ChainerFunctions(Functions):
         return fused.Linear(super().linear).of(x, weight, bias)[0]
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
+        return self._convolve_with_bias(x, weight, None, stride, pads, dilation, groups)
+
+    def _convolve_with_bias(self, x, weight, bias, stride, pads, dilation, groups):
+        if bias is not None and not are_plain(x, weight, bias):
+            y = self.convolve(x, weight, stride, pads, dilation, groups)
+            return self._add_bias(y, bias)
         _check_product("convolve", x, weight, weight.shape[1] * groups)
         if any(before < 0 or after < 0 for before, after in pads):
             x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
@@ -261,7 +267,8 @@ class ChainerFunctions(Functions):
         geometry = Geometry(
             tuple(stride), tuple(pads), tuple(dilation), groups, kernel, size, count
         )
-        return convolution.Convolve(geometry).apply((x, weight))[0]
+        inputs = (x, weight) if bias is None else (x, weight, bias)
+        return convolution.Convolve(geometry).apply(inputs)[0]
 
     def _add_bias(self, y, bias):
         if bias is None or not are_plain(y, bias):

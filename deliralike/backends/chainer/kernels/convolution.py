@@ -4,7 +4,7 @@ The three form a triple. With ``C(x, w)`` the convolution, ``<C(x, w), y>`` is l
 w and y, so each function's derivatives are the other two functions, to any order. Columns lie as
 ``(channels * kernel, batch * windows)`` and results as ``(channels, batch, ...)`` in memory, which
 makes every step one matrix product without a copy; outside, shapes are as usual. On the host
-`shifted` takes over where columns would be much larger than what they are copied from.
+`shifted` takes over where it copies less.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from deliralike.backends.chainer.kernels.geometry import Geometry
 
 
 class Convolve(chainer.FunctionNode):
-    """The convolution ``C(x, w)``.
+    """The convolution ``C(x, w)``, plus one value for each output channel if there is a bias.
 
     Shapes:
-        ``(batch, in, *size)`` and ``(out, in/groups, *kernel)`` give ``(batch, out, *count)``.
+        ``(batch, in, *size)``, ``(out, in/groups, *kernel)`` and ``(out,)`` give
+        ``(batch, out, *count)``.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -33,23 +34,26 @@ class Convolve(chainer.FunctionNode):
 
     def forward(self, inputs):
         self.retain_inputs((0, 1))
-        x, w = inputs
-        g = self.geometry
-        grid = _grid(g, x, w.shape)
-        if grid is not None:
-            return (shifted.convolve(x, w, grid),)
-        weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
-        y = _product(weight, _columns(x, g))
-        return (_channels_second(y, (w.shape[0], x.shape[0], *g.count)),)
+        x, w, *bias = inputs
+        y = _convolve(x, w, self.geometry)
+        for each in bias:
+            y += each.reshape(-1, *(1,) * len(self.geometry.size))
+        return (y,)
 
     def backward(self, indexes, gradients):
         x, w = self.get_retained_inputs()
         (gy,) = gradients
+        if not chainer.config.enable_backprop:
+            wanted = (index in indexes for index in range(3))
+            found = _gradients(x.array, w.array, gy.array, self.geometry, *wanted)
+            return tuple(chainer.Variable(found[index]) for index in indexes)
         results = []
         if 0 in indexes:
             results += Transposed(self.geometry).apply((gy, w))
         if 1 in indexes:
             results += WeightGradient(self.geometry).apply((x, gy))
+        if 2 in indexes:
+            results.append(chainer.functions.sum(gy, (0, *range(2, gy.ndim))))
         return tuple(results)
 
 
@@ -67,18 +71,7 @@ class Transposed(chainer.FunctionNode):
     def forward(self, inputs):
         self.retain_inputs((0, 1))
         y, w = inputs
-        g = self.geometry
-        grid = _grid(g, y, w.shape)
-        if grid is not None:
-            turned = g.turned()
-            if g.groups == 1 and turned is not None:  # fewer sums than the transpose
-                grid = shifted.grid_of(turned, len(y))
-                return (shifted.convolve(y, _turned(w), grid),)
-            return (shifted.transpose(y, w, grid),)
-        weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
-        columns = _product(weight.swapaxes(1, 2), _channels_first(y, g.groups))
-        channels = w.shape[1] * g.groups
-        return (_add_columns(columns, (channels, y.shape[0]), g),)
+        return (_transpose(y, w, self.geometry),)
 
     def backward(self, indexes, gradients):
         y, w = self.get_retained_inputs()
@@ -105,12 +98,7 @@ class WeightGradient(chainer.FunctionNode):
     def forward(self, inputs):
         self.retain_inputs((0, 1))
         x, y = inputs
-        g = self.geometry
-        grid = _grid(g, x, (y.shape[1], x.shape[1] // g.groups))
-        if grid is not None:
-            return (shifted.weight_gradient(x, y, grid),)
-        w = _product(_channels_first(y, g.groups), _columns(x, g).swapaxes(1, 2))
-        return (w.reshape(y.shape[1], x.shape[1] // g.groups, *g.kernel),)
+        return (_weight_gradient(x, y, self.geometry),)
 
     def backward(self, indexes, gradients):
         x, y = self.get_retained_inputs()
@@ -123,12 +111,73 @@ class WeightGradient(chainer.FunctionNode):
         return tuple(results)
 
 
-# from so many elements of columns on they leave the cache
-_LARGE = 1 << 20
+# On arrays
+# ------------------------------------------------------------
 
 
-def _grid(g: Geometry, x: Any, weight: Sequence[int]) -> shifted.Grid | None:
-    """Return the grid for a convolution by shifts, where that is faster than by columns.
+def _convolve(x: Any, w: Any, g: Geometry) -> Any:
+    plan = _plan(g, x, w.shape)
+    if plan is not None:
+        return shifted.convolve(x, w, plan)
+    weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
+    y = _product(weight, _columns(x, g))
+    return _channels_second(y, (w.shape[0], x.shape[0], *g.count))
+
+
+def _transpose(y: Any, w: Any, g: Geometry) -> Any:
+    plan = _plan(g, y, w.shape)
+    if plan is not None:
+        return shifted.transpose(y, w, plan)
+    weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
+    columns = _product(weight.swapaxes(1, 2), _channels_first(y, g.groups))
+    channels = w.shape[1] * g.groups
+    return _add_columns(columns, (channels, y.shape[0]), g)
+
+
+def _weight_gradient(x: Any, y: Any, g: Geometry) -> Any:
+    shape = (y.shape[1], x.shape[1] // g.groups, *g.kernel)
+    plan = _plan(g, x, shape)
+    if plan is not None:
+        return shifted.weight_gradient(x, y, plan)
+    w = _product(_channels_first(y, g.groups), _columns(x, g).swapaxes(1, 2))
+    return w.reshape(shape)
+
+
+def _gradients(
+    x: Any, w: Any, y: Any, g: Geometry, of_input: bool, of_weight: bool, of_bias: bool
+) -> tuple[Any, Any, Any]:
+    """Return the gradients of input, weight and bias from that of the output, where wanted."""
+    gx = gw = gb = None
+    if of_bias:
+        gb = y.swapaxes(0, 1).reshape(y.shape[1], -1).sum(1)
+    if of_input and of_weight:
+        gx, gw = _both_gradients(x, w, y, g)
+    elif of_input:
+        gx = _transpose(y, w, g)
+    elif of_weight:
+        gw = _weight_gradient(x, y, g)
+    return gx, gw, gb
+
+
+def _both_gradients(x: Any, w: Any, y: Any, g: Geometry) -> tuple[Any, Any]:
+    """Return `_transpose` and `_weight_gradient`, from the same columns if that is faster."""
+    plan = _plan(g, x, w.shape)
+    if plan is not None:
+        return shifted.both_gradients(x, w, y, plan)
+    turned = g.turned()
+    out, channels = w.shape[:2]
+    windows = len(x) * math.prod(g.count)
+    if g.plain() or g.groups > 1 or turned is None or out > min(channels, windows):
+        return _transpose(y, w, g), _weight_gradient(x, y, g)
+    columns = _columns(y, turned)
+    gx = _product(_turned(w).reshape(1, channels, -1), columns)
+    gw = _product(_channels_first(x, 1), columns.swapaxes(1, 2))
+    gw = _turned(gw.reshape(channels, out, *g.kernel))
+    return _channels_second(gx, (channels, len(x), *g.size)), gw
+
+
+def _plan(g: Geometry, x: Any, weight: Sequence[int]) -> shifted.Plan | None:
+    """Return the plan for a convolution by shifts, where that is faster than by columns.
 
     Args:
         g: The windows.
@@ -138,15 +187,14 @@ def _grid(g: Geometry, x: Any, weight: Sequence[int]) -> shifted.Grid | None:
     is_plain = isinstance(x, np.ndarray) and x.dtype.char in "fd"
     if not is_plain or not x.size or math.prod(g.kernel) == 1 or min(*g.count, *weight) < 1:
         return None
-    batch = len(x)
     out, channels = weight[0] // g.groups, weight[1]
-    grid = shifted.grid_of(g, batch)
-    cost = grid.cost(out / channels)
+    plan = shifted.plan_of(g, len(x))
+    cost = plan.cost(out / channels)
     if g.groups > 1:
-        return grid if cost < 1.5 else None
-    windows = batch * math.prod(g.count)
-    is_large = channels * math.prod(g.kernel) * windows > _LARGE
-    return grid if is_large and cost < 0.7 and grid.length < 1.5 * windows else None
+        return plan if cost < 1.5 else None
+    # the weights are copied, too
+    is_wide = len(x) * math.prod(g.count) >= 6 * out
+    return plan if is_wide and cost < 1.2 else None
 
 
 def _turned(w: Any) -> Any:

@@ -1,9 +1,9 @@
-"""Convolution on the host by shifts of one flat array, which copies less than columns of windows.
+"""Convolution on the host by shifts of products, which copies less than columns of windows.
 
-The rows of an image lie one after the other with gaps of zeros, so that a step along any axis is a
-step along memory: the element of a window at one kernel position, for all windows, is a slice. A
-stride takes one such array for each remainder of a position by it. Only the positions along the
-last axis become rows of a matrix; those along other axes (here: taps) are shifts of its columns.
+Only the kernel's positions along the last axis become rows of a matrix, each a copy of the input.
+One product with the weights of all positions along other axes (here: taps) gives what each element
+adds to the windows; for each tap they lie side by side as the elements do. A stride takes one
+such product for each remainder of a position by it.
 """
 
 from __future__ import annotations
@@ -12,253 +12,309 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from deliralike.backends.chainer.kernels.geometry import Geometry
 
 # elements that are worked on at once: they fit into the second cache
-_PIECE = 1 << 17
+_PIECE = 1 << 19
 
 
-class Grid:
-    """Where the elements of an input and of the windows lie.
+class Tap(NamedTuple):
+    """A position of the kernel along all axes but the last.
+
+    The window ``i`` of an axis holds the element ``i + shift``; elements are counted with the
+    stride.
+    """
+
+    number: int
+    shifts: tuple[int, ...]
+
+
+class Phase(NamedTuple):
+    """The taps with the same remainders by the stride, and the elements that they see."""
+
+    strided: tuple[slice, ...]
+    size: tuple[int, ...]
+    taps: list[Tap]
+
+
+class Piece(NamedTuple):
+    """What is worked on at once: some groups, and elements along all axes.
+
+    The first axis is that of samples; along the last one, which `spans` lacks, it is everything.
+    """
+
+    groups: slice
+    spans: tuple[range, ...]
+
+
+class Plan:
+    """Which elements of an input meet which windows.
+
+    Inputs are ``(groups, in / groups, batch, *size)``, outputs ``(groups, out / groups, batch,
+    *count)``.
 
     Attributes:
-        size: The windows along each axis, with gaps.
-        length: The windows of all samples, with gaps.
-        taps: For each remainder along all axes but the last: numbers of kernel positions there and
-            their shifts, which are not negative.
+        row: For each kernel position along the last axis: windows, and the elements that they hold.
+        phases: The other positions, by their remainders.
     """
 
     def __init__(self, geometry: Geometry, batch: int) -> None:
-        g = geometry
-        self.geometry, self.batch = g, batch
-        axes = range(len(g.size))
-        shifts = [self._shifts(axis) for axis in axes]
-        self.size = tuple(self._size(axis, shifts[axis]) for axis in axes)
-        self.length = batch * math.prod(self.size)
-        steps = [math.prod(self.size[axis + 1 :]) for axis in axes]
-        self.row = shifts.pop()  # (shift, remainder) of each position along the last axis
-        taps: dict[tuple, list[tuple[int, int]]] = {}
-        for number, positions in enumerate(product(*shifts)):
-            total = sum(step * shift for step, (shift, _) in zip(steps, positions, strict=False))
+        self.geometry, self.batch = geometry, batch
+        *outer, last = [self._positions(axis) for axis in range(len(geometry.size))]
+        self.row = [self._last(*position) for position in last]
+        phases: dict[tuple, Phase] = {}
+        for number, positions in enumerate(product(*outer)):
             remainders = tuple(remainder for _, remainder in positions)
-            taps.setdefault(remainders, []).append((number, total))
-        totals = [total for each in taps.values() for _, total in each]
-        first = min(totals)
-        self.taps = {
-            remainders: [(number, total - first) for number, total in each]
-            for remainders, each in taps.items()
-        }
-        self.width = self.length + max(totals) - first  # of the matrix
-        in_row = [shift for shift, _ in self.row]
-        self.lead = max(0, -first - min(in_row))  # zeros before the first element
-        self.starts = [self.lead + first + shift for shift in in_row]
-        self.room = max(self.lead + self.length, max(self.starts) + self.width)
+            if remainders not in phases:
+                phases[remainders] = self._phase(remainders)
+            shifts = tuple(shift for shift, _ in positions)
+            phases[remainders].taps.append(Tap(number, shifts))
+        self.phases = list(phases.values())
 
-    def _shifts(self, axis: int) -> list[tuple[int, int]]:
+    def _positions(self, axis: int) -> list[tuple[int, int]]:
         """Return the shift and the remainder of each kernel position along an axis."""
         g = self.geometry
         before = g.pads[axis][0]
         positions = [k * g.dilation[axis] - before for k in range(g.kernel[axis])]
         return [divmod(position, g.stride[axis]) for position in positions]
 
-    def _size(self, axis: int, shifts: list[tuple[int, int]]) -> int:
-        """Return so many that no window sees the row before or after its own."""
+    def _last(self, shift: int, remainder: int) -> tuple[slice, slice]:
         g = self.geometry
-        least = min(shift for shift, _ in shifts)
-        most = max(shift for shift, _ in shifts)
-        elements = -(-g.size[axis] // g.stride[axis])
-        return max(elements - least, g.count[axis] + most, g.count[axis])
+        stride = g.stride[-1]
+        elements = len(range(remainder, g.size[-1], stride))
+        low, high = _within(range(elements), shift, g.count[-1])
+        start = (low + shift) * stride + remainder
+        return slice(low, high), slice(start, start + (high - low) * stride, stride)
+
+    def _phase(self, remainders: tuple[int, ...]) -> Phase:
+        axes = list(zip(remainders, self.geometry.stride, strict=False))
+        strided = tuple(slice(remainder, None, stride) for remainder, stride in axes)
+        sizes = zip(axes, self.geometry.size, strict=False)
+        size = tuple(len(range(remainder, n, stride)) for (remainder, stride), n in sizes)
+        return Phase(strided, size, [])
 
     def cost(self, widening: float) -> float:
         """Return how many elements are copied and added, by those of all windows.
 
         `widening` is the number of output channels by that of input channels.
         """
-        g = self.geometry
-        count = sum(map(len, self.taps.values()))
-        moved = len(self.taps) * len(self.row) + count * widening
-        columns = self.batch * math.prod(g.count) * math.prod(g.kernel)
-        return self.length * moved / columns
+        kernel = self.geometry.kernel
+        moved = len(self.phases) * kernel[-1] + math.prod(kernel[:-1]) * widening
+        return moved / math.prod(kernel)
 
-    def of_windows(self, y: Any) -> Any:
-        """Return (batch, channels, *count) as (channels, length), with zeros in the gaps."""
-        flat = np.zeros((y.shape[1], self.length), y.dtype)
-        self.windows(flat)[...] = y
-        return flat
+    def pieces(self, phase: Phase, width: int, out: int) -> Iterator[Piece]:
+        """Yield pieces of so many groups or elements as fit into the cache.
 
-    def windows(self, flat: Any) -> Any:
-        """Return the view (batch, channels, *count) of (channels, length)."""
-        grid = flat.reshape(len(flat), self.batch, *self.size)
-        return grid[(..., *map(slice, self.geometry.count))].swapaxes(0, 1)
+        Args:
+            phase: Of which elements.
+            width: Input channels of a group.
+            out: Output channels of a group.
+        """
+        room = _PIECE // (width * len(self.row) + out * len(phase.taps))
+        count = self.geometry.count[-1]
+        spans: list[list[range]] = []
+        for n in (*reversed(phase.size), self.batch, self.geometry.groups):
+            spans.insert(0, _cut(n, room // max(1, count)))
+            count *= n
+        for groups, *others in product(*spans):
+            yield Piece(slice(groups.start, groups.stop), tuple(others))
 
-    def elements(self, flat: Any, remainders: tuple[int, ...]) -> tuple[Any, tuple]:
-        """Return the view of (channels, room) that holds elements of an input, and their index."""
-        g = self.geometry
-        grid = flat[:, self.lead : self.lead + self.length]
-        grid = grid.reshape(len(flat), self.batch, *self.size)
-        counts = []
-        index = []
-        for size, stride, remainder in zip(g.size, g.stride, remainders, strict=True):
-            counts.append(slice(len(range(remainder, size, stride))))
-            index.append(slice(remainder, None, stride))
-        return grid[(..., *counts)].swapaxes(0, 1), (..., *index)
+    def columns(self, x: Any, phase: Phase, piece: Piece) -> Any:
+        """Return (groups, row * in / groups, elements) of an input."""
+        x = self._elements(x, phase, piece)
+        columns = np.empty(self._shape(x, len(self.row), piece), x.dtype)
+        for place, (windows, elements) in enumerate(self.row):
+            part = columns[:, place]
+            part[..., : windows.start] = 0
+            part[..., windows] = x[..., elements]
+            part[..., windows.stop :] = 0
+        return _as_matrices(columns)
 
-    def columns(self, x: Any, lead: tuple[int, ...]) -> Any:
-        """Return (channels, row, width) of an input (batch, channels, *size)."""
-        flats = {}
-        columns = np.empty((x.shape[1], len(self.row), self.width), x.dtype)
-        for place, (start, (_, remainder)) in enumerate(zip(self.starts, self.row, strict=True)):
-            if remainder not in flats:
-                flats[remainder] = np.zeros((x.shape[1], self.room), x.dtype)
-                view, index = self.elements(flats[remainder], (*lead, remainder))
-                view[...] = x[index]
-            columns[:, place] = flats[remainder][:, start : start + self.width]
-        return columns
+    def add_columns(self, columns: Any, phase: Phase, piece: Piece, x: Any) -> None:
+        """Add the transpose of `columns` to an input."""
+        x = self._elements(x, phase, piece)
+        columns = columns.reshape(self._shape(x, len(self.row), piece))
+        for place, (windows, elements) in enumerate(self.row):
+            part = x[..., elements]
+            part += columns[:, place, ..., windows]
 
-    def add_columns(self, columns: Any, lead: tuple[int, ...], x: Any) -> None:
-        """Write the transpose of `columns` into an input."""
-        for remainder in sorted({remainder for _, remainder in self.row}):
-            flat = np.zeros((x.shape[1], self.room), x.dtype)
-            for place, start in enumerate(self.starts):
-                if self.row[place][1] == remainder:
-                    flat[:, start : start + self.width] += columns[:, place]
-            view, index = self.elements(flat, (*lead, remainder))
-            x[index] = view
+    def add_products(self, products: Any, phase: Phase, piece: Piece, y: Any) -> None:
+        """Add the products of each tap, (groups, taps * out / groups, elements), to an output."""
+        y = y[piece.groups]
+        products = products.reshape(self._shape(y, len(phase.taps), piece))
+        for place, tap in enumerate(phase.taps):
+            windows, elements = self._meetings(tap, piece)
+            part = y[windows]
+            part += products[:, place][elements]
+
+    def shifts(self, y: Any, phase: Phase, piece: Piece) -> Any:
+        """Return the transpose of `add_products`."""
+        y = y[piece.groups]
+        shifts = np.zeros(self._shape(y, len(phase.taps), piece), y.dtype)
+        for place, tap in enumerate(phase.taps):
+            windows, elements = self._meetings(tap, piece)
+            shifts[:, place][elements] = y[windows]
+        return _as_matrices(shifts)
+
+    def _shape(self, x: Any, places: int, piece: Piece) -> tuple[int, ...]:
+        """Return (groups, places, channels, *elements) for an array of a piece's groups."""
+        return len(x), places, x.shape[1], *map(len, piece.spans), self.geometry.count[-1]
+
+    def _elements(self, x: Any, phase: Phase, piece: Piece) -> Any:
+        """Return the view of an input that holds a piece's elements."""
+        everything = slice(None)
+        x = x[(piece.groups, everything, everything, *phase.strided)]
+        spans = (slice(span.start, span.stop) for span in piece.spans)
+        return x[(everything, everything, *spans)]
+
+    def _meetings(self, tap: Tap, piece: Piece) -> tuple[tuple, tuple]:
+        """Return the indices of the windows and of a piece's elements that a tap joins."""
+        counts = (self.batch, *self.geometry.count[:-1])
+        axes = map(_meeting, piece.spans, (0, *tap.shifts), counts)
+        windows, elements = zip(*axes, strict=True)
+        return (..., *windows, slice(None)), (..., *elements, slice(None))
 
 
-grid_of = lru_cache(maxsize=256)(Grid)
+plan_of = lru_cache(maxsize=256)(Plan)
 
 
-def convolve(x: Any, w: Any, grid: Grid) -> Any:
+def convolve(x: Any, w: Any, plan: Plan) -> Any:
     """Return the convolution (batch, out, *count)."""
-    groups, out = grid.geometry.groups, len(w)
-    y = np.zeros((groups, out // groups, grid.length), x.dtype)
-    weights = _by_tap(w, groups)
-    for lead, taps in grid.taps.items():
-        for some, channels in _pieces(grid, x.shape[1]):
-            columns = grid.columns(x[:, channels], lead)
-            columns = columns.reshape(-1, weights.shape[-1], grid.width)
-            if groups > 1:
-                products = np.matmul(_stacked(weights, taps, some), columns)
-                products = products.reshape(len(products), len(taps), -1, grid.width)
-                for place, (_, shift) in enumerate(taps):
-                    y[some] += products[:, place, :, shift : shift + grid.length]
-            else:
-                _add_products(y[0], weights[:, 0], columns[0], taps)
-    result = np.empty((out, x.shape[0], *grid.geometry.count), x.dtype).swapaxes(0, 1)
-    result[...] = grid.windows(y.reshape(out, -1))
-    return result
+    g = plan.geometry
+    x = _by_group(x, g.groups)
+    y = np.zeros((g.groups, len(w) // g.groups, plan.batch, *g.count), x.dtype)
+    for phase, weights in zip(plan.phases, _stacked(w, plan), strict=True):
+        for piece in plan.pieces(phase, x.shape[1], y.shape[1]):
+            products = np.matmul(weights[piece.groups], plan.columns(x, phase, piece))
+            plan.add_products(products, phase, piece, y)
+    return _from_groups(y)
 
 
-def transpose(y: Any, w: Any, grid: Grid) -> Any:
+def transpose(y: Any, w: Any, plan: Plan) -> Any:
     """Return the transpose of the convolution in its input: (batch, in, *size)."""
-    g = grid.geometry
-    groups, channels = g.groups, w.shape[1] * g.groups
-    x = np.zeros((channels, y.shape[0], *g.size), y.dtype).swapaxes(0, 1)
-    weights = _by_tap(w, groups)
-    flat = grid.of_windows(y).reshape(groups, -1, grid.length)
-    for lead, taps in grid.taps.items():
-        for some, part in _pieces(grid, channels):
-            if groups > 1:
-                shifts = _shifts(flat[some], taps, grid)
-                columns = np.matmul(_stacked(weights, taps, some).swapaxes(1, 2), shifts)
-            else:
-                columns = _sum_of_shifts(flat[0], weights[:, 0], taps, grid)
-            columns = columns.reshape(-1, len(grid.row), grid.width)
-            grid.add_columns(columns, lead, x[:, part])
-    return x
+    g = plan.geometry
+    y = _by_group(y, g.groups)
+    x = np.zeros((g.groups, w.shape[1], plan.batch, *g.size), y.dtype)
+    for phase, weights in zip(plan.phases, _stacked(w, plan), strict=True):
+        for piece in plan.pieces(phase, x.shape[1], y.shape[1]):
+            shifts = plan.shifts(y, phase, piece)
+            columns = np.matmul(weights[piece.groups].swapaxes(1, 2), shifts)
+            plan.add_columns(columns, phase, piece, x)
+    return _from_groups(x)
 
 
-def weight_gradient(x: Any, y: Any, grid: Grid) -> Any:
+def weight_gradient(x: Any, y: Any, plan: Plan) -> Any:
     """Return the transpose of the convolution in its weight: (out, in / groups, *kernel)."""
-    g = grid.geometry
-    out, channels = y.shape[1], x.shape[1] // g.groups
-    count = math.prod(g.kernel[:-1])
-    w = np.zeros((count, g.groups, out // g.groups, channels * g.kernel[-1]), x.dtype)
-    flat = grid.of_windows(y).reshape(g.groups, -1, grid.length)
-    for lead, taps in grid.taps.items():
-        numbers = [number for number, _ in taps]
-        for some, part in _pieces(grid, x.shape[1]):
-            columns = grid.columns(x[:, part], lead)
-            columns = columns.reshape(-1, w.shape[-1], grid.width)
-            if g.groups > 1:
-                products = np.matmul(_shifts(flat[some], taps, grid), columns.swapaxes(1, 2))
-                products = products.reshape(len(products), len(taps), -1, w.shape[-1])
-                w[numbers, some] = products.swapaxes(0, 1)
-            else:
-                for start, stop in _positions(grid.length, len(columns[0]) + 2 * out):
-                    rows = flat[0, :, start:stop]
-                    for number, shift in taps:
-                        w[number, 0] += rows @ columns[0, :, start + shift : stop + shift].T
-    w = w.reshape(count, out, channels, g.kernel[-1])
-    return np.moveaxis(w, 0, 2).reshape(out, channels, *g.kernel)
+    groups = plan.geometry.groups
+    x, y = _by_group(x, groups), _by_group(y, groups)
+    totals = _totals(x, y, plan)
+    for phase, total in zip(plan.phases, totals, strict=True):
+        for piece in plan.pieces(phase, x.shape[1], y.shape[1]):
+            shifts = plan.shifts(y, phase, piece)
+            columns = plan.columns(x, phase, piece)
+            total[piece.groups] += np.matmul(shifts, columns.swapaxes(1, 2))
+    return _unstacked(totals, plan)
 
 
-# Pieces
-# ------------------------------------------------------------
-
-
-def _pieces(grid: Grid, channels: int) -> Iterator[tuple[slice, slice]]:
-    """Yield slices of groups, as many as fit into the cache, and of their input channels."""
-    groups = grid.geometry.groups
-    width = channels // groups
-    step = groups
-    if groups > 1:
-        step = max(1, _PIECE // (width * len(grid.row) * grid.width))
-    for start in range(0, groups, step):
-        stop = min(start + step, groups)
-        yield slice(start, stop), slice(start * width, stop * width)
-
-
-def _positions(length: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of positions of which so many rows fit into the cache."""
-    step = max(512, 2 * _PIECE // rows)
-    for start in range(0, length, step):
-        yield start, min(start + step, length)
-
-
-def _add_products(y: Any, weights: Any, columns: Any, taps: list[tuple[int, int]]) -> None:
-    """Add the products of each tap's weight with its columns."""
-    for start, stop in _positions(y.shape[1], len(columns) + 2 * len(y)):
-        total = y[:, start:stop]
-        for number, shift in taps:
-            total += weights[number] @ columns[:, start + shift : stop + shift]
-
-
-def _sum_of_shifts(y: Any, weights: Any, taps: list[tuple[int, int]], grid: Grid) -> Any:
-    """Return the transpose of `_add_products` in the columns."""
-    columns = np.zeros((weights.shape[2], grid.width), y.dtype)
-    for start, stop in _positions(grid.length, 2 * len(columns) + len(y)):
-        rows = y[:, start:stop]
-        for number, shift in taps:
-            columns[:, start + shift : stop + shift] += weights[number].T @ rows
-    return columns
+def both_gradients(x: Any, w: Any, y: Any, plan: Plan) -> tuple[Any, Any]:
+    """Return `transpose` and `weight_gradient`, which need the same shifts of `y`."""
+    g = plan.geometry
+    x, y = _by_group(x, g.groups), _by_group(y, g.groups)
+    gx = np.zeros(x.shape, y.dtype)
+    totals = _totals(x, y, plan)
+    for phase, weights, total in zip(plan.phases, _stacked(w, plan), totals, strict=True):
+        for piece in plan.pieces(phase, x.shape[1], y.shape[1]):
+            shifts = plan.shifts(y, phase, piece)
+            columns = np.matmul(weights[piece.groups].swapaxes(1, 2), shifts)
+            plan.add_columns(columns, phase, piece, gx)
+            columns = plan.columns(x, phase, piece)
+            total[piece.groups] += np.matmul(shifts, columns.swapaxes(1, 2))
+    return _from_groups(gx), _unstacked(totals, plan)
 
 
 # Shapes
 # ------------------------------------------------------------
 
 
-def _by_tap(w: Any, groups: int) -> Any:
-    """Reshape (out, in / groups, *kernel) to (taps, groups, out / groups, in / groups * row)."""
-    out, channels, row = len(w), w.shape[1], w.shape[-1]
-    w = np.moveaxis(w.reshape(groups, out // groups, channels, -1, row), 3, 0)
-    return np.ascontiguousarray(w).reshape(-1, groups, out // groups, channels * row)
+def _by_group(x: Any, groups: int) -> Any:
+    """Return (batch, channels, ...) as a view (groups, channels / groups, batch, ...)."""
+    x = x.swapaxes(0, 1)
+    return x.reshape(groups, len(x) // groups, *x.shape[1:])
 
 
-def _stacked(weights: Any, taps: list[tuple[int, int]], some: slice) -> Any:
-    """Return the weights of some groups as (groups, taps * out / groups, in / groups * row)."""
-    chosen = weights[[number for number, _ in taps], some].swapaxes(0, 1)
-    return chosen.reshape(len(chosen), -1, weights.shape[-1])
+def _from_groups(x: Any) -> Any:
+    """Return (groups, channels / groups, batch, ...) as a view (batch, channels, ...)."""
+    return x.reshape(len(x) * x.shape[1], *x.shape[2:]).swapaxes(0, 1)
 
 
-def _shifts(flat: Any, taps: list[tuple[int, int]], grid: Grid) -> Any:
-    """Return (groups, taps * out / groups, width): the rows of `flat`, shifted by each tap."""
-    shifts = np.zeros((len(flat), len(taps), flat.shape[1], grid.width), flat.dtype)
-    for place, (_, shift) in enumerate(taps):
-        shifts[:, place, :, shift : shift + grid.length] = flat
-    return shifts.reshape(len(flat), -1, grid.width)
+def _as_matrices(x: Any) -> Any:
+    """Return (groups, places, channels, ...) as (groups, places * channels, elements)."""
+    return x.reshape(len(x), x.shape[1] * x.shape[2], math.prod(x.shape[3:]))
+
+
+def _stacked(w: Any, plan: Plan) -> list[Any]:
+    """Return each phase's weights as (groups, taps * out / groups, row * in / groups)."""
+    g = plan.geometry
+    w = w.reshape(g.groups, len(w) // g.groups, w.shape[1], -1, g.kernel[-1])
+    by_tap = np.ascontiguousarray(w.transpose(0, 3, 1, 4, 2))
+    columns = g.kernel[-1] * w.shape[2]
+    stacked = []
+    for phase in plan.phases:
+        numbers = [tap.number for tap in phase.taps]
+        stacked.append(by_tap[:, numbers].reshape(g.groups, -1, columns))
+    return stacked
+
+
+def _totals(x: Any, y: Any, plan: Plan) -> list[Any]:
+    """Return zeros for each phase, as large as its weights; `x` and `y` are by group."""
+    row = len(plan.row) * x.shape[1]
+    shapes = [(len(y), len(phase.taps) * y.shape[1], row) for phase in plan.phases]
+    return [np.zeros(shape, y.dtype) for shape in shapes]
+
+
+def _unstacked(stacked: list[Any], plan: Plan) -> Any:
+    """Return the weights of which `_stacked` makes a list."""
+    g = plan.geometry
+    row = g.kernel[-1]
+    width = stacked[0].shape[2] // row
+    parts = []
+    for phase, part in zip(plan.phases, stacked, strict=True):
+        parts.append(part.reshape(g.groups, len(phase.taps), -1, row, width))
+    by_tap = np.concatenate(parts, 1)
+    numbers = [tap.number for phase in plan.phases for tap in phase.taps]
+    by_tap = by_tap[:, np.argsort(numbers)]
+    return by_tap.transpose(0, 2, 4, 1, 3).reshape(-1, width, *g.kernel)
+
+
+# Ranges
+# ------------------------------------------------------------
+
+
+def _cut(length: int, step: int) -> list[range]:
+    """Cut a length into ranges, none longer than a step, or than 1."""
+    step = max(1, step)
+    return [range(start, min(start + step, length)) for start in range(0, length, step)]
+
+
+def _within(span: range, shift: int, count: int) -> tuple[int, int]:
+    """Return the first and the end of `count` windows, each with an element `shift` further.
+
+    The element has to lie within a span.
+    """
+    low = max(0, span.start - shift)
+    return low, max(low, min(count, span.stop - shift))
+
+
+@lru_cache(maxsize=4096)
+def _meeting(span: range, shift: int, count: int) -> tuple[slice, slice]:
+    """Return the windows along one axis with an element `shift` further within a span.
+
+    Return also these elements, counted from the first of the span.
+    """
+    low, high = _within(span, shift, count)
+    first = span.start - shift  # the window of the span's first element
+    return slice(low, high), slice(low - first, high - first)
