@@ -274,3 +274,20 @@ def test_a_large_convolution_of_three_axes_is_that_of_pytorch():
             for padding in (1, (2, 0, 1))
         },
     )
+
+
+def test_repeated_elements_sum_their_gradients_as_those_of_pytorch():
+    x = normal(0, 2, 3, 4, 2)
+    agree_twice(
+        "chainer",
+        {
+            f"{factor} times": (
+                lambda nn, x, n=factor: squares([nn.interpolate(x, scale_factor=n)], nn),
+                lambda x, n=factor: squares(
+                    [torch.nn.functional.interpolate(x, scale_factor=n, mode="nearest")]
+                ),
+                [x],
+            )
+            for factor in (2.0, 3.0, 9.0)
+        },
+    )
