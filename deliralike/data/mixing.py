@@ -28,7 +28,7 @@ class Mixup:
 
     Args:
         num_classes: The number of classes.
-        alpha: The concentration of shares about one half, above 0.
+        alpha: The concentration of shares about one half, a finite number above 0.
 
     Shapes:
         An array of floats ``(batch, ...)`` keeps its shape and type; classes ``(batch,)`` become
@@ -74,7 +74,7 @@ class CutMix:
 
     Args:
         num_classes: The number of classes.
-        alpha: The concentration of shares about one half, above 0.
+        alpha: The concentration of shares about one half, a finite number above 0.
 
     Shapes:
         Pictures ``(batch, channels, *spatial)`` keep their shape and type; classes ``(batch,)``
@@ -130,8 +130,8 @@ def _check(mixing: Mixup | CutMix) -> None:
     name, classes = type(mixing).__name__, mixing.num_classes
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
         raise SettingError(f"{name}: num_classes={classes!r} must be a whole number of at least 2")
-    if not mixing.alpha > 0:
-        raise SettingError(f"{name}: alpha={mixing.alpha!r} must be above 0")
+    if not 0 < mixing.alpha < np.inf:  # from infinite ones NumPy draws NaN
+        raise SettingError(f"{name}: alpha={mixing.alpha!r} must be a finite number above 0")
 
 
 def _parts(batch: Any) -> tuple[list[np.ndarray], np.ndarray]:

@@ -357,9 +357,15 @@ class Losses(Selecting):
 
 
 def _remedy(target: Array, logits: Array, wanted: tuple[int, ...]) -> str:
-    """Return how labels of a usual other shape become class numbers."""
+    """Return what to do with labels of a usual other shape, or with probabilities."""
+    are_rows = is_floating(target) and len(target.shape) == len(logits.shape)
     if tuple(target.shape) == tuple(logits.shape):
-        return ": one-hot rows become class numbers by labels.argmax(1)"
+        remedy = ": one-hot rows become class numbers by labels.argmax(1)"
+        if are_rows:
+            remedy += ", and probabilities, as mixup makes them, are for cross_entropy"
+        return remedy
     if tuple(target.shape) == (wanted[0], 1, *wanted[1:]):
         return ": leave out the axis of size 1, labels[:, 0]"
+    if are_rows:
+        return "; probabilities for cross_entropy have the shape of logits"
     return ""

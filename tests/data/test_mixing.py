@@ -188,7 +188,9 @@ def test_what_makes_no_sense_is_refused():
         CutMix(3)((np.zeros((11, 4)), LABELS), rng())
     with pytest.raises(SettingError, match="Mixup: num_classes=1 must be a whole number of at"):
         Mixup(1)
-    with pytest.raises(SettingError, match="CutMix: alpha=0.0 must be above 0"):
+    with pytest.raises(SettingError, match="CutMix: alpha=0.0 must be a finite number above 0"):
         CutMix(3, alpha=0.0)
+    with pytest.raises(SettingError, match="Mixup: alpha=inf must be a finite number above 0"):
+        Mixup(3, alpha=np.inf)
     with pytest.raises(SettingError, match="one number from 0 up for each of 2 transforms"):
         OneOf([np.negative, np.square], [1.0])

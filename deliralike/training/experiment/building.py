@@ -13,6 +13,7 @@ import numpy as np
 from deliralike import backends, data, weights, zoo
 from deliralike.errors import DataUnavailable, SettingError
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.enclosing import has_own
 from deliralike.network.recomputed import checkpoint_blocks
 from deliralike.training.callbacks import Callback
 from deliralike.training.evaluation import predict
@@ -20,10 +21,12 @@ from deliralike.training.experiment.checks import located
 from deliralike.training.experiment.files import read_settings
 from deliralike.training.experiment.folder import CODE, SETTINGS, WEIGHTS, read_json, refuse_no_run
 from deliralike.training.experiment.parts import (
+    make_batch_transform,
     make_metrics,
     make_schedule,
     make_transform,
     metric_takes,
+    with_classes,
 )
 from deliralike.training.experiment.record import digest_of
 from deliralike.training.experiment.settings import Settings
@@ -104,6 +107,7 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
     Raises:
         ArgumentError: There is no such setting of the network.
         SettingError: The network is for another task than the data.
+        BatchError: The samples cannot be mixed in batches.
     """
     architecture = zoo.find(settings.network)
     if architecture.task not in ("", dataset.task):
@@ -119,6 +123,7 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
     length = settings.length(settings.epochs * _updates(settings, dataset))
     usual = METRICS_BY_TASK.get(dataset.task, METRICS_OF_OTHERS)
     return settings.with_(
+        batch_transforms=_tried_batch_transforms(settings, dataset),
         network_settings=chosen,
         optimizer_settings=asdict(settings.rule()),
         schedule_settings={**length, **settings.schedule_settings},
@@ -162,6 +167,10 @@ def make_trainer(
     losses: Any = None,
 ) -> Trainer:
     """Return the trainer of complete settings for a network."""
+    if losses is None and settings.batch_transforms and not has_own(network, "train_step"):
+        # The default loss takes rows of floats for measured targets, and probabilities for a
+        # mistake.
+        losses = {"loss": network.nn.cross_entropy}
     optimizer = network.backend.optimizer(settings.rule(), network, groups=settings.groups or None)
     return Trainer(
         network,
@@ -193,6 +202,7 @@ def loaders(settings: Settings, dataset: data.Dataset) -> tuple[data.Loader, dat
         settings.batch_size,
         drop_last=settings.drop_last,
         transform=make_transform(settings.transforms),
+        batch_transform=make_batch_transform(settings.batch_transforms),
         **shared,
     )
     held_out = data.Loader(
@@ -268,6 +278,25 @@ def _settings_of(folder: str | Path, backend: str | None) -> Settings:
     refuse_no_run(Path(folder))
     settings = read_settings(Path(folder) / SETTINGS)
     return settings.with_(backend=backend or settings.backend)
+
+
+def _tried_batch_transforms(settings: Settings, dataset: data.Dataset) -> list[dict[str, Any]]:
+    """Return the complete transforms of batches, once they have mixed a batch."""
+    entries = with_classes(settings.batch_transforms, len(dataset.classes))
+    if entries:
+        batch = _batch_of_largest(settings, dataset)
+        with located(f"batch_transforms, with dataset {dataset.name!r} for {dataset.task}"):
+            mix: Any = make_batch_transform(entries)
+            mix(batch, np.random.default_rng(settings.seed))
+    return entries
+
+
+def _batch_of_largest(settings: Settings, dataset: data.Dataset) -> Any:
+    """Return a batch of the two training samples that have the largest labels."""
+    labels = dataset.train.labels
+    largest = labels.max(axis=tuple(range(1, labels.ndim)))
+    samples = dataset.train.take(np.argsort(largest)[-2:])
+    return next(data.Loader(samples, transform=make_transform(settings.transforms)).batches())
 
 
 def _metric(name: str, dataset: data.Dataset) -> dict[str, Any]:

@@ -9,11 +9,19 @@ from typing import Any
 from deliralike.data import (
     ColorJitter,
     CropByPosNegLabel,
+    CutMix,
     Grayscale,
+    Mixup,
     RandomResizedCrop,
     transforms,
 )
-from deliralike.errors import ArgumentError, UnknownName, refuse_unknown_settings, suggestion
+from deliralike.errors import (
+    ArgumentError,
+    SettingError,
+    UnknownName,
+    refuse_unknown_settings,
+    suggestion,
+)
 from deliralike.training import schedules
 from deliralike.training.experiment.checks import NAME
 from deliralike.training.metrics import Metric, metric
@@ -35,6 +43,7 @@ TRANSFORMS: Mapping[str, Callable[..., Any]] = {
     "random-resized-crop": RandomResizedCrop,
     "rotate": transforms.Rotate,
 }
+BATCH_TRANSFORMS: Mapping[str, Callable[..., Any]] = {"cutmix": CutMix, "mixup": Mixup}
 
 
 def make_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:
@@ -48,6 +57,29 @@ def make_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:
         return None
     composed = [_make(TRANSFORMS, "transform", entry) for entry in entries]
     return transforms.Compose(composed)
+
+
+def make_batch_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:
+    """Return the transform of batches that the only entry names; None for no entry.
+
+    Raises:
+        UnknownName, ArgumentError, SettingError: As `make_transform`; or there are several.
+    """
+    if not entries:
+        return None
+    made = [_make(BATCH_TRANSFORMS, "transform of batches", entry) for entry in entries]
+    if len(made) > 1:
+        names = " and ".join(repr(entry[NAME]) for entry in entries)
+        raise SettingError(
+            f"{names} cannot follow one another, as the first one makes probabilities of the "
+            "classes: name one alone"
+        )
+    return made[0]
+
+
+def with_classes(entries: Sequence[Entry], classes: int) -> list[dict[str, Any]]:
+    """Return transforms of batches with the number of classes where it is left out."""
+    return [{NAME: entry[NAME], "num_classes": classes, **entry} for entry in entries]
 
 
 def make_metrics(entries: Sequence[Entry]) -> dict[str, Metric]:

@@ -58,6 +58,7 @@ FINGERPRINTS: Mapping[str, tuple[str, ...]] = {
     "seed": ("seed", "order_seed"),
     "transforms": ("transform",),
     "held_out_transforms": ("validation",),
+    "batch_transforms": ("batch_transform", "loss"),
     "metrics": (),
     "early_stopping": (),
     "stop_on_nan": (),

@@ -18,10 +18,12 @@ from deliralike.training.callbacks.weights_and_biases import WandB
 from deliralike.training.experiment import checks
 from deliralike.training.experiment.checks import Check, located
 from deliralike.training.experiment.parts import (
+    make_batch_transform,
     make_metrics,
     make_schedule,
     make_transform,
     schedule_takes,
+    with_classes,
 )
 from deliralike.training.schedules import SCHEDULES
 from deliralike.training.trainer import RANDOM
@@ -109,6 +111,12 @@ class Settings:
         (),
     )
     held_out_transforms: Sequence[Any] = _is(checks.named, "The same for samples to judge by.", ())
+    batch_transforms: Sequence[Any] = _is(
+        checks.named,
+        'How each training batch is mixed: ["mixup"] or [{name = "cutmix", alpha = 0.5}]. The '
+        "number of classes is taken from the data when left out.",
+        (),
+    )
     batch_size: int = _is(checks.whole(1), "Samples in each batch.", 32)
     drop_last: bool = _is(
         checks.flag, "Whether to leave out a last batch that is smaller than the others.", False
@@ -288,6 +296,9 @@ class Settings:
             "metrics": lambda: make_metrics(self.metrics),
             "transforms": lambda: make_transform(self.transforms),
             "held_out_transforms": lambda: make_transform(self.held_out_transforms),
+            "batch_transforms": lambda: make_batch_transform(
+                with_classes(self.batch_transforms, 2)
+            ),
             "early_stopping": lambda: EarlyStopping(**self.early_stopping or {}),
             "checkpoints": lambda: Checkpoint("", **self.checkpoints or {}),
         }
