@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import BatchError, IndexRangeError, ShapeError
+from deliralike import nest
+from deliralike.errors import ArgumentError, BatchError, IndexRangeError, ShapeError
 
 IGNORED = (-100, -1, 255)  # what the losses of PyTorch, Chainer and MMSegmentation leave out
 
@@ -22,7 +23,15 @@ def default_loss(prediction: Any, target: Any, *, network: Any) -> Any:
         ShapeError: Floating targets have another shape than the prediction.
         BatchError: Floating targets are one-hot rows, or rows of probabilities.
         IndexRangeError: A whole number is no class.
+        ArgumentError: The prediction is no array, such as a tuple with auxiliary outputs.
     """
+    if not hasattr(prediction, "shape"):
+        raise ArgumentError(
+            f"the prediction is {nest.described(prediction)}, and the default loss takes one "
+            "array: name your own, losses={'loss': function of (prediction, target)}, or build the "
+            "network without auxiliary outputs (in the zoo by aux_logits, aux_loss or "
+            "deep_supervision)"
+        )
     if "float" not in str(target.dtype):
         return network.nn.cross_entropy(prediction, target)
     shape, wanted = tuple(target.shape), tuple(prediction.shape)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from deliralike import Network, data, training, zoo
-from deliralike.errors import SettingError, UnknownName, naming
+from deliralike.errors import ArgumentError, SettingError, UnknownName, naming
 from deliralike.optim import rules
 from deliralike.training.callbacks.lines import LineFile
 from deliralike.training.experiment import folder, read_settings
@@ -31,6 +31,32 @@ def trainer(*callbacks, **options):
 def test_epochs_are_a_whole_number(epochs):
     with pytest.raises(SettingError, match=r"epochs=.* must be a whole number of at least 1"):
         trainer().fit(SAMPLES, epochs=epochs)
+
+
+class WithAuxiliaryOutput(Network):
+    """In training mode the outputs are two, as of GoogLeNet."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = self.nn.Linear(3, 2), self.nn.Linear(2, 2)
+
+    def forward(self, x):
+        early = self.first(x)
+        return (self.head(early), early) if self.training else self.head(early)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_default_loss_of_several_outputs_says_what_to_do(backend):
+    network = WithAuxiliaryOutput.on(backend)()
+    with pytest.raises(ArgumentError, match=r"prediction is a tuple of length 2.*losses=.*aux_log"):
+        training.Trainer(network, rules.rule("sgd", lr=0.5)).fit(SAMPLES)
+
+    def both(prediction, target):
+        outputs = prediction if isinstance(prediction, tuple) else (prediction,)
+        return sum(network.nn.cross_entropy(each, target) for each in outputs)
+
+    trainer = training.Trainer(network, rules.rule("sgd", lr=0.5), {"loss": both})
+    assert len(trainer.fit(SAMPLES, SAMPLES, batch_size=6).losses) == 1
 
 
 def test_more_batches_than_a_computer_counts_make_one_update_an_epoch():
