@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance import filling
+from deliralike.conformance.by_name import owner
 from deliralike.conformance.findings import (
     FAILED,
     NOT_NEEDED,
@@ -69,7 +70,7 @@ class Ladder:
         if self.is_short:
             batch = nest.map(lambda leaf: in_dtype(leaf, np.float32), batch)
         self.batch = nest.map(lambda leaf: in_dtype(leaf, np.float64), batch)
-        self.levels: list[Level] = []
+        self.levels: dict[str, Level] = {}  # by name, as they come
         self.seconds_a_pass = 0.0  # which the plan measures, and level L1 once more
         self.match: Match | None = None
 
@@ -79,17 +80,16 @@ class Ladder:
         self._plan()
         if self.settings.streams is not None:
             self._begin("data")
-            self.levels.append(pipelines.level(*self.settings.streams))
+            self._add(pipelines.level(*self.settings.streams))
         sides = self._structure()
         if sides is not None:
             self._semantics(sides)
             self._decide(sides)
-        order = {name: position for position, name in enumerate((*LEVELS, *BESIDE))}
         reference, candidate = self.given
         return Proof(
             str(reference),
             str(candidate),
-            tuple(sorted(self.levels, key=lambda level: order[level.name])),
+            tuple(self.levels[name] for name in (*LEVELS, *BESIDE) if name in self.levels),
             {
                 "reference": reference.network.backend.precision(),
                 "candidate": candidate.network.backend.precision(),
@@ -139,10 +139,13 @@ class Ladder:
         left = in_words((sum(costs) - done) * self.seconds_a_pass)
         self.settings.progress(f"{words}, {left} to go", done / sum(costs))
 
+    def _add(self, level: Level) -> None:
+        self.levels[level.name] = level
+
     def _leave_out(self, why: str, *names: str, status: str = NOT_REACHED) -> None:
         notes = (f"Not looked at: {why}.",)
-        wanted = self.settings.wanted(*names)
-        self.levels += [Level(name, TITLES[name], status, notes=notes) for name in wanted]
+        for name in self.settings.wanted(*names):
+            self._add(Level(name, TITLES[name], status, notes=notes))
 
     # Names and weights
     # -------------------------------------------------------------------------
@@ -162,7 +165,7 @@ class Ladder:
             if sides is not None and sides.folded:
                 reference = sides.reference
             found = structure.level(reference, candidate, self.match, settings.weights)
-            self.levels.append(found if sides is None else self._with_effect(found, sides))
+            self._add(found if sides is None else self._with_effect(found, sides))
         if why:
             self._leave_out(f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:])
         return sides
@@ -184,7 +187,7 @@ class Ladder:
 
     def _decide(self, sides: Sides) -> None:
         """Call nothing a difference that may come from a match that is not certain."""
-        match, semantic = sides.match, self._level("L1")
+        match, semantic = sides.match, self.levels.get("L1")
         if match is None or semantic is None:
             return
         left_over = match.parameters_left_over()
@@ -194,32 +197,32 @@ class Ladder:
                 self._forgive(left_over)
             return
         if semantic.status == FAILED and not sides.settled:
-            level = self._level("L3")
-            explained = [one for one in level.findings if one.explained] if level else []
-            owners = {name.rpartition(".")[0] for name in left_over}
+            found = self.levels["L3"].findings if "L3" in self.levels else ()
+            explained = [one for one in found if one.explained]
+            owners = set(map(owner, left_over))
             if owners:  # what is missing must be what makes the difference
                 explained = [one for one in explained if owners == {one.place}]
             if not explained:
                 self._leave_undecided(match)
 
-    def _level(self, name: str) -> Level | None:
-        return next((level for level in self.levels if level.name == name), None)
-
     def _forgive(self, names: Sequence[str]) -> None:
         """Parameters without a counterpart and without an effect are no difference."""
-        for index, level in enumerate(self.levels):
-            kept = tuple(finding for finding in level.findings if finding.place not in names)
-            if level.name == "L0" and len(kept) < len(level.findings):
-                note = f"Without a counterpart and without an effect: {', '.join(names)}."
-                status, notes = FAILED if kept else PASSED, (*level.notes, note)
-                self.levels[index] = replace(level, status=status, findings=kept, notes=notes)
+        level = self.levels.get("L0")
+        if level is None:
+            return
+        kept = tuple(finding for finding in level.findings if finding.place not in names)
+        if len(kept) < len(level.findings):
+            note = f"Without a counterpart and without an effect: {', '.join(names)}."
+            status, notes = FAILED if kept else PASSED, (*level.notes, note)
+            self._add(replace(level, status=status, findings=kept, notes=notes))
 
     def _leave_undecided(self, match: Match) -> None:
         """A difference that a wrong match would show as well decides nothing."""
         why = match.doubtful if match.holds_all else match.left_over
-        for index, level in enumerate(self.levels):
+        for name, level in self.levels.items():
             if level.status == FAILED:
-                self.levels[index] = replace(level, status=NOT_REACHED, notes=(why, *level.notes))
+                notes = (why, *level.notes)
+                self.levels[name] = replace(level, status=NOT_REACHED, notes=notes)
 
     # Values
     # -------------------------------------------------------------------------
@@ -245,11 +248,11 @@ class Ladder:
             del modes["train"]
             found, notes, why = semantics.level(modes), (*notes, why), ""
         if why:
-            self.levels.append(Level("L1", semantics.TITLE, NOT_REACHED, notes=(*notes, why)))
+            self._add(Level("L1", semantics.TITLE, NOT_REACHED, notes=(*notes, why)))
             self._leave_out("level L1 was not reached", "L2", "L3", "L4", "L5", "L6", "L7")
             return
         figures = {**found.figures, "by_layer": self._by_layer()}
-        self.levels.append(replace(found, figures=figures, notes=(*found.notes, *notes)))
+        self._add(replace(found, figures=figures, notes=(*found.notes, *notes)))
         self._after(found, folded)
 
     def _with_filled_zeros(
@@ -277,7 +280,7 @@ class Ladder:
             if "L3" in self.settings.levels:
                 self._begin("L3")
                 self._forget_programs()
-                self.levels.append(places.level(self.running))
+                self._add(places.level(self.running))
             others = "L2", "L4", "L5", "L6", "L7"
             self._leave_out("level L1 failed", *others, status=NOT_NEEDED)
             return
@@ -350,7 +353,7 @@ class Ladder:
             if name == "L4":
                 self._forget_programs()
             with self.running.quickly(name):
-                self.levels.append(makers[name]())
+                self._add(makers[name]())
             collect(self.running.reference.network)
 
     def _forget_programs(self) -> None:
