@@ -172,8 +172,14 @@ def columns(proofs: Iterable[ProofData]) -> list[str]:
 
 def cells(proof: ProofData, names: Iterable[str]) -> list[tuple[str, str]]:
     """A row of the matrix: status and text of each level."""
-    found = {level.name: level for level in proof.levels}
-    return [_cell(found.get(name)) for name in names]
+    found = []
+    for name in names:
+        level = proof.level(name)
+        status, text = sign(level)
+        if level is not None:
+            text = f"{text} {number(level.worst, name)}".rstrip()
+        found.append((status, text))
+    return found
 
 
 def gradients(level: Level) -> list[tuple[str, str, str, str]]:
@@ -248,13 +254,6 @@ def sign(level: Level | None) -> tuple[str, str]:
     if level is None:
         return NOT_ASKED, ""
     return level.status, SIGNS[level.status]
-
-
-def _cell(level: Level | None) -> tuple[str, str]:
-    if level is None:
-        return NOT_ASKED, ""
-    sign = SIGNS.get(level.status, "?")
-    return level.status, f"{sign} {number(level.worst, level.name)}".rstrip()
 
 
 def _accusation(proof: ProofData) -> str:
