@@ -11,7 +11,7 @@ import numpy as np
 
 from deliralike import backends, nest
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.findings import is_floating
+from deliralike.conformance.findings import LIMIT, is_floating
 from deliralike.conformance.probing import distance_loss
 from deliralike.errors import CapabilityError, ProofFailed, UnknownOperation
 from deliralike.network.base import Network
@@ -19,6 +19,7 @@ from deliralike.nn.operations import registered
 
 _SHAPE = (3, 5, 7)  # of arguments that are not given
 _STEP = 1e-5  # of finite differences
+_OF_GRADIENTS = 1e-6  # the limit where these are the answer
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,13 @@ def check_operation(
     *inputs: Any,
     reference: Callable[..., Any] | None = None,
     on: Sequence[str] | None = None,
-    limit: float = 1e-10,
-    gradient_limit: float = 1e-6,
     **settings: Any,
 ) -> OperationCheck:
     """Check an operation of `nn` in float64 on every backend that has it.
 
-    The results of all backends must agree, gradients with respect to floating arrays must agree
-    with finite differences, and no argument may be changed. At a kink, such as that of ReLU at 0,
-    finite differences say nothing: give inputs away from it.
+    The results of all backends must agree to 1e-10 (relative, L2), gradients with respect to
+    floating arrays must agree with finite differences to 1e-6, and no argument may be changed. At a
+    kink, such as that of ReLU at 0, finite differences say nothing: give inputs away from it.
 
     Args:
         name: The name in `nn`: an operation of `deliralike.nn.register`, or any other function.
@@ -82,8 +81,6 @@ def check_operation(
         reference: A function of the same arguments in NumPy, for an independent answer; the first
             backend when None.
         on: The names of backends; all that are installed and have the operation when None.
-        limit: The largest relative difference (L2) of results.
-        gradient_limit: The largest relative difference (L2) of gradients.
         settings: The arguments by name.
 
     Raises:
@@ -111,11 +108,11 @@ def check_operation(
         results = _results(network, inputs)
         if wanted is None:
             wanted = results
-        values[backend_name] = _require(network, "result", wanted, results, limit)
+        values[backend_name] = _require(network, "result", wanted, results, LIMIT)
         if any(is_floating(leaf) for leaf in nest.leaves(results)):
             found = network.backend.gradients(distance_loss, network, *inputs).inputs
             expected = _finite_differences(network, inputs)
-            gradients[backend_name] = _require(network, "gradient", expected, found, gradient_limit)
+            gradients[backend_name] = _require(network, "gradient", expected, found, _OF_GRADIENTS)
     return OperationCheck(name, values, gradients)
 
 
