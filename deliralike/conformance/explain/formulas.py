@@ -42,13 +42,11 @@ class Formula:
         words: How.
         array: The result.
         terms: The factor of each source where it is a sum, or a change of one; else empty.
-        change: What is done to that sum, in words.
     """
 
     words: str
     array: Array
     terms: Mapping[str, float] = field(default_factory=dict)
-    change: str = "{}"
 
     @property
     def in_brackets(self) -> str:
@@ -81,7 +79,7 @@ class Change:
 
     def formula(self, name: str, array: Array) -> Formula:
         """The change of a source."""
-        return Formula(self.said(name), self.of(array), {name: 1.0}, self.words)
+        return Formula(self.said(name), self.of(array), {name: 1.0})
 
 
 @dataclass(frozen=True)
@@ -209,7 +207,7 @@ def _changed_sums(sources: Sources, target: Array) -> Iterator[Formula]:
             made = mixed({name: change.of(array) for name, array in alike.items()}, target)
             if made is not None and made.terms:
                 words = change.said(made.in_brackets)
-                yield Formula(words, made.array, made.terms, change.words)
+                yield Formula(words, made.array, made.terms)
 
 
 # Sums
