@@ -396,7 +396,7 @@ def test_each_layer_computes_from_what_it_is_given(name, kind):
     between = found.observed[UNIT].handed
     close(nest.leaves(between[tap("one")])[0], batch()[0])
     close(nest.leaves(between[tap("two")])[0], wanted["two"][0])
-    assert found.others == ()
+    assert found.beyond == {}
 
 
 def test_the_network_forced_with_its_own_is_itself(backend):
@@ -454,4 +454,4 @@ def test_taps_that_one_side_lacks_are_named():
     found = force(
         unit(made(Plain, "torch")), back.calls, cotangents(unit(other, functions=False), back.calls)
     )
-    assert tap("tanh()") in found.others
+    assert tap("tanh()") in found.beyond

@@ -209,7 +209,7 @@ class _Between:
             yield f"The candidate does not call {listed(missing)}."
         elif missing:
             yield f"No call of the candidate corresponds to {listed(missing)}."
-        others = [name for name in self.forcing.found.others if self.counts or not name.function]
+        others = [name for name in self.forcing.found.beyond if self.counts or not name.function]
         if others:
             yield f"Only the candidate calls {listed(others)}."
         met = [name for name in self.order if name in self.told]
@@ -293,12 +293,12 @@ def _made(unit: Unit, call: Call, name: Tap, first: SharedCall | None) -> Made:
 def _stopped(units: Units, forcing: Forcing) -> Stopped | None:
     """The side whose own `stop_gradient` makes the difference: without it nothing differs."""
     mine, theirs = forcing.sides()
-    if any(name.stops for name in forcing.found.others):
+    if any(name.stops for name in forcing.found.beyond):
         opened = replace(units, theirs=replace(units.theirs, opened=True))
         theirs = force_candidate(opened, forcing.taps, forcing.weights).observed[UNIT]
         return _alike("candidate", mine, theirs)
     own = [name for name in forcing.taps if name.stops and name not in forcing.found.observed]
-    if own or any(name.stops for name in forcing.expected.others):
+    if own or any(name.stops for name in forcing.expected.beyond):
         opened = replace(units, mine=replace(units.mine, opened=True))
         left = without(forcing.taps, own)
         mine = force_reference(opened, left, forcing.weights).observed[UNIT]

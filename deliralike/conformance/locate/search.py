@@ -126,7 +126,7 @@ def _examined(units: Units, forcing: Forcing) -> tuple[list[Suspect], list[Place
     suspects = []
     for name in only(forcing.calls, apart):
         what, difference = first_of(apart[name], allowed.get(name, {}))
-        again = itself and replace(name, call=2) in forcing.found.others
+        again = itself and replace(name, call=2) in forcing.found.beyond
         # Several calls add up to gradients and statistics: that they are made is said of the unit.
         if what is None or (again and not _is_result(what)):
             continue

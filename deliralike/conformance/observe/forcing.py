@@ -74,7 +74,7 @@ def force(unit: Unit, calls: Calls, weights: Cotangents, cotangent: Any = None) 
         unit, run, weights_of(cotangent), weighing, given, unit.inputs
     )
     beyond = {name: Call(*parts) for name, parts in found.beside[2].items()}
-    return Forced(_observed(unit, found, state, calls), tuple(beyond), beyond)
+    return Forced(_observed(unit, found, state, calls), beyond)
 
 
 def handed_on(unit: Unit, calls: Calls, results: Mapping[Tap, Any]) -> Observed:

@@ -131,10 +131,8 @@ class Forced:
     Attributes:
         observed: What each tap computed by itself; under `UNIT` what the unit computed between
             them.
-        others: Taps that were met besides those that were forced.
-        beyond: What these were given, and what they made of it.
+        beyond: The calls of taps that were met besides those that were forced.
     """
 
     observed: Mapping[Tap, Observed]
-    others: tuple[Tap, ...]
     beyond: Calls = field(default_factory=dict)
