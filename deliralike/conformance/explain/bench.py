@@ -45,12 +45,10 @@ class Bench:
         reference, wanted: What reference and candidate gave, by the names of `Observed.tensors`.
         outputs, buffers, gradients: Those names. Counters of batches are left out.
         reshaped: Whether an output has another shape, so that gradients cannot be compared.
-        errors: What formulas raised that could not be executed on these inputs, by cause.
     """
 
     def __init__(self, accused: Accused, backend: Backend, seed: int = 0) -> None:
         self.accused, self.backend, self.seed = accused, backend, seed
-        self.errors: dict[str, Exception] = {}
         self._twice = dict(_repeated(accused))
         self.reference = self._merged(_present(accused.reference.tensors()))
         self.wanted = self._merged(_present(accused.candidate.tensors()))
@@ -91,7 +89,7 @@ class Bench:
             names += self.gradients
         return {name: self._distance(name, tensors) for name in names}
 
-    def forward(self, formula: Formula, cause: str = "") -> Tensors | None:
+    def forward(self, formula: Formula) -> Tensors | None:
         """Outputs and buffers of a formula; None where it cannot be executed on these inputs."""
         if self._native is None:
             self._native = self.backend.prepare(self._inputs, self._network)
@@ -100,11 +98,10 @@ class Bench:
                 given = self._named(*self._native)
                 outputs = formula(self.backend.nn, given)
                 return self._host(outputs, given["after"])
-        except Exception as error:  # noqa: BLE001  of a backend that refuses another shape or setting
-            self.errors[cause] = error
+        except Exception:  # noqa: BLE001  of a backend that refuses another shape or setting
             return None
 
-    def everything(self, formula: Formula, cause: str = "") -> Tensors | None:
+    def everything(self, formula: Formula) -> Tensors | None:
         """Return the same with the gradients of inputs and parameters for the block's cotangent."""
         nn, cotangent = self.backend.nn, nest.leaves(self.accused.cotangent)
 
@@ -117,14 +114,13 @@ class Bench:
                     total = total + nn.sum(leaf * nn.constant(weight, like=leaf))
             return total
 
-        forward = self.forward(formula, cause)
+        forward = self.forward(formula)
         if forward is None or all(weight is None for weight in cotangent):
             return forward
         try:
             with _quiet(), random.portable(self.seed):
                 found = self.backend.gradients(loss, self._network, *self._inputs).inputs
-        except Exception as error:  # noqa: BLE001  as above
-            self.errors[cause] = error
+        except Exception:  # noqa: BLE001  as above
             return None
         weights, args, kwargs = found
         named = [*_paths(args, kwargs), *weights.items()]
@@ -133,13 +129,13 @@ class Bench:
     def tried(self, choices: tuple[Choice, ...], formula: Formula) -> Trial | None:
         """Outputs and buffers, and gradients where the outputs are the candidate's."""
         changed, cause = combined(choices, formula), sentence([one.cause for one in choices])
-        tensors = self.forward(changed, cause)
+        tensors = self.forward(changed)
         if tensors is None:
             return None
         trial = self.trial(choices, cause, tensors)
         if trial.within(self.outputs) > MATCH or self.reshaped or not self.gradients:
             return trial
-        tensors = self.everything(changed, cause)
+        tensors = self.everything(changed)
         return None if tensors is None else self.trial(choices, cause, tensors)
 
     def itself(self) -> Trial:
@@ -159,7 +155,7 @@ class Bench:
         target = self._vector(self.wanted)
 
         def predict(value: float) -> np.ndarray:
-            found = self.forward(choice.at(value).formula(formula), str(choice.cause))
+            found = self.forward(choice.at(value).formula(formula))
             if found is not None:
                 vector = self._vector(found)
                 if vector.shape == target.shape:
