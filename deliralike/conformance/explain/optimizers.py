@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain.convention import Arguments, Convention, Formula
+from deliralike.conformance.explain.convention import Arguments, Convention, Formula, rules
 from deliralike.conformance.explain.trials import (
     LOG,
     WEIGHT,
@@ -25,7 +25,6 @@ from deliralike.conformance.explain.trials import (
     Vectors,
     combined,
     divided,
-    either,
     improved,
     number,
     pairs,
@@ -349,8 +348,8 @@ def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
         if form.kind in kinds and (not needs or np.any(getattr(form, needs))):
             own = getattr(form, name)
             others = {words: v for words, v in values.items() if not np.array_equal(own, v)}
-            yield either({words: {name: value} for words, value in others.items()})
-    yield either(dict(_of_values(form, trace)))
+            yield rules("", {words: {name: value} for words, value in others.items()})
+    yield rules("", dict(_of_values(form, trace)))
     yield from numbers(form)
 
 
@@ -492,7 +491,7 @@ def _other_forms(bench: _Bench) -> Iterator[Trial]:
         cause = "; and ".join(_causes(found, base))
     else:
         cause = f"{described(found)} instead of {base.kind}"
-    whole = next(either({cause: vars(found)}).choices(bench.given))
+    whole = next(rules("", {cause: vars(found)}).choices(bench.given))
     yield Trial(cause, distance, (whole,))
 
 

@@ -20,7 +20,6 @@ from deliralike.conformance.explain.convention import (
     Choice,
     Convention,
     Formula,
-    rules,
 )
 from deliralike.conformance.explain.enumeration import short_decimals
 from deliralike.conformance.findings import MATCH
@@ -158,11 +157,6 @@ class Vectors:
             if found[-1][0] <= MATCH:
                 break
         return at(min(found)[1])
-
-
-def either(table: Mapping[str, Named]) -> Convention:
-    """Other settings by the words for them."""
-    return rules("", table)
 
 
 def number(
