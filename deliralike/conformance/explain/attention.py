@@ -18,7 +18,6 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Formula,
     Known,
-    number_of,
     rules,
     setting,
     values,
@@ -300,7 +299,7 @@ def _scales(width: int, whole: int, scale: float | None) -> list[Convention]:
     others = {words: one for words, one in known.items() if abs(one - usual) > 1e-12}
     return [
         values("scale", others),
-        number_of("scale", "scale", alternatives=(usual, 0.5, 1.0), usual=usual),
+        values("scale", (usual, 0.5, 1.0), "scale", free=True, usual=usual),
     ]
 
 
@@ -459,8 +458,8 @@ def written_out(given: Arguments) -> list[Convention]:
     ]
     if given["pairs"]:
         usual = given["base"]
-        settings = {"alternatives": _BASES, "least": 1.0, "usual": usual}
-        base = number_of("base of the rotary positions", "base", **settings)
+        words = "base of the rotary positions"
+        base = values("base", _BASES, words, free=True, least=1.0, usual=usual)
         found += [base, rules("rotary positions", _POSITIONS)]
     return found if given["scores"] else [*found, *_SOFTMAX]
 

@@ -96,8 +96,8 @@ def setting(name: str, alternatives: Any, words: str | None = None, **how: Any) 
     return Convention(name if words is None else words, alternatives, apply, **how)
 
 
-def values(name: str, known: Mapping[Any, Any], words: str = "", **how: Any) -> Convention:
-    """Other values of one thing that a formula reads, by the words for them."""
+def values(name: str, known: Alternatives, words: str = "", **how: Any) -> Convention:
+    """Other values of one thing that a formula reads, by the words for them, or a free number."""
     return setting(name, known, words, **{"usual": None} | how)
 
 
@@ -152,8 +152,3 @@ def factor(words: str, apply: Callable[[Formula, Any, Arguments, float], Any], *
     """A number that is searched for and that a formula has no name for; 1 is the usual one."""
     given: dict[str, Any] = {"alternatives": (0.5, 2.0), "usual": 1.0} | how
     return Convention(words, apply=apply, free=True, **given)
-
-
-def number_of(words: str, name: str, **how: Any) -> Convention:
-    """A number that is searched for and that a formula reads under a name."""
-    return setting(name, words=words, free=True, **{"usual": None} | how)

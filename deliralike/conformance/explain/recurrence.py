@@ -12,7 +12,6 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Formula,
     Known,
-    number_of,
     rules,
     setting,
     told,
@@ -172,7 +171,7 @@ def recurrent(kind: str, given: Arguments) -> Known:
 
 def _of_lstm() -> list[Convention]:
     return [
-        number_of("forget bias plus", "forget", alternatives=(1.0, 0.5)),
+        values("forget", (1.0, 0.5), "forget bias plus", free=True),
         _activations("activation of the cell candidate", "candidate", "tanh"),
         _activations("activation of the cell before the output", "cell", "tanh"),
     ]
