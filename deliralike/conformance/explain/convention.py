@@ -25,8 +25,7 @@ class Convention:
     Attributes:
         setting: What a report calls it.
         alternatives: Values by the words for them, or values that are words enough, the likely ones
-            first; or a function of the block's arguments that gives them. Of a number that is
-            searched for: where to begin.
+            first. Of a number that is searched for: where to begin.
         apply: ``apply(formula, nn, arguments, value)`` gives the outputs of a block that has that
             value there.
         usual: What the reference has there, or a function of the arguments that gives it.
@@ -36,7 +35,7 @@ class Convention:
     """
 
     setting: str
-    alternatives: Alternatives | Callable[[Arguments], Alternatives]
+    alternatives: Alternatives
     apply: Callable[[Formula, Any, Arguments, Any], Any]
     usual: Any = None
     free: bool = False
@@ -45,8 +44,7 @@ class Convention:
 
     def choices(self, arguments: Arguments) -> Iterator[Choice]:
         """Each alternative to what the reference has."""
-        made = self.alternatives
-        found = made(arguments) if callable(made) else made
+        found = self.alternatives
         usual = self.usual(arguments) if callable(self.usual) else self.usual
         if self.free:
             yield Choice(self, tuple(found), None, usual)
