@@ -10,16 +10,6 @@ import numpy as np
 from deliralike.conformance.explain.convention import Change
 
 
-def negated(nn: Any, x: Any) -> Any:
-    """With the other sign."""
-    return -x
-
-
-def zeros(nn: Any, x: Any) -> Any:
-    """Zeros, through which gradients of zero go."""
-    return x * 0.0
-
-
 def ones(nn: Any, x: Any) -> Any:
     """Ones, through which gradients of zero go."""
     return x * 0.0 + 1.0

@@ -287,7 +287,7 @@ def _stored(mean: str, var: str) -> list[Convention]:
         "taken for the standard deviation": changes.squared,
         "left out (ignored)": changes.ones,
     }
-    zero = {"left out (ignored)": changes.zeros}
+    zero = {"left out (ignored)": changes.times(0.0)}
     return [array("variance", var, variance), array("mean", mean, zero)]
 
 
@@ -330,7 +330,7 @@ def _frozen(usual: Arguments) -> Known:
         values("deviation", _DIVISOR, "divisor"),
         *_stored("running_mean", "running_var"),
         array("scale", "weight", {"left out": changes.ones}),
-        array("shift", "bias", {"left out": changes.zeros}),
+        array("shift", "bias", {"left out": changes.times(0.0)}),
         values("deviation", _EPS, "eps"),
     ]
 

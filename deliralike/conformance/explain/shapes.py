@@ -108,7 +108,7 @@ def tensor(given: Arguments) -> Known:
     found = _of_variance(words) if words.endswith("var") else []
     ways: dict[str, Change] = {
         "left out (taken for one)": changes.ones,
-        "with the wrong sign": changes.negated,
+        "with the wrong sign": changes.times(-1.0),
         "with one added": changes.plus(1.0),
     }
     for axis in range(value.ndim):
@@ -232,17 +232,14 @@ def pad(given: Arguments) -> list[Convention]:
 def reduction(name: str, given: Arguments) -> list[Convention]:
     """Sums for means, and other axes."""
     rank = len(given["x"].shape)
-    ways: dict[str, Formula] = {"mean": _mean, "sum": _sum, "maximum": _maximum}
+    ways: dict[str, Formula] = {one: partial(_reduced, one) for one in ("mean", "sum")}
+    ways["maximum"] = _maximum
     ways.pop("maximum" if name == "max_along" else name)
     return [instead("reduction", ways, usual=name), setting("dim", range(rank))]
 
 
-def _mean(nn: Any, given: Arguments) -> Any:
-    return nn.mean(given["x"], given["dim"], given["keepdim"])
-
-
-def _sum(nn: Any, given: Arguments) -> Any:
-    return nn.sum(given["x"], given["dim"], given["keepdim"])
+def _reduced(name: str, nn: Any, given: Arguments) -> Any:
+    return getattr(nn, name)(given["x"], given["dim"], given["keepdim"])
 
 
 def _maximum(nn: Any, given: Arguments) -> Any:
