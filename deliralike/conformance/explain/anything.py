@@ -21,6 +21,7 @@ from deliralike.conformance.explain.convention import (
     array,
     factor,
     output,
+    rules,
     with_first,
 )
 from deliralike.conformance.explain.enumeration import other_orders
@@ -38,7 +39,7 @@ def around(accused: Accused, given: Arguments) -> Iterator[Convention]:
     """Conventions for a block's own formula, the likely ones first."""
     if accused.reference.parameters:  # in the reference they come from all places that share one
         words = "this layer's own use alone: those of what is tied to it do not arrive"
-        yield Convention("gradients of", {words: None}, _alone)
+        yield rules("gradients of", {words: {}})
     weights = [name for name in accused.reference.parameters if name in given]
     for name in weights:
         ways = {"missing" if "bias" in name else "without effect": changes.times(0.0)}
@@ -161,10 +162,6 @@ def _computed_in(formula: Formula, nn: Any, given: Arguments, kind: str) -> Any:
     outputs = cast("float64", formula(nn, short))
     given["after"].update(cast("float64", after))
     return outputs
-
-
-def _alone(formula: Formula, nn: Any, given: Arguments, value: None) -> Any:
-    return formula(nn, given)
 
 
 def _exchanged(formula: Formula, nn: Any, given: Arguments, pair: Sequence[str]) -> Any:
