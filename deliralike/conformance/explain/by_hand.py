@@ -53,7 +53,8 @@ def explain(wiring: Wiring, backend: Backend, patience: float = PATIENCE) -> Exp
     block = Accused("", "attention by hand", {}, {}, (), given, None, False, right, wrong)
     bench = Bench(block, backend)
     family = Family(attention.by_hand, attention.written_out(given))
-    return Search(bench, family, end).first(bench.itself())
+    search = Search(bench, family, end)
+    return search.first(bench.itself()) if search.reproduces() else None
 
 
 def _observed(array: np.ndarray, are_scores: bool) -> Observed:

@@ -21,7 +21,6 @@ from deliralike.conformance.explain import relations
 from deliralike.conformance.explain.anything import around
 from deliralike.conformance.explain.arguments import bound, names
 from deliralike.conformance.explain.bench import Bench
-from deliralike.conformance.explain.convention import Formula
 from deliralike.conformance.explain.families import Family, family_of
 from deliralike.conformance.explain.fitting import EXACT
 from deliralike.conformance.explain.losses import explain_loss
@@ -64,34 +63,33 @@ def explain(
     if accused.kind in LOSSES:
         return _of_loss(accused)
     bench = Bench(accused, backend, seed)
-    if bench.itself().distance <= LIMIT:
+    itself = bench.itself()
+    if itself.distance <= LIMIT:
         return _absent(accused)
     family = family_of(accused.kind, bench.given)
+    if family is None:
+        return None
     search = Search(bench, family, time.process_time() + patience)
-    return search.explanation()
+    return search.explanation(itself) if search.reproduces() else None
 
 
 class Search:
-    """The search for one block's cause.
+    """The search for one block's cause, whose formula is to be the reference's.
 
     Attributes:
         bench: Where formulas are executed.
-        family: The block's own formula and conventions; None for a block that is not known.
+        family: The block's own formula and conventions.
         end: When to stop.
     """
 
-    def __init__(self, bench: Bench, family: Family | None, end: float) -> None:
+    def __init__(self, bench: Bench, family: Family, end: float) -> None:
         self.bench, self.family, self.end = bench, family, end
         with_gradients = () if bench.reshaped else bench.gradients
         self.computed = bench.outputs + with_gradients
         self.everything = self.computed + bench.buffers
 
-    def explanation(self) -> Explanation | None:
-        """What is known; None where nothing can be said."""
-        itself = self.bench.itself()
-        family = self.family
-        if family is None or not self.reproduces(family.formula):
-            return None
+    def explanation(self, itself: Trial) -> Explanation | None:
+        """What is known; None where nothing can be said. `itself` is what the reference gave."""
         trials: list[Trial] = []
         if (found := self.first(itself, trials)) is not None:
             return found
@@ -107,23 +105,17 @@ class Search:
             itself: What the reference gave.
             trials: Where those go that were executed.
         """
-        if self.family is None or not self.reproduces(self.family.formula):
-            return None
         found = self.own(itself, trials)
         return self.any(itself, trials) if found is None else found
 
     def own(self, itself: Trial, trials: list[Trial] | None = None) -> Explanation | None:
-        """The same, of the conventions that its family has; its formula must be the reference's."""
-        if self.family is None:
-            return None
+        """The same, of the conventions that its family has."""
         own, formula = self.family.conventions, self.family.formula
         made = chain(run(own, self.bench, formula), joined(own, self.bench, formula))
         return self._first(made, itself, trials)
 
     def any(self, itself: Trial, trials: list[Trial] | None = None) -> Explanation | None:
         """The same, of those that any block may have."""
-        if self.family is None:
-            return None
         further = around(self.bench.accused, self.bench.given)
         return self._first(run(further, self.bench, self.family.formula), itself, trials)
 
@@ -150,13 +142,13 @@ class Search:
             return
         ordered = sorted(trials, key=lambda one: max(one.within(self.bench.buffers), EXACT))
         for second in ordered[:3]:
-            choices = first.choices + second.choices
-            if self.family and (trial := self.bench.tried(choices, self.family.formula)):
+            trial = self.bench.tried(first.choices + second.choices, self.family.formula)
+            if trial is not None:
                 yield trial
 
-    def reproduces(self, formula: Formula) -> bool:
-        """Whether a formula gives what the reference gave, so that it may stand for it."""
-        found = self.bench.forward(formula)
+    def reproduces(self) -> bool:
+        """Whether the family's formula gives what the reference gave, so that it may stand for it."""
+        found = self.bench.forward(self.family.formula)
         if found is None:
             return False
         wanted = only(self.bench.reference, self.bench.outputs + self.bench.buffers)

@@ -186,7 +186,7 @@ def _known(
         return None
     orders = [_order(family, other) for other in others if _precedes(other, one)]
     search = Search(bench, Family(family.formula, [*family.conventions, *orders]), end)
-    if not search.reproduces(family.formula):
+    if not search.reproduces():
         return None
     return one, search, bench.itself()
 
