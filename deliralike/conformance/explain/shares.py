@@ -13,7 +13,7 @@ from deliralike import nest, random
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import MATCH
 from deliralike.conformance.kinds import Batch
-from deliralike.conformance.listening import handed
+from deliralike.conformance.listening import InPlace, handed
 from deliralike.conformance.one_step import SEED, Step
 from deliralike.conformance.replica_changes import of_share
 from deliralike.conformance.subject import Subject
@@ -132,19 +132,17 @@ def _answered(loss: Any, rows: Any, around: Around | None, network: Any, *batch:
     return LossResult.of(value).value, answering.outputs, kept
 
 
-class _Answering:
+class _Answering(InPlace):
     """A network that always sees the whole batch, and answers for some samples of it."""
 
     def __init__(self, network: Any, whole: tuple[Any, Any], rows: Any) -> None:
-        self._network, self._whole, self._rows = network, whole, rows
+        super().__init__(network)
+        self._whole, self._rows = whole, rows
         self.outputs: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.outputs = self._network(*self._whole[0], **self._whole[1])
         return self.outputs if self._rows is None else taken(self.outputs, self._rows, None)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._network, name)
 
 
 def taken(values: Any, rows: Any, samples: int | None) -> Any:
