@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
+from deliralike.conformance.agreement import compare
 from deliralike.conformance.by_name import only, without
 from deliralike.conformance.kinds import Batch, Tensors
 from deliralike.conformance.listening import handed
@@ -77,6 +79,20 @@ def _left_as_it_was(network: AbstractNetwork) -> Iterator[Tensors]:
             yield before
     finally:
         network.load_neutral_state(before)
+
+
+def null_gradients(
+    subject: Subject, batch: Batch, seed: int = SEED, step: int = 0
+) -> tuple[str, ...]:
+    """The parameters whose gradients in training mode are zero up to rounding.
+
+    Optimizers make steps of noise of them. The subject's network stays as it is.
+    """
+    network = copy.deepcopy(subject.network)
+    network.train()
+    with random.portable(seed, step):
+        found = network.backend.gradients(subject.loss, network, *batch).parameters
+    return compare(found, found).null
 
 
 def optimizers_of(subject: Subject) -> Optimizers:

@@ -15,6 +15,7 @@ from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.by_name import only, without
 from deliralike.conformance.findings import LIMIT, Explanation, Finding, Level
 from deliralike.conformance.kinds import Batch, Named, Tensors
+from deliralike.conformance.one_step import null_gradients
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BackendUnavailable, DeliralikeError
 from deliralike.network.base import AbstractNetwork
@@ -56,7 +57,7 @@ def level(
     folder.mkdir(parents=True, exist_ok=True)
     both = only(reference.optimizers, candidate.optimizers)
     ours, theirs = _all_trained(reference, both, batch), _all_trained(candidate, both, batch)
-    mine, null = dict(names or {}), set(_null(reference, batch))
+    mine, null = dict(names or {}), set(null_gradients(reference, batch, step=_STEPS))
     its = {two: one for one, two in mine.items()}
     there = _Way("reference to candidate", ours, theirs, batch, folder, mine, null)
     its_null = {there.name(each) for each in null}
@@ -227,20 +228,6 @@ def _update(
     with random.portable(0, _STEPS), np.errstate(all="ignore"):  # a wrong state may give no numbers
         optimizer.update(subject.loss, *batch)
     return {name: value - before[name] for name, value in _held(network).items()}
-
-
-def _null(subject: Subject, batch: Batch) -> tuple[str, ...]:
-    """Return the parameters whose gradients are zero up to rounding.
-
-    Optimizers make steps of noise of them.
-    """
-    network = copy.deepcopy(subject.network)
-    network.train()
-    with random.portable(0, _STEPS):
-        gradients = network.backend.gradients(
-            subject.loss, network, *network.backend.prepare(batch, network)
-        )
-    return compare(gradients.parameters, gradients.parameters).null
 
 
 # Tensors

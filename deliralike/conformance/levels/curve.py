@@ -23,6 +23,7 @@ from deliralike.conformance.kinds import Batch, Named
 from deliralike.conformance.last_bit import allowed, shake_parameters
 from deliralike.conformance.levels.stepping import rate_of
 from deliralike.conformance.matching import Match
+from deliralike.conformance.one_step import null_gradients
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -59,8 +60,7 @@ def level(
         return Level("L5", TITLE, NOT_REACHED, notes=("there are no batches",))
     optimizer = shared[0]
     if null is None:
-        gradients = _gradients(reference, batches[0], seed)
-        null = compare(gradients, gradients).null
+        null = null_gradients(reference, batches[0], seed)
     train = partial(_Training, optimizer=optimizer, batches=batches, seed=seed)
     compared = _Compared.of(reference.network, null, match)
     curves, ends = {}, []
@@ -190,14 +190,6 @@ class _Compared:
             its = self.match.to_reference(its)
             names = [name for name in names if name in its and not name.endswith(COUNTER)]
         return {name: mine[name] for name in names}, {name: its.get(name) for name in names}
-
-
-def _gradients(subject: Subject, batch: Batch, seed: int) -> Mapping[str, Any]:
-    """The gradients in training mode; the subject's network stays as it is."""
-    network = copy.deepcopy(subject.network)
-    network.train()
-    with random.portable(seed, 0):
-        return network.backend.gradients(subject.loss, network, *batch).parameters
 
 
 def _of_losses(differences: Sequence[float]) -> Iterator[Finding]:
