@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import TypeVar
 
+from deliralike.network.base import AbstractNetwork
+
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -38,6 +40,11 @@ def owner(name: str) -> str:
         ('body.fc', '')
     """
     return name.rpartition(".")[0]
+
+
+def block_kinds(network: AbstractNetwork) -> dict[str, str]:
+    """The class of each block by its path, that of the network itself under an empty one."""
+    return {path: type(block).__name__ for path, block in network.named_blocks()}
 
 
 def only(named: Mapping[K, T], names: Container[K]) -> dict[K, T]:

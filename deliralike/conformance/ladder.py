@@ -13,7 +13,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance import filling
-from deliralike.conformance.by_name import owner
+from deliralike.conformance.by_name import block_kinds, owner
 from deliralike.conformance.findings import (
     FAILED,
     NOT_NEEDED,
@@ -315,13 +315,13 @@ class Ladder:
 
     def _by_layer(self) -> list[dict[str, Any]]:
         """The relative difference of each block's output, for reports."""
-        blocks = dict(self.running.reference.network.named_blocks())
+        kinds = block_kinds(self.running.reference.network)
         modes, rows = self.running.modes, []
         for name in next(iter(modes.values())).layers:
             row = {
                 "path": "output" if name == Tap() else str(name),
                 "block": name.path,
-                "kind": type(blocks[name.path]).__name__,
+                "kind": kinds[name.path],
             }
             rows.append(row | {mode: found.layers.get(name) for mode, found in modes.items()})
         return rows

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.findings import LIMIT, short
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Masks
@@ -146,8 +147,7 @@ class Running:
             return ""
         if changed[0] == UNIT:
             return "the loss"
-        block = dict(subject.network.named_blocks())[changed[0].path]
-        return f"{changed[0]} ({type(block).__name__})"
+        return f"{changed[0]} ({block_kinds(subject.network)[changed[0].path]})"
 
 
 def effect(evaluation: semantics.Mode) -> str:

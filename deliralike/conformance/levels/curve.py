@@ -16,7 +16,7 @@ import numpy as np
 from deliralike import random
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.agreement import differences as each_difference
-from deliralike.conformance.by_name import only, without
+from deliralike.conformance.by_name import block_kinds, only, owner, without
 from deliralike.conformance.findings import LIMIT, NOT_REACHED, Finding, Level
 from deliralike.conformance.freeing import collect
 from deliralike.conformance.kinds import Batch, Named
@@ -235,8 +235,7 @@ def _parting(
         rate, its = (rate_of(side.optimizer) for side in sides)
         if rate is not None and its is not None and relative_difference(rate, its) > LIMIT:
             remarks.append(f"The learning rate of this step is {its:.6g} instead of {rate:.6g}.")
-        block = dict(mine.network.named_blocks()).get(worst.rpartition(".")[0])
-        kind = "" if block is None else type(block).__name__
+        kind = block_kinds(mine.network).get(owner(worst), "")
         what = f"first after step {step}"
         yield Finding("L5", worst, what, apart[worst], kind, remarks=tuple(remarks))
         return

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.by_name import only, without
+from deliralike.conformance.by_name import only, owner, without
 from deliralike.conformance.findings import Finding, Level, is_floating
 from deliralike.conformance.kinds import Arrays, Batch, Tensors
 from deliralike.conformance.last_bit import shaken
@@ -181,7 +181,7 @@ def _place(name: str) -> str:
     """The block that a tensor belongs to; the network for an error."""
     if name.startswith(_RAISES):
         return ""
-    return name.removeprefix("gradient of ").rpartition(".")[0]
+    return owner(name.removeprefix("gradient of "))
 
 
 def _rounded(value: Any) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.by_name import only, owner, without
+from deliralike.conformance.by_name import block_kinds, only, owner, without
 from deliralike.conformance.explain.weights import explain_weights
 from deliralike.conformance.findings import Finding, Level
 from deliralike.conformance.kinds import Tensors
@@ -73,7 +73,7 @@ def level(
     if judged:
         findings += [_start_value(name, *values[name]) for name in apart]
         findings = _explained(findings, sides)
-    kinds = {path: type(block).__name__ for path, block in reference.network.named_blocks()}
+    kinds = block_kinds(reference.network)
     findings = [replace(one, kind=kinds.get(owner(one.place), "")) for one in findings]
     notes = list(_notes_of_names(sides))
     if match is not None:

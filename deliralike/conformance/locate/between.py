@@ -11,7 +11,7 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.conformance.agreement import compare, relative_difference
-from deliralike.conformance.by_name import without
+from deliralike.conformance.by_name import block_kinds, without
 from deliralike.conformance.causes import listed
 from deliralike.conformance.explain.search import LOSSES
 from deliralike.conformance.explain.wiring import Differing, Made, Stopped, Use, Wiring
@@ -109,8 +109,8 @@ class _Between:
         """The path and class of the unit, or of the block in it that makes what a tap is given."""
         call = self.forcing.calls.get(what.tap)
         if call is not None and call.within and what.kind == INPUT:
-            block = self.units.blocks[call.within]
-            return joined(self.units.path, call.within), type(block).__name__
+            kind = block_kinds(self.units.mine.network)[call.within]
+            return joined(self.units.path, call.within), kind
         path = self.units.path
         return path, "" if path == LOSS else kind_of(self.units.mine.network)
 
@@ -150,12 +150,10 @@ class _Between:
         for name, gradient in self.mine.inputs.items():
             if name in self.theirs.inputs:
                 gradients[name] = gradient, self.theirs.inputs[name]
-        beyond, kinds = {}, {}
+        beyond, known = {}, block_kinds(unit.network)
         for tap, call in forcing.found.beyond.items():
             beyond[tap] = _made(unit, call, tap, forcing.taps.get(tap.first))
-        for tap in forcing.calls:
-            if tap.path:
-                kinds[tap] = type(self.units.blocks[tap.path]).__name__
+        kinds = {tap: known[tap.path] for tap in forcing.calls if tap.path}
         told = self.told.items()
         return Wiring(
             _at_hand(unit, forcing.calls),

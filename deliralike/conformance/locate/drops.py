@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.findings import LIMIT, Explanation, Finding
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.masks import REFERENCE, Drop
@@ -61,7 +62,7 @@ def _of_rate(running: Running, mine: Drop, its: Drop, path: str, worst: float) -
     equal = running.modes["train"]
     why = Explanation(words, equal.worst) if equal.agrees else None
     said = () if why else (f"There is {words}.",)
-    kind = type(dict(running.reference.network.named_blocks())[path]).__name__
+    kind = block_kinds(running.reference.network)[path]
     finding = Finding("L3", path, "output", worst, kind, "train", LIMIT, why, said)
     return replace(finding, effect=running.effect())
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike import backends
 from deliralike.conformance import explain
+from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.explain import by_hand, losses, steps, substitution, types, wiring
 from deliralike.conformance.explain.shapes import TENSOR
 from deliralike.conformance.findings import (
@@ -84,8 +85,8 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
     if accused is not None and (accused.path != place.path or _is_among(accused, lacking)):
         kind, what = accused.kind.removeprefix(OWN), Quantity(OUTPUT)
         if kind == TENSOR:
-            block = dict(running.reference.network.named_blocks()).get(accused.path)
-            kind = kind_of(running.reference.network) if block is None else type(block).__name__
+            network = running.reference.network
+            kind = block_kinds(network).get(accused.path) or kind_of(network)
         if accused.path != place.path and explanation is not None and explanation.is_of_input:
             what = Quantity(INPUT, tap=Tap(accused.path))
         place = replace(place, path=accused.path, kind=kind, what=what)
