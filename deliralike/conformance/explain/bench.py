@@ -22,6 +22,7 @@ from deliralike.conformance.explain.trials import Trial, combined
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, in_dtype, is_floating
 from deliralike.conformance.kinds import Named, Tensors
 from deliralike.network.base import Network
+from deliralike.weights.matching.distance import norm
 
 _GRADIENT = "gradient of "
 _ENOUGH = 4  # numbers that must differ, so that one that is fitted to them means something
@@ -214,7 +215,7 @@ class Bench:
         # infinite scores and undefined numbers that both have are no difference
         same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
         with np.errstate(all="ignore"):
-            difference = _norm(np.where(same, 0.0, found - wanted))
+            difference = norm(np.where(same, 0.0, found - wanted))
         size = max(finite_norm(found), finite_norm(wanted))
         if difference == 0.0 or size <= NULL * max(self._sizes.values()):
             return 0.0
@@ -294,18 +295,11 @@ def _present(tensors: Named) -> Tensors:
     return found
 
 
-def _norm(array: Any) -> float:
-    if array is None or not np.size(array):
-        return 0.0
-    with np.errstate(all="ignore"):
-        return float(np.sqrt(np.square(np.asarray(array, np.float64)).sum()))
-
-
 def finite_norm(array: Any) -> float:
     """The norm of the finite numbers."""
     if array is None:
         return 0.0
-    return _norm(np.where(np.isfinite(array), array, 0.0))
+    return norm(np.where(np.isfinite(array), array, 0.0))
 
 
 @contextlib.contextmanager

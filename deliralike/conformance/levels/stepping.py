@@ -34,6 +34,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.replicas.hooks import AccumulateGradients
+from deliralike.weights.matching.distance import norm
 
 TITLE = "optimizer steps"
 # Of gradients, step by step: small ones show an epsilon, large ones are clipped.
@@ -335,12 +336,12 @@ class _Run:
         updates, unused = {}, {}
         mine, its = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for name, before in parameters.items():
-            size = _norm(_wide(before))
+            size = norm(_wide(before))
             one, other = self.reference.moved(name, before), self.candidate.moved(name, before)
             if name in used:
                 updates[name] = _difference(one, other, _ROUNDING * size)
             else:
-                unused[name] = _norm(other) / (size or 1.0)
+                unused[name] = norm(other) / (size or 1.0)
             if name in self.traced:
                 mine[name], its[name] = one, other
         self.updates.append(updates)
@@ -394,7 +395,7 @@ class _Run:
         why = explain_schedule(mine, its)
         first = int(np.argmax(np.abs(its - mine) > LIMIT * np.abs(mine)))
         what = f"schedule: lr={its[first]:.6g} instead of {mine[first]:.6g} at step {first + 1}"
-        apart = _norm(its - mine) / (_norm(mine) or 1.0)
+        apart = norm(its - mine) / (norm(mine) or 1.0)
         return Finding("L4", place, what, apart, explanation=why)
 
     def _follow(self) -> bool:
@@ -552,14 +553,10 @@ def _rates(subject: Subject, name: str) -> np.ndarray | None:
 
 def _difference(reference: np.ndarray, candidate: np.ndarray, allowed: float) -> float:
     """Return the relative difference of two updates beyond what rounding of the parameter allows."""
-    size, difference = _norm(reference), _norm(candidate - reference)
+    size, difference = norm(reference), norm(candidate - reference)
     if difference <= allowed:
         return 0.0
     return (difference - allowed) / size if size and np.isfinite(difference) else np.inf
-
-
-def _norm(array: np.ndarray) -> float:
-    return float(np.linalg.norm(array.ravel()))
 
 
 def _relative(reference: float, candidate: float) -> float:
