@@ -87,8 +87,7 @@ def level(
         notes.append(f"not judged, without a parameter like it in the candidate: {named}")
     if not shapes:
         return Level("L4", TITLE, NOT_REACHED, notes=tuple(notes))
-    pausing = tuple(shapes)[1::2] if unused else ()
-    forced = replace(forced, shapes=shapes, unused=pausing, never=frozenset(never))
+    forced = replace(forced, shapes=shapes, never=frozenset(never))
     findings = list(_of_schedules(reference, candidate, shared[0]))
     are_own = reference.schedule is None and candidate.schedule is None
     updates: dict[str, list[float]] = {}
@@ -130,26 +129,31 @@ class Forced:
         shapes: Of the trainable parameters, by neutral name; of a tied one under its first name.
         steps: How many.
         seed: Keys the numbers, together with each parameter's name and the step.
-        unused: Parameters that take no part at the steps of `pauses`.
+        pausing: Whether every second parameter takes no part at the steps of `pauses`.
         never: Parameters that take no part in any step.
     """
 
     shapes: Mapping[str, Shape]
     steps: int
     seed: int
-    unused: tuple[str, ...] = ()
+    pausing: bool
     never: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, network: AbstractNetwork, steps: int, seed: int, unused: bool) -> Forced:
-        """For the parameters of a network; every second one pauses, unless there is only one."""
+        """For the parameters of a network; `unused`: whether some of them pause."""
         shapes: dict[str, Shape] = {}
         seen: set[int] = set()
         for name, slot in network.neutral_slots().items():
             if slot.trainable and id(slot.native) not in seen:
                 seen.add(id(slot.native))
                 shapes[name] = slot.shape
-        return cls(shapes, steps, seed, tuple(shapes)[1::2] if unused else ())
+        return cls(shapes, steps, seed, unused)
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The parameters that pause: every second one, unless there is only one."""
+        return tuple(self.shapes)[1::2] if self.pausing else ()
 
     @property
     def middle(self) -> int:
