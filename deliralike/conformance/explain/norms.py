@@ -50,6 +50,7 @@ _VARIANCE = {
 _MEAN = {"not subtracted (RMS norm, not centred)": False}
 _SQUARE = {"the variance instead of its root": "variance"}
 _DIVISOR = {**_SQUARE, "one: not divided by the standard deviation": "none"}
+_RUNNING = ("running_mean", "running_var")
 _ROUNDING = {"mean and variance in float32": "float32"}
 _GRADIENT = {"through the batch statistics (mean and variance)": True}
 
@@ -194,11 +195,12 @@ def _batch_norm(nn: Any, given: Arguments) -> Any:
         _move(nn, given)
     if given["source"] == "batch":
         return _own(nn, given)
-    return _with_running_statistics(nn, given)
+    return _with_stored_statistics(nn, given)
 
 
-def _scaled(nn: Any, given: Arguments, mean: Any, var: Any) -> Any:
-    mean, var = nn.reshape(mean, given["learned"]), nn.reshape(var, given["learned"])
+def _with_stored_statistics(nn: Any, given: Arguments) -> Any:
+    """By statistics that are given under the names in ``stored``."""
+    mean, var = (nn.reshape(given[name], given["learned"]) for name in given["stored"])
     return _affine(nn, divided(nn, given["x"], mean, var, given), given)
 
 
@@ -212,7 +214,7 @@ def _move(nn: Any, given: Arguments) -> None:
     count = math.prod(x.shape) // x.shape[1]
     if not given.get("biased"):
         var = var * (count / max(count - 1, 1e-30))
-    for name, new in (("running_mean", mean), ("running_var", var)):
+    for name, new in zip(_RUNNING, (mean, var), strict=True):
         for _ in range(given.get("times", 1)):
             after[name] = after.get(name, given[name]) * (1.0 - share) + new * share
 
@@ -226,6 +228,7 @@ def batch_norm(given: Arguments) -> Known:
         "axes": axes,
         "channel": axes,
         "learned": _per_channel(x.ndim),
+        "stored": _RUNNING,
         "moves": training and tracked,
         "source": "batch" if training or not tracked else "running",
     }
@@ -238,7 +241,7 @@ def batch_norm(given: Arguments) -> Known:
     found = [eps]
     if tracked:
         found += _source(training)
-        found += _moving(given) if training else _stored("running_mean", "running_var")
+        found += _moving(given) if training else _stored(*_RUNNING)
     return told(_batch_norm, usual), [*found, *further, _over(axes, x.ndim, names)]
 
 
@@ -293,17 +296,10 @@ def _stored(mean: str, var: str) -> list[Convention]:
 
 def batch_norm_function(given: Arguments) -> Known:
     """The function of `nn` that is given its statistics."""
-    usual = {"learned": _per_channel(given["x"].ndim)}
+    names = ("mean", "var")
+    usual = {"learned": _per_channel(given["x"].ndim), "stored": names}
     eps = [_eps(given.get("eps")), values("deviation", _EPS, "eps")]
-    return told(_with_given_statistics, usual), [*eps, *_stored("mean", "var")]
-
-
-def _with_given_statistics(nn: Any, given: Arguments) -> Any:
-    return _scaled(nn, given, given["mean"], given["var"])
-
-
-def _with_running_statistics(nn: Any, given: Arguments) -> Any:
-    return _scaled(nn, given, given["running_mean"], given["running_var"])
+    return told(_with_stored_statistics, usual), [*eps, *_stored(*names)]
 
 
 def with_statistics(given: Arguments) -> Known | None:
@@ -311,11 +307,11 @@ def with_statistics(given: Arguments) -> Known | None:
 
     Its epsilon is the usual one that gives its output, if any.
     """
-    x, own = given["x"], ("running_mean", "running_var")
-    if x.ndim < 2 or any(np.shape(given.get(name, 0.0)) != x.shape[1:2] for name in own):
+    x = given["x"]
+    if x.ndim < 2 or any(np.shape(given.get(name, 0.0)) != x.shape[1:2] for name in _RUNNING):
         return None
-    usual = {"learned": _per_channel(x.ndim)}
-    mean, var = (given[name].reshape(usual["learned"]) for name in own)
+    usual = {"learned": _per_channel(x.ndim), "stored": _RUNNING}
+    mean, var = (given[name].reshape(usual["learned"]) for name in _RUNNING)
     for eps in (0.0, *EPSILONS):
         y = _affine(HOST, (x - mean) / np.sqrt(var + eps), {**given, **usual})
         if np.allclose(y, given["usual"], rtol=1e-9, atol=1e-12):
@@ -325,10 +321,10 @@ def with_statistics(given: Arguments) -> Known | None:
 
 def _frozen(usual: Arguments) -> Known:
     """The formula of such a norm, and what else is made of its tensors."""
-    return told(_with_running_statistics, usual), [
+    return told(_with_stored_statistics, usual), [
         _eps(usual["eps"]),
         values("deviation", _DIVISOR, "divisor"),
-        *_stored("running_mean", "running_var"),
+        *_stored(*_RUNNING),
         array("scale", "weight", {"left out": changes.ones}),
         array("shift", "bias", {"left out": changes.times(0.0)}),
         values("deviation", _EPS, "eps"),
