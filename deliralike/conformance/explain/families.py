@@ -18,12 +18,9 @@ from deliralike.conformance.explain import (
     shapes,
     windows,
 )
-from deliralike.conformance.explain.arguments import has_all, names, plain
+from deliralike.conformance.explain.arguments import has_all, is_known, names, plain
 from deliralike.conformance.explain.chance import dropout
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula, Known
-from deliralike.nn.functional import Functions
-
-Made = Known
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ def family_of(kind: str, given: Arguments) -> Family | None:
         return Family(*dropout(given))
     if name == "Identity":
         return Family(lambda nn, given: given["x"], ())
-    if not (name.islower() and hasattr(Functions, name)) or not has_all(name, given):
+    if not (name.islower() and is_known(name)) or not has_all(name, given):
         return _alike(given)
     own = partial(_called, name, names(name))
     if name in activations.NAMES:
@@ -75,7 +72,7 @@ def _called(name: str, arguments: Sequence[str], nn: Any, given: Arguments) -> A
     return getattr(nn, name)(*(given.get(argument) for argument in arguments))
 
 
-_LAYERS: Mapping[str, Callable[[Arguments], Made]] = {
+_LAYERS: Mapping[str, Callable[[Arguments], Known]] = {
     "BatchNorm": norms.batch_norm,
     "SyncBatchNorm": norms.batch_norm,
     "InstanceNorm": norms.instance_norm,
