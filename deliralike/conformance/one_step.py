@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest, random
-from deliralike.conformance.agreement import compare
+from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.by_name import only, without
 from deliralike.conformance.kinds import Batch, Tensors
 from deliralike.conformance.listening import handed
@@ -49,6 +49,18 @@ def take_step(subject: Subject, network: AbstractNetwork, batch: Batch) -> Step:
         outputs = _outputs(subject, network, batch)
         network.load_neutral_state(before)
         return {"output": outputs, **_long_step(subject, network, batch)}
+
+
+def kind_differences(kind: str, wanted: Step, came: Step, null: Container[str]) -> dict[str, float]:
+    """How far each tensor of a kind is.
+
+    Those with a null gradient, which an optimizer may scale to a full step, are left out.
+    """
+    mine, theirs = wanted[kind], came[kind]
+    names = {**mine, **theirs}
+    if kind not in ("loss", "output", "buffer"):
+        names = without(names, null)
+    return {name: relative_difference(mine.get(name), theirs.get(name)) for name in names}
 
 
 def take_updates(

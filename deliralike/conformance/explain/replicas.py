@@ -16,7 +16,7 @@ from deliralike.conformance.explain.share_norms import Norms
 from deliralike.conformance.explain.shares import Shares, Variant
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Batch
-from deliralike.conformance.one_step import Step
+from deliralike.conformance.one_step import Step, kind_differences
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError, DeviceError
 
@@ -134,11 +134,6 @@ class Explanations:
         )
 
     def _distance(self, kind: str, given: dict[str, Any]) -> float:
-        """Return how far the candidate is, by the tensor that is farthest.
-
-        Null gradients and their updates do not count.
-        """
-        left_out = () if kind in ("loss", "output", "buffer") else self.null
-        came = self.came[kind]
-        names = [name for name in {**given, **came} if name not in left_out]
-        return max((relative_difference(given.get(n), came.get(n)) for n in names), default=np.inf)
+        """How far the candidate is, by the tensor that is farthest."""
+        found = kind_differences(kind, {kind: given}, self.came, self.null)
+        return max(found.values(), default=np.inf)

@@ -12,8 +12,7 @@ import numpy as np
 
 from deliralike import backends, nest
 from deliralike.backends.base import Backend
-from deliralike.conformance.agreement import compare, relative_difference
-from deliralike.conformance.by_name import without
+from deliralike.conformance.agreement import compare
 from deliralike.conformance.explain.replicas import Explanations
 from deliralike.conformance.findings import (
     FAILED,
@@ -26,7 +25,7 @@ from deliralike.conformance.findings import (
 )
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.last_bit import allowed, shake_parameters
-from deliralike.conformance.one_step import Step, take_step, take_updates
+from deliralike.conformance.one_step import Step, kind_differences, take_step, take_updates
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
@@ -232,16 +231,16 @@ def _judged(
     """Return steps of the reference and of the replicated candidate, and their differences."""
     came, wanted = take(candidate, network, batch), take(reference, reference.network, batch)
     null = compare(wanted["gradient"], came["gradient"]).null if null is None else null
-    differences = {kind: _differences(kind, wanted, came, null) for kind in wanted}
+    found = {kind: kind_differences(kind, wanted, came, null) for kind in wanted}
     limits = dict.fromkeys(wanted, LIMIT)
-    if max(map(_worst, differences.values())) > LIMIT:
+    if max(map(_worst, found.values())) > LIMIT:
         moved = reference.but(network=copy.deepcopy(reference.network))
         shake_parameters(moved.network)
         again = take(moved, moved.network, batch)
         for kind in wanted:
-            far = _worst(_differences(kind, wanted, again, null))
+            far = _worst(kind_differences(kind, wanted, again, null))
             limits[kind] = max(LIMIT, allowed(far))
-    return _Judged(wanted, came, null, differences, limits)
+    return _Judged(wanted, came, null, found, limits)
 
 
 def _worst(differences: Mapping[str, float]) -> float:
@@ -252,18 +251,6 @@ def _without_last(samples: int, value: Any) -> Any:
     if is_array(value) and value.ndim and len(value) == samples:
         return value[:-1]
     return value
-
-
-def _differences(kind: str, wanted: Step, came: Step, null: tuple[str, ...]) -> dict[str, float]:
-    """Return the difference of each tensor of a kind.
-
-    Tensors with a null gradient, which an optimizer may scale to a full step, are left out.
-    """
-    mine, theirs = wanted[kind], came[kind]
-    names = {**mine, **theirs}
-    if kind not in ("loss", "output", "buffer"):
-        names = without(names, null)
-    return {name: relative_difference(mine.get(name), theirs.get(name)) for name in names}
 
 
 def _finding(count: int, kind: str, differences: Mapping[str, float], why: Explanations) -> Finding:
