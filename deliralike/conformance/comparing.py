@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, nest
+from deliralike.conformance.findings import is_array
 from deliralike.conformance.ladder import Ladder
 from deliralike.conformance.masks import Masks
 from deliralike.conformance.proof import Proof
@@ -164,7 +165,7 @@ def _on_host(batch: tuple[Any, ...], sides: Sequence[Subject]) -> tuple[Any, ...
     for side in sides:
         batch = side.network.backend.to_numpy(batch)
     for path, leaf in nest.leaves_with_paths(batch, "batch"):
-        if isinstance(leaf, np.ndarray) and not leaf.size:
+        if is_array(leaf) and not leaf.size:
             raise BatchError(
                 f"compare: {path} has the shape {leaf.shape} and holds nothing: some samples are "
                 "wanted"

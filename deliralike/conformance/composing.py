@@ -12,7 +12,7 @@ from deliralike import nest
 from deliralike.conformance.by_name import start
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.losses import Composition, Term, Total
-from deliralike.conformance.findings import Observed, arrays_in
+from deliralike.conformance.findings import Observed, arrays_in, is_array
 from deliralike.conformance.kinds import Named
 from deliralike.conformance.observe import (
     Around,
@@ -56,7 +56,7 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     given: dict[str, Any] = {}
     for name, call in calls.items():
         for quantity, leaf in named(outputs(call.output, name), call.output).items():
-            if isinstance(leaf, np.ndarray):
+            if is_array(leaf):
                 given[str(quantity)] = leaf
     mine, its = (_total(side, calls, given) for side in (expected, found))
     if mine is None or its is None:
@@ -120,12 +120,8 @@ def _bound(unit: Unit, function: str, call: Call) -> dict[str, Any]:
 
 def _closed(call: Call) -> Call:
     """A call whose own inputs are left as they are: some take no gradient."""
-    args, kwargs = nest.map(_no_array, call.given)
+    args, kwargs = nest.map(lambda leaf: None if is_array(leaf) else leaf, call.given)
     return replace(call, args=args, kwargs=kwargs)
-
-
-def _no_array(leaf: Any) -> Any:
-    return None if isinstance(leaf, np.ndarray) else leaf
 
 
 def _without(

@@ -21,6 +21,7 @@ from deliralike.conformance.findings import (
     PASSED,
     Level,
     in_dtype,
+    is_array,
 )
 from deliralike.conformance.freeing import collect, forget_programs
 from deliralike.conformance.levels import (
@@ -103,7 +104,7 @@ class Ladder:
 
     def _batch_in_words(self) -> dict[str, str]:
         named = nest.leaves_with_paths(self.batch, "batch")
-        arrays = {path: leaf for path, leaf in named if isinstance(leaf, np.ndarray)}
+        arrays = {path: leaf for path, leaf in named if is_array(leaf)}
         return {path: f"{leaf.dtype} {leaf.shape}" for path, leaf in arrays.items()}
 
     def _plan(self) -> None:

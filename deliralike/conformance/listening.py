@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
+from deliralike.conformance.findings import is_array
 from deliralike.conformance.kinds import Batch, Tensors
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
@@ -90,5 +91,5 @@ def evaluated(subject: Subject, network: AbstractNetwork, batch: Batch) -> Tenso
         result = subject.loss(listener, *backend.prepare(batch, network))
     loss = LossResult.of(result).value
     outputs = nest.leaves_with_paths(backend.to_numpy(listener.outputs), "outputs")
-    found = {path: leaf for path, leaf in outputs if isinstance(leaf, np.ndarray)}
+    found = {path: leaf for path, leaf in outputs if is_array(leaf)}
     return {"loss": np.asarray(backend.number(loss)), **found}

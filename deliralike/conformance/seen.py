@@ -11,7 +11,7 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.findings import LIMIT, arrays_in
+from deliralike.conformance.findings import LIMIT, arrays_in, is_array
 from deliralike.conformance.kinds import Axes, Batch
 from deliralike.conformance.listening import InPlace, Listener
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
@@ -255,7 +255,7 @@ def _run(subject: Subject, batch: Batch, layout: Layout) -> Evaluation:
 def _reaching(batch: Batch, given: Sequence[np.ndarray]) -> Iterator[str]:
     """The paths of the arrays of a batch that a network is given."""
     for path, leaf in nest.leaves_with_paths(batch, "args"):
-        if isinstance(leaf, np.ndarray) and any(np.array_equal(leaf, one) for one in given):
+        if is_array(leaf) and any(np.array_equal(leaf, one) for one in given):
             yield path
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike import backends, data, nest
 from deliralike.backends.base import Backend
+from deliralike.conformance.findings import is_array
 from deliralike.conformance.kinds import Tensors
 from deliralike.errors import BatchError
 
@@ -118,7 +119,7 @@ def _fields(batch: Any, number: int, convert: Callable[[Any], Any]) -> Tensors:
     for name, part in _named(batch):
         for path, leaf in nest.leaves_with_paths(part, name):
             array = convert(leaf)
-            if isinstance(array, np.ndarray) and array.ndim and array.dtype.kind in "biufc":
+            if is_array(array) and array.ndim and array.dtype.kind in "biufc":
                 found[path] = array
     sizes = {path: len(array) for path, array in found.items()}
     if len(set(sizes.values())) != 1:

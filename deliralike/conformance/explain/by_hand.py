@@ -21,7 +21,7 @@ from deliralike.conformance.explain.enumeration import divisors
 from deliralike.conformance.explain.families import Family
 from deliralike.conformance.explain.search import Search
 from deliralike.conformance.explain.wiring import Wiring
-from deliralike.conformance.findings import Accused, Explanation, Observed, is_floating
+from deliralike.conformance.findings import Accused, Explanation, Observed, is_array, is_floating
 from deliralike.conformance.kinds import Shape
 
 PATIENCE = 4.0  # seconds
@@ -44,7 +44,7 @@ def explain(wiring: Wiring, backend: Backend, patience: float = PATIENCE) -> Exp
     """
     end = time.process_time() + patience
     mine, theirs = wiring.reference, wiring.candidate
-    if not isinstance(mine, np.ndarray) or np.shape(mine) != np.shape(theirs):
+    if not is_array(mine) or np.shape(mine) != np.shape(theirs):
         return None
     given = next(_readings(wiring.sources, mine, end), None)
     if given is None:

@@ -21,6 +21,7 @@ from deliralike.conformance.explain import (
 from deliralike.conformance.explain.arguments import has_all, is_known, names, plain
 from deliralike.conformance.explain.chance import dropout
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula, Known
+from deliralike.conformance.findings import is_array
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def _alike(given: Arguments) -> Family | None:
     It is an activation, or a norm over the last axis with the epsilon that the output shows.
     """
     x, y = given.get("x"), given["usual"]
-    if not isinstance(x, np.ndarray) or y is None or x.shape != y.shape or x.dtype.kind != "f":
+    if not is_array(x) or y is None or x.shape != y.shape or x.dtype.kind != "f":
         return None
     for name, function in activations.ACTIVATIONS.items():
         if np.allclose(activations.applied(name, x), y, rtol=1e-9, atol=1e-12):

@@ -13,7 +13,7 @@ from deliralike import nest
 from deliralike.conformance.agreement import compare
 from deliralike.conformance.by_name import only
 from deliralike.conformance.explain.arrays import first_met
-from deliralike.conformance.findings import MATCH, Explanation, is_floating
+from deliralike.conformance.findings import MATCH, Explanation, is_array, is_floating
 from deliralike.conformance.kinds import Arrays
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _counted(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
 
 def _all(label: int, leaf: Any) -> Any:
     """Another label in the place of labels that are all ignored."""
-    is_label = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iu" and leaf.size
+    is_label = is_array(leaf) and leaf.dtype.kind in "iu" and leaf.size
     ignored = is_label and leaf.flat[0] in (-100, -1, 255) and bool((leaf == leaf.flat[0]).all())
     return np.full_like(leaf, label) if ignored else leaf
 

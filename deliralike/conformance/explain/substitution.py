@@ -33,6 +33,7 @@ from deliralike.conformance.findings import (
     Accused,
     Explanation,
     arrays_in,
+    is_array,
     is_floating,
 )
 from deliralike.conformance.kinds import Arrays, Named, Tensors
@@ -103,7 +104,7 @@ def _halved(leaf: Any) -> Any:
 
 
 def _nothing(leaf: Any) -> Any:
-    return np.zeros_like(leaf) if isinstance(leaf, np.ndarray) else leaf
+    return np.zeros_like(leaf) if is_array(leaf) else leaf
 
 
 def _left_out(one: Substitute, bench: Bench, apart: Mapping[str, float]) -> Explanation | None:
@@ -114,7 +115,7 @@ def _left_out(one: Substitute, bench: Bench, apart: Mapping[str, float]) -> Expl
     kind = one.accused.settings.get("words", one.accused.kind.removeprefix(OWN))
     said = f"no {which}{kind}: it is left out"
     ways = {said: nest.map(_nothing, usual)}
-    is_one = isinstance(usual, np.ndarray) and isinstance(given, np.ndarray)
+    is_one = is_array(usual) and is_array(given)
     if is_one and given.shape == usual.shape:
         ways[f"{said}, and its input goes on"] = given
     for words, output in ways.items():
@@ -199,7 +200,7 @@ def _precedes(one: Substitute, other: Substitute) -> bool:
     """Whether a call of one array gives what another one is given."""
     given, output = [*other.accused.args][:1], one.accused.reference.outputs
     own = arrays_in(one.accused.args)
-    if one is other or len(own) != 1 or one.accused.state or not isinstance(output, np.ndarray):
+    if one is other or len(own) != 1 or one.accused.state or not is_array(output):
         return False
     return bool(given) and isinstance(given[0], np.ndarray) and np.array_equal(given[0], output)
 

@@ -20,7 +20,14 @@ from deliralike import nest, random
 from deliralike.conformance.agreement import NULL, relative_difference
 from deliralike.conformance.by_name import without
 from deliralike.conformance.explain import probes as explaining
-from deliralike.conformance.findings import LIMIT, NOT_REACHED, Explanation, Finding, Level
+from deliralike.conformance.findings import (
+    LIMIT,
+    NOT_REACHED,
+    Explanation,
+    Finding,
+    Level,
+    is_array,
+)
 from deliralike.conformance.freeing import forget_programs
 from deliralike.conformance.kinds import Batch, Tensors
 from deliralike.conformance.last_bit import MARGIN, SLIGHT, allowed
@@ -132,7 +139,7 @@ class Layout:
         given, outputs = _listened(side, batch)
         kinds: dict[str, list[int]] = {kind: [] for kind in "fitl*"}
         for at, leaf in enumerate(leaves):
-            if isinstance(leaf, np.ndarray) and leaf.ndim:
+            if is_array(leaf) and leaf.ndim:
                 kinds["*"].append(at)
                 here = _INPUTS if at in given else _TARGETS
                 if leaf.dtype.kind in here:
@@ -197,7 +204,7 @@ def _listened(side: Side, batch: Batch) -> tuple[set[int], float]:
     if not given:  # the loss changes them first
         given = set(range(len(nest.leaves(batch[:-1]))))
     outputs = nest.leaves(backend.to_numpy(listener.outputs))
-    sizes = [np.abs(leaf).max(initial=0.0) for leaf in outputs if isinstance(leaf, np.ndarray)]
+    sizes = [np.abs(leaf).max(initial=0.0) for leaf in outputs if is_array(leaf)]
     return given, float(max(sizes, default=0.0))
 
 

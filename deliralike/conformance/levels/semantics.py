@@ -281,6 +281,4 @@ def _arrays(root: str, values: Any) -> dict[str, Any]:
 
 def _difference(mine: Any, theirs: Any) -> float:
     pairs = zip(nest.leaves(mine), nest.leaves(theirs), strict=False)
-    return max(
-        (relative_difference(x, y) for x, y in pairs if isinstance(x, np.ndarray)), default=0.0
-    )
+    return max((relative_difference(x, y) for x, y in pairs if is_array(x)), default=0.0)

@@ -15,7 +15,7 @@ from deliralike.conformance.by_name import block_kinds, without
 from deliralike.conformance.causes import listed
 from deliralike.conformance.explain.search import LOSSES
 from deliralike.conformance.explain.wiring import Differing, Made, Stopped, Use, Wiring
-from deliralike.conformance.findings import LIMIT, Observed, is_floating, is_number
+from deliralike.conformance.findings import LIMIT, Observed, is_array, is_floating, is_number
 from deliralike.conformance.kinds import Named
 from deliralike.conformance.locate.accusing import Suspect, accused, filled, layer_of
 from deliralike.conformance.locate.differing import (
@@ -243,7 +243,7 @@ def _at_hand(unit: Unit, calls: Calls) -> dict[Quantity, np.ndarray]:
     found = named(own_arguments(*unit.inputs), unit.inputs)
     for name, call in calls.items():
         found |= named(outputs(call.output, name), call.output)
-    return {name: leaf for name, leaf in found.items() if isinstance(leaf, np.ndarray)}
+    return {name: leaf for name, leaf in found.items() if is_array(leaf)}
 
 
 def _uses(forcing: Forcing) -> Iterator[Use]:
@@ -251,7 +251,7 @@ def _uses(forcing: Forcing) -> Iterator[Use]:
     for name, call in forcing.calls.items():
         leaves = nest.leaves(call.given)
         for leaf, gradient in zip(leaves, forcing.weights[name].inputs, strict=True):
-            if isinstance(leaf, np.ndarray) and gradient is not None:
+            if is_array(leaf) and gradient is not None:
                 yield Use(name, leaf, gradient)
 
 

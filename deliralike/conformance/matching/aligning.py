@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.conformance.findings import is_array
 from deliralike.conformance.kinds import Axes
 from deliralike.weights.matching.distance import relative_difference
 from deliralike.weights.matching.layouts import (
@@ -135,7 +136,7 @@ class Alignment:
 
 
 def _moved(move: Callable[[np.ndarray], np.ndarray], array: Any) -> Any:
-    return move(array) if isinstance(array, np.ndarray) else array
+    return move(array) if is_array(array) else array
 
 
 def plain(values: Any) -> Alignment:
@@ -218,7 +219,7 @@ def _hidden(mask: np.ndarray) -> np.ndarray | None:
 
 def _arrays(values: Any) -> dict[int, np.ndarray]:
     leaves = enumerate(nest.leaves(values))
-    return {at: leaf for at, leaf in leaves if isinstance(leaf, np.ndarray)}
+    return {at: leaf for at, leaf in leaves if is_array(leaf)}
 
 
 def _same(

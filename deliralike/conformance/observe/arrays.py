@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.conformance.findings import is_array
 from deliralike.network.base import AbstractNetwork
 
 Arrays = list[Any]  # the leaves of a nest that are arrays, None in the places of the others
@@ -151,7 +152,7 @@ def scalar(network: AbstractNetwork, output: Any, weight: Arrays | None) -> Any:
 
 def arrays_of(values: Any) -> Arrays:
     """The leaves of a nest of NumPy arrays, without what is no array."""
-    return [leaf if isinstance(leaf, np.ndarray) else None for leaf in nest.leaves(values)]
+    return [leaf if is_array(leaf) else None for leaf in nest.leaves(values)]
 
 
 def weights_of(cotangent: Any) -> Arrays | None:

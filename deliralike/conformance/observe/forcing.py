@@ -13,7 +13,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.backends.base import Gradients
 from deliralike.conformance.by_name import below, start
-from deliralike.conformance.findings import Observed
+from deliralike.conformance.findings import Observed, is_floating
 from deliralike.conformance.kinds import Named
 from deliralike.conformance.observe.arrays import (
     Arrays,
@@ -21,7 +21,6 @@ from deliralike.conformance.observe.arrays import (
     changed,
     copied,
     instead,
-    is_floating,
     scalar,
     tied,
     weighted,
@@ -182,5 +181,5 @@ def _floating(
     return {
         name: np.zeros_like(leaf) if gradient is None else gradient
         for name, leaf, gradient in zip(names, nest.leaves(values), gradients, strict=True)
-        if isinstance(leaf, np.ndarray) and is_floating(leaf)
+        if is_floating(leaf)
     }

@@ -15,6 +15,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend
+from deliralike.conformance.findings import is_array
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     BY_DIFFERENCES,
@@ -88,12 +89,12 @@ class Row:
     def _with(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """The arguments with others in the places of their arrays."""
         rest = iter(inputs)
-        return nest.map(lambda leaf: next(rest) if _is_array(leaf) else leaf, self.arguments)
+        return nest.map(lambda leaf: next(rest) if is_array(leaf) else leaf, self.arguments)
 
     @cached_property
     def inputs(self) -> list[np.ndarray]:
         """The arrays among the arguments."""
-        return [leaf for leaf in nest.leaves(self.arguments) if _is_array(leaf)]
+        return [leaf for leaf in nest.leaves(self.arguments) if is_array(leaf)]
 
     @cached_property
     def answers(self) -> list[np.ndarray]:
@@ -123,10 +124,6 @@ class Row:
             differences(scalar, arrays, which) if array.dtype.kind == "f" else None
             for which, array in enumerate(arrays)
         ]
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
 
 
 def each(result: Any) -> tuple[Any, ...]:
