@@ -7,13 +7,12 @@ compared with the candidate's; the number of a report is that difference.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import combinations
 from typing import TypeVar
 
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.explain.enumeration import divisors, other_orders
+from deliralike.conformance.explain.enumeration import divisors, other_orders, subsets
 from deliralike.conformance.explain.relations import rounded
 from deliralike.conformance.findings import MATCH, Explanation
 from deliralike.conformance.kinds import Axes, Shape
@@ -154,11 +153,9 @@ def turns(x: Array) -> Iterator[Way]:
     usual = tuple(range(inner))
     for order in (usual, *other_orders(inner, most=3)):
         moved = np.transpose(x, (0, *(axis + 1 for axis in order)))
-        for count in range(inner + 1):
-            for axes in combinations(range(inner), count):
-                if count or order != usual:
-                    words = _turned(order, axes)
-                    yield words, np.flip(moved, tuple(axis + 1 for axis in axes))
+        for axes in ((), *subsets(inner)):
+            if axes or order != usual:
+                yield _turned(order, axes), np.flip(moved, tuple(axis + 1 for axis in axes))
 
 
 def _turned(order: Axes, flipped: Axes) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import without
 from deliralike.conformance.explain.activations import ACTIVATIONS, applied
-from deliralike.conformance.explain.enumeration import other_orders
+from deliralike.conformance.explain.enumeration import other_orders, subsets
 from deliralike.conformance.findings import MATCH
 from deliralike.conformance.kinds import Axes, Shape
 
@@ -441,8 +441,7 @@ def _axes(shape: Shape, to: Shape) -> Iterator[tuple[Axes, str]]:
     count = len(shape)
     if not 2 <= count <= _MOST_AXES:
         return
-    for chosen in range(1, 2**count):
-        axes = tuple(axis for axis in range(count) if chosen >> axis & 1)
+    for axes in subsets(count):
         left = tuple(size for axis, size in enumerate(shape) if axis not in axes)
         kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
         if to in (left, kept) or left == tuple(size for size in to if size != 1):

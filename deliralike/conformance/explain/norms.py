@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import combinations, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from deliralike.conformance.explain.convention import (
     told,
     values,
 )
-from deliralike.conformance.explain.enumeration import divisors, short_decimals
+from deliralike.conformance.explain.enumeration import divisors, short_decimals, subsets
 from deliralike.conformance.kinds import Arrays, Axes, Named, Shape
 
 ROOT = "root of a variance"
@@ -123,17 +123,13 @@ def _own(nn: Any, given: Arguments) -> Any:
     return _affine(nn, nn.reshape(y, tuple(x.shape)), given)
 
 
-def _axes_of(rank: int) -> list[Axes]:
-    return [axes for count in range(1, rank + 1) for axes in combinations(range(rank), count)]
-
-
 def _per_channel(rank: int) -> Shape:
     return (1, -1) + (1,) * (rank - 2)
 
 
 def _over(usual: Sequence[int], rank: int, names: Mapping[Any, str]) -> Convention:
     """Other axes to take the statistics over."""
-    others = [axes for axes in _axes_of(rank) if axes != tuple(usual)]
+    others = [axes for axes in subsets(rank) if axes != tuple(usual)]
     named = {names[axes]: axes for axes in others if axes in names}
     for axes in others:
         if axes not in names:
@@ -169,7 +165,7 @@ def group_norm(given: Arguments) -> Known:
         rules("groups", {count: split(count) for count in counts}, usual=groups),
         rules("channels dealt to the groups in turn (interleaved), groups", in_turn),
     ]
-    whole = {f"over axes {axes}": {"split": x.shape, "axes": axes} for axes in _axes_of(x.ndim)}
+    whole = {f"over axes {axes}": {"split": x.shape, "axes": axes} for axes in subsets(x.ndim)}
     return told(_own, usual), [*own, *_rules({**given, **usual}), rules("normalised", whole)]
 
 
