@@ -274,17 +274,21 @@ def summed(terms: Mapping[str, float]) -> str:
 
 def _masked(sources: Sources, target: Array) -> Iterator[Formula]:
     """Sums where a mask among the sources is set, or is not, and zero elsewhere."""
-    for name, array in sources.items():
+    for name, mask in _masks(sources, target.shape):
         others = without(sources, [name])
+        for words, kept in ((name, mask), (f"not {name}", 1.0 - mask)):
+            made = mixed(others, target, kept)
+            if made is not None:
+                yield Formula(f"{made.in_brackets} where {words}", made.array, made.terms)
+
+
+def _masks(sources: Sources, to: Shape) -> Iterator[tuple[str, Array]]:
+    """Sources of zeros and ones that can be broadcast to a shape, also with one axis more."""
+    for name, array in sources.items():
         for shape in {array.shape, (*array.shape, 1)}:
             mask = array.reshape(shape).astype(np.float64)
-            is_mask = _fits(shape, target.shape) and np.isin(mask, (0.0, 1.0)).all()
-            if not (is_mask and np.ptp(mask)):
-                continue
-            for words, kept in ((name, mask), (f"not {name}", 1.0 - mask)):
-                made = mixed(others, target, kept)
-                if made is not None:
-                    yield Formula(f"{made.in_brackets} where {words}", made.array, made.terms)
+            if _fits(shape, to) and np.isin(mask, (0.0, 1.0)).all() and np.ptp(mask):
+                yield name, mask
 
 
 def _fits(shape: Shape, target: Shape) -> bool:

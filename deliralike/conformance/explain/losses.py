@@ -609,13 +609,19 @@ def _native(loss: Composition, point: Point, part: Part) -> Iterator[Part]:
     for output, whole in _outputs(loss):
         if output.ndim > 1:
             yield from _recognised(of_scores, whole, point, part)
-        for target in loss.targets:
-            for view in _views(output, target):
-                given = view(output)
-                truth = target.reshape(given.shape) if target.size == given.size else target
-                known = family(given, truth, {})
-                if known is not None:
-                    yield from _recognised(known, partial(_then, view, whole), point, part)
+        for known, view in _families(output, loss.targets):
+            yield from _recognised(known, partial(_then, view, whole), point, part)
+
+
+def _families(output: Array, targets: Iterable[Array]) -> Iterator[tuple[Family, Path]]:
+    """What is known of a loss of an output and one of some targets, and how the output is read."""
+    for target in targets:
+        for view in _views(output, target):
+            given = view(output)
+            truth = target.reshape(given.shape) if target.size == given.size else target
+            known = family(given, truth, {})
+            if known is not None:
+                yield known, view
 
 
 def _then(second: Path, first: Path, z: Array) -> Array:

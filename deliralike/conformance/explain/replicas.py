@@ -112,14 +112,17 @@ class Explanations:
         """
         try:
             for cause, everything in tier():
-                distances, changes = {}, set()
-                for kind, tensors in only(everything, self.wanted).items():
-                    distances[kind] = self._distance(kind, tensors)
-                    if self._changes(kind, tensors):
-                        changes.add(kind)
-                yield _Tried(cause, distances, frozenset(changes))
+                yield self._compared(cause, only(everything, self.wanted))
         except (CapabilityError, DeviceError):
             return
+
+    def _compared(self, cause: str, everything: Step) -> _Tried:
+        distances, changes = {}, set()
+        for kind, tensors in everything.items():
+            distances[kind] = self._distance(kind, tensors)
+            if self._changes(kind, tensors):
+                changes.add(kind)
+        return _Tried(cause, distances, frozenset(changes))
 
     def _explained(self, tried: _Tried) -> tuple[int, int]:
         """How many of the kinds that differ it explains, and less how many it contradicts."""

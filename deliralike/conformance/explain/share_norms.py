@@ -260,12 +260,14 @@ class Norms:
 
     def _factors(self, right: dict[str, Any], begin: str, came: Step) -> Iterator[Variant]:
         """The batch's own means or variances times a number that is fitted."""
+        rates: dict[str, tuple[float, bool]] = {}
+        for norm in self.norms.values():
+            rates |= only(norm.rates, came["buffer"])
         for kind in ("mean", "variance"):
             kept = {}
-            for norm in self.norms.values():
-                for name, (rate, is_variance) in norm.rates.items():
-                    if is_variance == (kind == "variance") and name in came["buffer"]:
-                        kept[name] = self.before[name] * (1.0 - rate)
+            for name, (rate, is_variance) in rates.items():
+                if is_variance == (kind == "variance"):
+                    kept[name] = self.before[name] * (1.0 - rate)
             if not kept:
                 continue
             own = {name: right[name] - value for name, value in kept.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import Any
 
 import numpy as np
@@ -183,10 +183,10 @@ def _worst(one: Stream, two: Stream) -> float:
 
 def _limit(one: Stream, two: Stream, *fields: str) -> float:
     """What rounding may leave between two right pipelines: nothing between whole numbers."""
+    firsts = [stream.batches[0] for stream in (one, two) if stream.batches]
     limit = 0.0
-    for stream in (one, two):
-        for batch in stream.batches[:1]:
-            for dtype in (batch[field].dtype for field in fields):
-                if dtype.kind == "f":
-                    limit = max(limit, LIMIT, _ROUNDINGS * float(np.finfo(dtype).eps))
+    for first, field in product(firsts, fields):
+        dtype = first[field].dtype
+        if dtype.kind == "f":
+            limit = max(limit, LIMIT, _ROUNDINGS * float(np.finfo(dtype).eps))
     return limit

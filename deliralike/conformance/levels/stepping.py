@@ -365,11 +365,7 @@ class _Run:
     def _apart(self, place: str, explanation: Explanation | None) -> Iterator[Finding]:
         """A finding for parameters that differ, and one for those that move without a gradient."""
         for what, steps in (("update", self.updates), ("unused parameter", self.unused)):
-            found: dict[tuple[int, str], float] = {}
-            for step, values in enumerate(steps):
-                for name, value in values.items():
-                    if not value <= LIMIT:
-                        found[step, name] = value
+            found = _beyond(steps)
             if not found:
                 continue
             step, first = next(iter(found))
@@ -384,7 +380,7 @@ class _Run:
         of_rates = None
         if self.free:
             trace, form = explaining.based(trace)
-            its = used_rates(trace, form) if self._follow() else None
+            its = None if _beyond(self.unused) else used_rates(trace, form)
             if its is not None and not _is_constant(its, trace.rates):
                 of_rates = self._of_rates(place, trace.rates, its)
         if of_rates is not None and _is_known(of_rates.explanation):
@@ -401,10 +397,6 @@ class _Run:
         what = f"schedule: lr={its[first]:.6g} instead of {mine[first]:.6g} at step {first + 1}"
         apart = norm(its - mine) / (norm(mine) or 1.0)
         return Finding("L4", place, what, apart, explanation=why)
-
-    def _follow(self) -> bool:
-        """Whether unused parameters stay where they are."""
-        return not any(value > LIMIT for step in self.unused for value in step.values())
 
     def notes(self) -> Iterator[str]:
         """What a reader should know."""
@@ -446,6 +438,16 @@ class _Run:
             rest=np.array(self.rest),
             later=np.array(self.later) if self.free else None,
         )
+
+
+def _beyond(steps: Sequence[Mapping[str, float]]) -> dict[tuple[int, str], float]:
+    """What is above the limit, by step and parameter."""
+    found = {}
+    for step, values in enumerate(steps):
+        for name, value in values.items():
+            if not value <= LIMIT:
+                found[step, name] = value
+    return found
 
 
 def _is_known(why: Explanation | None) -> bool:
