@@ -13,6 +13,7 @@ from deliralike import backends, nest
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import LIMIT, is_floating
 from deliralike.conformance.probing import distance_loss
+from deliralike.conformance.slopes import differences
 from deliralike.errors import CapabilityError, ProofFailed, UnknownOperation
 from deliralike.network.base import Network
 from deliralike.nn.operations import registered
@@ -170,25 +171,19 @@ def _loss(network: Any, inputs: Sequence[Any]) -> float:
 
 
 def _finite_differences(network: Any, inputs: Sequence[Any]) -> Any:
-    """Return the central differences of the loss: a nest like the arguments.
+    """Return the finite differences of the loss: a nest like the arguments.
 
     None stands for what is no floating array.
     """
     leaves, structure = nest.flatten(tuple(inputs))
-    gradients = []
+
+    def loss(*changed: Any) -> float:
+        return _loss(network, nest.unflatten(structure, changed))
+
+    gradients: list[Any] = [None] * len(leaves)
     for position, leaf in enumerate(leaves):
-        gradient = None
         if is_floating(leaf):
-            gradient = np.zeros(leaf.shape)
-            for index in np.ndindex(*leaf.shape):
-                moved = np.array(leaf, np.float64)
-                losses = []
-                for step in (_STEP, -_STEP):
-                    moved[index] = leaf[index] + step
-                    changed = [*leaves[:position], moved, *leaves[position + 1 :]]
-                    losses.append(_loss(network, nest.unflatten(structure, changed)))
-                gradient[index] = (losses[0] - losses[1]) / (2 * _STEP)
-        gradients.append(gradient)
+            gradients[position] = differences(loss, leaves, position, _STEP)
     return nest.unflatten(structure, gradients)
 
 

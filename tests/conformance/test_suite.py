@@ -15,9 +15,9 @@ import pytest
 
 from deliralike import backends
 from deliralike.conformance import suite
+from deliralike.conformance.slopes import differences
 from deliralike.conformance.suite import plugin
 from deliralike.conformance.suite.comparing import refused
-from deliralike.conformance.suite.rows import differences
 from deliralike.errors import BackendUnavailable, SettingError, UnknownName
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS

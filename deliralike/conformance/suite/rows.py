@@ -16,6 +16,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.findings import is_array
+from deliralike.conformance.slopes import differences
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     BY_DIFFERENCES,
@@ -29,8 +30,6 @@ from deliralike.conformance.suite.comparing import (
     values,
 )
 from deliralike.conformance.suite.nets import Moved
-
-_STEP = 1e-3  # of finite differences, whose error is of the fourth order
 
 
 @dataclass
@@ -138,29 +137,6 @@ def weighted_sum(nn: Any, arrays: Sequence[Any], weights: Sequence[np.ndarray]) 
     for array, weight in zip(arrays, weights, strict=True):
         total = nn.sum(array * nn.constant(weight, like=array)) + total
     return total
-
-
-def fourth_order(function: Callable[[float], float], step: float) -> float:
-    """Return the derivative of a function at 0, by differences whose error is of fourth order."""
-    near = function(step) - function(-step)
-    far = function(2.0 * step) - function(-2.0 * step)
-    return (8.0 * near - far) / (12.0 * step)
-
-
-def differences(
-    function: Callable[..., float], inputs: Sequence[np.ndarray], which: int
-) -> np.ndarray:
-    """Return the gradient of a NumPy function with respect to one of its inputs."""
-    found = np.zeros(inputs[which].shape)
-    for place in np.ndindex(found.shape):
-
-        def moved(by: float, place: tuple[int, ...] = place) -> float:
-            changed = [np.array(x) for x in inputs]
-            changed[which][place] += by
-            return function(*changed)
-
-        found[place] = fourth_order(moved, _STEP)
-    return found
 
 
 # The kinds of rows
