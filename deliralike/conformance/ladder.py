@@ -193,8 +193,8 @@ class Ladder:
             return
         left_over = match.parameters_left_over()
         if semantic.status == PASSED:
-            effective = {name for mode in self.running.modes.values() for name in mode.unmatched}
-            if not effective.intersection(left_over):
+            effective = set().union(*(mode.unmatched for mode in self.running.modes.values()))
+            if effective.isdisjoint(left_over):
                 self._forgive(left_over)
             return
         if semantic.status == FAILED and not sides.settled:

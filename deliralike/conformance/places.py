@@ -124,9 +124,9 @@ def inputs(tap: Tap, args: Any, kwargs: Any) -> list[Quantity]:
         >>> [one.name for one in inputs(Tap("fc"), (1, [2]), {"x": 3})]
         ['', 'args[1][0]', 'x']
     """
-    named = [(f"args[{position}]", value) for position, value in enumerate(args)]
-    named += dict(sorted(kwargs.items())).items()
-    paths = [path for name, value in named for path, _ in nest.leaves_with_paths(value, name)]
+    paths = [path for path, _ in nest.leaves_with_paths(args, "args")]
+    for name, value in sorted(kwargs.items()):
+        paths += [path for path, _ in nest.leaves_with_paths(value, name)]
     return [Quantity(INPUT, "" if path == "args[0]" else path, tap) for path in paths]
 
 

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Generic, TypeVar
 
 from deliralike.conformance.findings import FAILED, PASSED, STATUSES, Finding, Level
@@ -117,7 +118,7 @@ class ProofData(Verdict):
         ordered = sorted(
             self.levels, key=lambda level: (level.status != FAILED, _telling(level.name))
         )
-        return tuple(finding for level in ordered for finding in level.findings)
+        return tuple(chain.from_iterable(level.findings for level in ordered))
 
     @property
     def null(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class Stream:
 
     def samples(self, field: str) -> list[np.ndarray]:
         """One array for each sample."""
-        return [sample for batch in self.batches for sample in batch[field]]
+        return list(chain.from_iterable(batch[field] for batch in self.batches))
 
     def shapes(self, field: str) -> set[tuple[int, ...]]:
         """The shapes that samples have."""

@@ -584,7 +584,8 @@ def _reference_form(trace: Trace) -> Form | None:
         if distance <= MATCH:
             break
         clipped = {"clip": how, "clip_eps": eps}
-        starts = [form.but(bound=bound, **clipped) for form in _STARTS[:6] for bound in (0.1, 1.0)]
+        both = itertools.product(_STARTS[:6], (0.1, 1.0))
+        starts = [form.but(bound=bound, **clipped) for form, bound in both]
         starts += [start.but(decay=0.01) for start in starts]
         form, distance = identify(trace, trace.reference, starts=starts)
     return form if distance <= MATCH else _of_groups(trace)

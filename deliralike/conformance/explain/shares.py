@@ -202,10 +202,10 @@ def numbers(values: Sequence[float] | np.ndarray) -> str:
 
 def joined(parts: Sequence[Step]) -> dict[str, Any]:
     """The outputs of several parts as one batch."""
-    return {
-        name: np.concatenate([np.atleast_1d(part["output"][name]) for part in parts])
-        for name in parts[0]["output"]
-    }
+    found = {}
+    for name in parts[0]["output"]:
+        found[name] = np.concatenate([np.atleast_1d(part["output"][name]) for part in parts])
+    return found
 
 
 def same_shapes(wanted: dict[str, Any], came: dict[str, Any]) -> bool:

@@ -89,8 +89,9 @@ def level(
         known = look(wide, batch, training, seed, elements=1) if exact is None else exact[name]
         run = _Run(wide, short, its, batch, training, seed, known)
         found[name] = run.judged(correspondence)
-    findings, judged, null = [], [0.0], set()
+    findings, judged, null, z = [], [0.0], set(), {}
     for mode, tensors in found.items():
+        z[mode] = {name: tensor.z for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
             if tensor.is_null:
                 null.add(name)
@@ -103,7 +104,6 @@ def level(
     if null:
         some = f"{len(null)} tensors are nothing but rounding and were not judged"
         notes.append(f"{some}, such as {min(null)}.")
-    z = {mode: {name: one.z for name, one in tensors.items()} for mode, tensors in found.items()}
     return Level.judged("L2", TITLE, max(judged), findings, notes, z=z)
 
 

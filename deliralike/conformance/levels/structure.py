@@ -282,7 +282,10 @@ def _groups(weights: Mapping[str, Weight], names: Iterable[str]) -> dict[str, fr
     members: dict[str, list[str]] = defaultdict(list)
     for name in names:
         members[weights[name].tie].append(name)
-    return {name: frozenset(group) for group in members.values() for name in group}
+    found: dict[str, frozenset[str]] = {}
+    for group in members.values():
+        found |= dict.fromkeys(group, frozenset(group))
+    return found
 
 
 def _held_twice(sides: _Sides) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from deliralike.conformance.by_name import below, holds, only
 from deliralike.conformance.composing import composition
-from deliralike.conformance.findings import LIMIT
+from deliralike.conformance.findings import LIMIT, Accused
 from deliralike.conformance.freeing import collect
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.last_bit import SLIGHT
@@ -171,7 +171,10 @@ def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     if found is None:
         return
     kind = type(block).__name__
-    deeper = [one for place in inner for one in place.accused if place.kind != kind]
+    deeper: list[Accused] = []
+    for place in inner:
+        if place.kind != kind:
+            deeper += place.accused
     known = accused(mine, where, layer, found), *deeper
     place = Place(where, kind, found.what, found.difference, known)
     if inner:

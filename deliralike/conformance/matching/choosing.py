@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import permutations
+from itertools import chain, permutations
 from typing import Any
 
 from deliralike.conformance.by_name import only, owner
@@ -31,7 +31,8 @@ def in_order(pairs: Sequence[Pair], called: Sequence[str]) -> Change:
     found: Change = {}
     places = {owner(name): place for place, name in enumerate(called)}
     for group in _groups(pairs, layers):
-        if any(pairs[index].decided == "value" for layer in group for index in layers[layer]):
+        indices = chain.from_iterable(layers[layer] for layer in group)
+        if any(pairs[index].decided == "value" for index in indices):
             continue
         order = sorted(group, key=lambda layer: places[layer])
         found |= _exchanged(pairs, layers, group, order) or {}

@@ -461,7 +461,7 @@ def _named_as(
 
     Those of the loss's own arguments, which are of no source, keep their names.
     """
-    known = {name for _, _, theirs in sources for name in theirs}
+    known = set[Quantity]().union(*(theirs for _, _, theirs in sources))
     found = without(gradients, known)
     for alignment, names, others in sources:
         met = set()

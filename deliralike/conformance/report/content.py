@@ -149,7 +149,8 @@ def notes(proof: ProofData) -> list[str]:
         where = f"{finding.level}: {finding.where}"
         by_level += [f"{where}: {detail}" for detail in finding.details]
     null = []
-    unnamed = [name for name in proof.null if not any(name in note for note in by_level)]
+    said = "\n".join(by_level)
+    unnamed = [name for name in proof.null if name not in said]
     if unnamed:
         some = listed(unnamed, _NAMED)
         null = [f"Gradients that are zero but for rounding, not compared: {some}."]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,8 @@ def _two_heads(
 def _recurrent(second: str, *shapes: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """Shapes of parameters by name; the second four have names that end differently."""
     parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    return dict(zip((part + end for end in ("_l0", second) for part in parts), shapes, strict=True))
+    names = [part + end for end, part in product(("_l0", second), parts)]
+    return dict(zip(names, shapes, strict=True))
 
 
 def _in_groups(count: int) -> Callable[..., np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -194,7 +195,7 @@ def state_of_an_optimizer(backend: Backend) -> None:
             weights = _update(first, step)
         state = first.neutral_state()
         names = {key for key in state if not key.startswith("unused/")}
-        wanted = {f"{key}/{slot}" for key in _GRADIENTS[0] for slot in slots}
+        wanted = {f"{key}/{slot}" for key, slot in product(_GRADIENTS[0], slots)}
         equal(f"{name}: names of the state", names, wanted | {"steps"})
         counts = int(state["steps"]), float(state["weight/step"])
         equal(f"{name}: numbers of updates", counts, (3, 3.0))

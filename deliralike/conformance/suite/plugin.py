@@ -17,6 +17,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +128,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _named(config: pytest.Config) -> Iterator[str]:
     """The names of the backends to check, each once."""
-    given = [
-        name
-        for each in config.option.backend
-        for name in (backends.available() if each == "available" else [each])
-    ]
+    given: list[str] = []
+    for each in config.option.backend:
+        given += backends.available() if each == "available" else [each]
     return iter(dict.fromkeys([*given, *filter(None, config.option.require.split(","))]))
 
 
@@ -162,17 +161,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         or metafunc.function.__name__ != "test_conformance"
     ):
         return
-    cases = [case for name in _named(metafunc.config) for case in _cases(name)]
-    reasons = _expected(metafunc.config)
-    metafunc.parametrize(
-        ("backend", "check", "reason"),
-        [
-            pytest.param(
-                backend, check, reasons.get(str(check)), id=f"{name}-{check or 'can be loaded'}"
-            )
-            for name, backend, check in cases
-        ],
-    )
+    reasons, rows = _expected(metafunc.config), []
+    for name, backend, check in chain.from_iterable(map(_cases, _named(metafunc.config))):
+        words = f"{name}-{check or 'can be loaded'}"
+        rows.append(pytest.param(backend, check, reasons.get(str(check)), id=words))
+    metafunc.parametrize(("backend", "check", "reason"), rows)
 
 
 def _cases(name: str) -> list[tuple[str, Any, Check | None]]:

@@ -85,14 +85,13 @@ def chosen(only: str | Iterable[str] = "*") -> list[Check]:
     """
     patterns = [only] if isinstance(only, str) else list(only)
     names = [str(check) for check in CHECKS]
+    matching: set[str] = set()
     for pattern in patterns:
-        if not fnmatch.filter(names, pattern):
+        matched = fnmatch.filter(names, pattern)
+        if not matched:
             raise UnknownName(f"no check matches {pattern!r}. {suggestion(pattern, names)}")
-    found = [
-        check
-        for check in CHECKS
-        if any(fnmatch.fnmatchcase(str(check), pattern) for pattern in patterns)
-    ]
+        matching.update(matched)
+    found = [check for check in CHECKS if str(check) in matching]
     return sorted(found, key=lambda check: CAPABILITIES.index(check.capability))  # stable
 
 
