@@ -12,7 +12,7 @@ from deliralike.conformance.findings import is_array
 from deliralike.conformance.kinds import Batch, Tensors
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.loss import LossResult
+from deliralike.optim.loss import value_of
 
 
 class InPlace:
@@ -89,7 +89,7 @@ def evaluated(subject: Subject, network: AbstractNetwork, batch: Batch) -> Tenso
     backend, listener = network.backend, Listener(network)
     with network.training_mode(False), backend.evaluating(), random.portable():
         result = subject.loss(listener, *backend.prepare(batch, network))
-    loss = LossResult.of(result).value
+    loss = value_of(result)
     outputs = nest.leaves_with_paths(backend.to_numpy(listener.outputs), "outputs")
     found = {path: leaf for path, leaf in outputs if is_array(leaf)}
     return {"loss": np.asarray(backend.number(loss)), **found}

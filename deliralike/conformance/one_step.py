@@ -17,7 +17,7 @@ from deliralike.conformance.listening import handed
 from deliralike.conformance.replica_changes import of_share
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.loss import LossResult
+from deliralike.optim.loss import value_of
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import rule
 
@@ -131,7 +131,7 @@ def _long_step(subject: Subject, network: AbstractNetwork, batch: Batch) -> Step
     after = network.neutral_state()
     parameters = only(before, is_parameter).items()
     return {
-        "loss": {"loss": network.backend.number(LossResult.of(result).value)},
+        "loss": {"loss": network.backend.number(value_of(result))},
         "gradient": {name: (value - after[name]) / _LONG for name, value in parameters},
         "buffer": without(after, is_parameter),
     }

@@ -17,7 +17,7 @@ from deliralike.conformance.listening import InPlace, Listener
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.loss import LossResult
+from deliralike.optim.loss import value_of
 from deliralike.weights.matching.layouts import Transform, channels_first
 
 
@@ -246,7 +246,7 @@ def _run(subject: Subject, batch: Batch, layout: Layout) -> Evaluation:
             backend.called_through(network, backend.here(around)),
         ):
             loss = seen(network, *backend.prepare(batch, network))
-        run.loss = np.asarray(backend.number(LossResult.of(loss).value))
+        run.loss = np.asarray(backend.number(value_of(loss)))
     except Exception:  # noqa: BLE001  # what a stranger's network raises is for level L1 to say
         run.loss = None
     return run

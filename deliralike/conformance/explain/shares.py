@@ -18,7 +18,7 @@ from deliralike.conformance.one_step import SEED, Step
 from deliralike.conformance.replica_changes import of_share
 from deliralike.conformance.subject import Subject
 from deliralike.optim.accumulation import count_samples
-from deliralike.optim.loss import LossResult
+from deliralike.optim.loss import value_of
 from deliralike.parallel import partition
 
 # A way of going wrong in words, and what it gives, of the kinds that it speaks of.
@@ -129,7 +129,7 @@ def _answered(loss: Any, rows: Any, around: Around | None, network: Any, *batch:
         if around is not None:
             stack.enter_context(network.backend.called_through(network, around(network, kept)))
         value = of_share(loss)(answering, *share)
-    return LossResult.of(value).value, answering.outputs, kept
+    return value_of(value), answering.outputs, kept
 
 
 class _Answering(InPlace):

@@ -26,6 +26,7 @@ from deliralike.conformance.matching import Match
 from deliralike.conformance.one_step import null_gradients
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
+from deliralike.optim.loss import value_of
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.weights.matching.pairing import COUNTER
 
@@ -147,8 +148,7 @@ class _Training:
             batch = self.batches[step % len(self.batches)]
             with random.portable(self.seed, step):
                 result = self.optimizer.update(self.subject.loss, *batch)
-            loss = result[0] if isinstance(result, tuple) else result
-            yield self.network.backend.number(loss)
+            yield self.network.backend.number(value_of(result))
 
 
 def _trained(training: _Training, steps: int) -> tuple[list[float], Named]:

@@ -20,6 +20,7 @@ from deliralike.conformance.matching import Match
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import AbstractNetwork, Network
+from deliralike.optim.loss import value_of
 from deliralike.weights.matching.pairing import COUNTER
 
 UNIT_FLOAT32, UNIT_FLOAT64 = 2.0**-24, 2.0**-53
@@ -102,8 +103,7 @@ class Side:
             network = copy.deepcopy(subject.network)
 
         def loss(net: Any, scale: Any, *batch: Any) -> Any:
-            result = subject.loss(_Scaled(net, scale), *batch)
-            return result[0] if isinstance(result, tuple) else result
+            return value_of(subject.loss(_Scaled(net, scale), *batch))
 
         return cls(subject, network, loss, match)
 
