@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.causes import number
 from deliralike.conformance.explain.activations import ACTIVATIONS, applied
 from deliralike.conformance.explain.enumeration import other_orders, short_decimals
-from deliralike.conformance.explain.fitting import EXACT
+from deliralike.conformance.explain.trials import EXACT, Trial
 
 TYPES = ("float32", "float16", "bfloat16")
 _EPS = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -20,20 +19,7 @@ _SEVERAL = 4  # so many numbers must agree with one factor or one number that is
 _MANY = 8  # so many numbers must agree with one that was fitted to them
 
 
-@dataclass(frozen=True)
-class Relation:
-    """One array as a function of another.
-
-    Attributes:
-        cause: What a report says.
-        distance: How far the candidate is from it, relative.
-    """
-
-    cause: str
-    distance: float
-
-
-def nearest(reference: Any, candidate: Any) -> Relation | None:
+def nearest(reference: Any, candidate: Any) -> Trial | None:
     """The relation of a candidate's array to the reference's that fits best.
 
     Args:
@@ -42,11 +28,11 @@ def nearest(reference: Any, candidate: Any) -> Relation | None:
     Returns:
         None where nothing can be said.
     """
-    best: Relation | None = None
+    best: Trial | None = None
     for cause, made in _relations(reference, candidate):
         distance = 0.0 if made is None else relative_difference(candidate, made)
         if best is None or distance < best.distance:
-            best = Relation(cause, distance)
+            best = Trial(cause, distance)
         if best.distance <= EXACT:
             break
     return best
