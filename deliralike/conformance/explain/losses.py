@@ -35,6 +35,7 @@ from deliralike.conformance.explain.trials import (
     divided,
     number,
     run,
+    until_met,
 )
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Named, Shape
@@ -423,17 +424,14 @@ def _explained(
     if apart <= LIMIT:
         return None
     places = [_Place(part, point, wanted - usual + part.own, len(parts) > 1) for part in parts]
-    attempts: list[Callable[[], Iterator[Trial]]] = [
-        *(place.plain for place in places),
-        *(place.relations for place in places),
-        partial(_weights_of_terms, parts, point, usual, wanted),
-        *(place.numbers for place in places),
-    ]
-    trials: list[Trial] = []
-    for attempt in attempts:
-        trials += attempt()
-        if any(trial.is_met for trial in trials):
-            break
+    trials = until_met(
+        [
+            *(place.plain for place in places),
+            *(place.relations for place in places),
+            partial(_weights_of_terms, parts, point, usual, wanted),
+            *(place.numbers for place in places),
+        ]
+    )
     return _nearest(trials, apart) or _unknown(usual, wanted)
 
 

@@ -8,7 +8,7 @@ updates.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from deliralike.conformance.explain.trials import (
     pairs,
     plainest,
     run,
+    until_met,
     with_numbers,
 )
 from deliralike.conformance.explain.updates import Form, Trace, merged, simulate
@@ -64,16 +65,14 @@ def explain(trace: Trace) -> Explanation | None:
     if any(trial.is_met for trial in trials):
         trials += run([factor], bench, formula)
     nearest = sorted(fixed, key=lambda trial: trial.distance)[:_REFINED]
-    attempts: tuple[Callable[[], Iterator[Trial]], ...] = (
+    attempts: tuple[Callable[[], Iterable[Trial]], ...] = (
+        lambda: trials,
         lambda: run(free, bench, formula),
         lambda: pairs(fixed, bench, formula),
         lambda: _other_forms(bench),
         lambda: with_numbers(nearest, free, bench, formula),
     )
-    for attempt in attempts:
-        if not any(trial.is_met for trial in trials):
-            trials += attempt()
-    return _explanation(bench, trials)
+    return _explanation(bench, until_met(attempts))
 
 
 def based(trace: Trace) -> tuple[Trace, Form | None]:

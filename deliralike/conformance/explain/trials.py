@@ -176,6 +176,16 @@ def number(
     return Number(words, tuple(starts), apply, free=True, name=name, axis=axis, **more)
 
 
+def until_met(attempts: Iterable[Callable[[], Iterable[Trial]]]) -> list[Trial]:
+    """What several attempts try, one after another until one of them meets the candidate."""
+    trials: list[Trial] = []
+    for attempt in attempts:
+        trials += attempt()
+        if any(trial.is_met for trial in trials):
+            break
+    return trials
+
+
 def divided(table: Iterable[Convention]) -> tuple[list[Convention], list[Convention]]:
     """Conventions with a number that is searched for, and all others."""
     free: list[Convention] = []
