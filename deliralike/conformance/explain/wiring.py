@@ -388,20 +388,17 @@ def _roles(wiring: Wiring, terms: Mapping[str, float]) -> dict[str, str]:
 def _origins(wiring: Wiring) -> dict[str, set[str]]:
     """The sources that each source is made of, one layer after another."""
     origins: dict[str, set[str]] = {_called(n): set() for n in wiring.sources if n.kind != OUTPUT}
+    known = {_called(name): array for name, array in wiring.sources.items()}
     for tap, given in (wiring.given or wiring.calls).items():
         arrays = arrays_in(given)
         made: set[str] = set()
         for name, before in origins.items():
-            if any(np.array_equal(_source(wiring, name), array) for array in arrays):
+            if any(np.array_equal(known[name], array) for array in arrays):
                 made |= {name, *before}
         for source in wiring.sources:
             if source.kind == OUTPUT and source.tap == tap:
                 origins[str(source)] = made
     return origins
-
-
-def _source(wiring: Wiring, name: str) -> Any:
-    return next(array for known, array in wiring.sources.items() if _called(known) == name)
 
 
 def _of_calls(wiring: Wiring) -> Iterator[str]:
