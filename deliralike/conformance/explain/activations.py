@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,10 +56,7 @@ ACTIVATIONS: dict[str, Change] = {
     "gelu": lambda nn, x: 0.5 * x * (1.0 + nn.erf(x * math.sqrt(0.5))),
     "gelu (tanh approximation)": _gelu_by_tanh,
     "gelu (sigmoid approximation, x * sigmoid(1.702 x))": lambda nn, x: x * nn.sigmoid(1.702 * x),
-    "leaky_relu (slope 0.01)": _leaky(0.01),
-    "leaky_relu (slope 0.1)": _leaky(0.1),
-    "leaky_relu (slope 0.2)": _leaky(0.2),
-    "leaky_relu (slope 0.3)": _leaky(0.3),
+    **{f"leaky_relu (slope {slope})": _leaky(slope) for slope in (0.01, 0.1, 0.2, 0.3)},
     "silu": lambda nn, x: x * nn.sigmoid(x),
     "sigmoid": _own("sigmoid"),
     "tanh": _own("tanh"),
@@ -68,10 +66,10 @@ ACTIVATIONS: dict[str, Change] = {
         1.0507009873554805 * nn.where(x > 0, x, 1.6732632423543772 * (nn.exp(-nn.relu(-x)) - 1.0))
     ),
     "softplus": _own("softplus"),
-    "hardsigmoid": lambda nn, x: nn.clip(x / 6.0 + 0.5, 0.0, 1.0),
-    "hardsigmoid as clip(0.2 x + 0.5)": lambda nn, x: _hardsigmoid(nn, x, 0.2),
-    "hardswish": lambda nn, x: x * nn.clip(x / 6.0 + 0.5, 0.0, 1.0),
-    "hardswish with clip(0.2 x + 0.5)": lambda nn, x: _hardswish(nn, x, 0.2),
+    "hardsigmoid": partial(_hardsigmoid, slope=1.0 / 6.0),
+    "hardsigmoid as clip(0.2 x + 0.5)": partial(_hardsigmoid, slope=0.2),
+    "hardswish": partial(_hardswish, slope=1.0 / 6.0),
+    "hardswish with clip(0.2 x + 0.5)": partial(_hardswish, slope=0.2),
     "hardtanh": lambda nn, x: nn.clip(x, -1.0, 1.0),
     "mish": lambda nn, x: x * nn.tanh(nn.softplus(x)),
     "softsign": lambda nn, x: x / (1.0 + nn.abs(x)),
