@@ -337,12 +337,8 @@ _REDUCTIONS: Mapping[str, Callable[[Array], Any]] = {
     _SUM: lambda each: each.sum(),
     "root of the mean": lambda each: np.sqrt(each.mean()),
 }
-_OF_SAMPLES: Mapping[str, Callable[[Array], Any]] = {
-    "sum over each sample, mean over the batch": lambda each: each.sum() / len(each),
-}
-_OF_CHANNELS: Mapping[str, Callable[[Array], Any]] = {
-    "sum over the second axis, mean over the rest": lambda each: each.sum(1).mean(),
-}
+_OF_SAMPLES = "sum over each sample, mean over the batch"
+_OF_CHANNELS = "sum over the second axis, mean over the rest"
 _KINDS = {
     "mse_loss": "squared error",
     "l1_loss": "absolute error",
@@ -391,9 +387,9 @@ def _of_elements(given: Arguments) -> Iterator[Convention]:
     flat = target.ndim < 2
     reductions = dict(_REDUCTIONS)
     if not flat:
-        reductions |= _OF_SAMPLES
+        reductions[_OF_SAMPLES] = lambda each: each.sum() / len(each)
     if target.ndim > 2:
-        reductions |= _OF_CHANNELS
+        reductions[_OF_CHANNELS] = lambda each: each.sum(1).mean()
     yield values("reduction", reductions)
     yield values("element", dict(_other_elements(element, flat)))
     yield number("Huber loss with delta =", "delta", (0.5, 2.0), LOG, also={"element": _huber})
