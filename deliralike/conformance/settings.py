@@ -17,13 +17,11 @@ from deliralike.conformance.levels import (
     stepping,
     structure,
 )
+from deliralike.conformance.proof_data import LADDER
 from deliralike.parallel import ProcessGroup, SingleProcess
 
-LEVELS = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
-BESIDE = (
-    "data",
-    "checkpoints",
-)  # what stands beside the ladder, and is compared where it is asked for
+LEVELS = LADDER
+BESIDE = ("data", "checkpoints")  # beside the ladder, and compared where they are asked for
 TITLES = {
     "L0": structure.TITLE,
     "L1": semantics.TITLE,
