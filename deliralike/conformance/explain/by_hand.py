@@ -54,7 +54,7 @@ def explain(wiring: Wiring, backend: Backend, patience: float = PATIENCE) -> Exp
     bench = Bench(block, backend)
     family = Family(attention.by_hand, attention.written_out(given))
     search = Search(bench, family, end)
-    return search.first(bench.itself()) if search.reproduces() else None
+    return search.first() if search.reproduces() else None
 
 
 def _observed(array: np.ndarray, are_scores: bool) -> Observed:

@@ -63,14 +63,13 @@ def explain(
     if accused.kind in LOSSES:
         return _of_loss(accused)
     bench = Bench(accused, backend, seed)
-    itself = bench.itself()
-    if itself.distance <= LIMIT:
+    if bench.itself().distance <= LIMIT:
         return _absent(accused)
     family = family_of(accused.kind, bench.given)
     if family is None:
         return None
     search = Search(bench, family, time.process_time() + patience)
-    return search.explanation(itself) if search.reproduces() else None
+    return search.explanation() if search.reproduces() else None
 
 
 class Search:
@@ -80,65 +79,64 @@ class Search:
         bench: Where formulas are executed.
         family: The block's own formula and conventions.
         end: When to stop.
+        itself: What the reference gave.
     """
 
     def __init__(self, bench: Bench, family: Family, end: float) -> None:
         self.bench, self.family, self.end = bench, family, end
+        self.itself = bench.itself()
         with_gradients = () if bench.reshaped else bench.gradients
         self.computed = bench.outputs + with_gradients
         self.everything = self.computed + bench.buffers
 
-    def explanation(self, itself: Trial) -> Explanation | None:
-        """What is known; None where nothing can be said. `itself` is what the reference gave."""
+    def explanation(self) -> Explanation | None:
+        """What is known; None where nothing can be said."""
         trials: list[Trial] = []
-        if (found := self.first(itself, trials)) is not None:
+        if (found := self.first(trials)) is not None:
             return found
-        for trial in self._joined(trials, itself):
-            if self._explains(trial, itself, self.everything):
+        for trial in self._joined(trials):
+            if self._explains(trial, self.everything):
                 return self._found(trial, trials)
-        return self._in_part(trials, itself) or _nearest(trials, itself)
+        return self._in_part(trials) or _nearest(trials, self.itself)
 
-    def first(self, itself: Trial, trials: list[Trial] | None = None) -> Explanation | None:
+    def first(self, trials: list[Trial] | None = None) -> Explanation | None:
         """The first known choice that gives what the candidate gave.
 
         Args:
-            itself: What the reference gave.
             trials: Where those go that were executed.
         """
-        found = self.own(itself, trials)
-        return self.any(itself, trials) if found is None else found
+        found = self.own(trials)
+        return self.any(trials) if found is None else found
 
-    def own(self, itself: Trial, trials: list[Trial] | None = None) -> Explanation | None:
+    def own(self, trials: list[Trial] | None = None) -> Explanation | None:
         """The same, of the conventions that its family has."""
         own, formula = self.family.conventions, self.family.formula
         made = chain(run(own, self.bench, formula), joined(own, self.bench, formula))
-        return self._first(made, itself, trials)
+        return self._first(made, trials)
 
-    def any(self, itself: Trial, trials: list[Trial] | None = None) -> Explanation | None:
+    def any(self, trials: list[Trial] | None = None) -> Explanation | None:
         """The same, of those that any block may have."""
         further = around(self.bench.accused, self.bench.given)
-        return self._first(run(further, self.bench, self.family.formula), itself, trials)
+        return self._first(run(further, self.bench, self.family.formula), trials)
 
-    def _first(
-        self, made: Iterable[Trial], itself: Trial, trials: list[Trial] | None
-    ) -> Explanation | None:
+    def _first(self, made: Iterable[Trial], trials: list[Trial] | None) -> Explanation | None:
         trials = [] if trials is None else trials
         if time.process_time() > self.end:
             return None
         for trial in made:
             trials.append(trial)
-            if self._explains(trial, itself, self.everything):
+            if self._explains(trial, self.everything):
                 return self._found(trial, trials)
             if time.process_time() > self.end:
                 return None
         return None
 
-    def _joined(self, trials: Sequence[Trial], itself: Trial) -> Iterator[Trial]:
+    def _joined(self, trials: Sequence[Trial]) -> Iterator[Trial]:
         """The nearest one for what is computed and the nearest one for buffers, executed together."""
         if not self.bench.buffers or not trials:
             return
         first = min(trials, key=lambda one: max(one.within(self.computed), EXACT))
-        if not self._explains(first, itself, self.computed):
+        if not self._explains(first, self.computed):
             return
         ordered = sorted(trials, key=lambda one: max(one.within(self.bench.buffers), EXACT))
         for second in ordered[:3]:
@@ -162,20 +160,22 @@ class Search:
     # What it means
     # -------------------------------------------------------------------------
 
-    def _explains(self, trial: Trial, itself: Trial, names: Iterable[str]) -> bool:
+    def _explains(self, trial: Trial, names: Iterable[str]) -> bool:
         """Whether a trial gives all of some tensors: it must be much nearer than the reference."""
         names = tuple(names)
-        return trial.within(names) <= _limit(itself.within(names))
+        return trial.within(names) <= _limit(self.itself.within(names))
 
     def _found(self, trial: Trial, trials: Sequence[Trial]) -> Explanation:
         others = [one.within(self.everything) for one in trials if one is not trial]
         match = trial.within(self.everything)
         return Explanation.of(_causes(trial), match, min(others, default=None))
 
-    def _in_part(self, trials: Sequence[Trial], itself: Trial) -> Explanation | None:
+    def _in_part(self, trials: Sequence[Trial]) -> Explanation | None:
         """A cause of the outputs, with relations for what it leaves; None without one."""
-        wrong = [name for name in self.bench.outputs if itself.distances[name] > LIMIT]
-        same = [one for one in trials if self._explains(one, itself, wrong)] if wrong else [itself]
+        wrong = [name for name in self.bench.outputs if self.itself.distances[name] > LIMIT]
+        same = [self.itself]
+        if wrong:
+            same = [one for one in trials if self._explains(one, wrong)]
         if not same:
             return None
         best = min(same, key=lambda one: len(self._left(one)))
@@ -188,7 +188,7 @@ class Search:
                 return Explanation.of(causes, best.within(left)) if best.choices else None
             causes.append(Cause(name, found.cause))
             match = max(match, found.distance)
-        return Explanation.of(causes, match, itself.within(left or wrong)) if causes else None
+        return Explanation.of(causes, match, self.itself.within(left or wrong)) if causes else None
 
     def _left(self, trial: Trial) -> list[str]:
         """The tensors that a trial does not explain."""

@@ -25,7 +25,6 @@ from deliralike.conformance.explain.bench import Bench, finite_norm
 from deliralike.conformance.explain.convention import Arguments, Convention, instead
 from deliralike.conformance.explain.families import Family, family_of
 from deliralike.conformance.explain.search import LOSSES, Search
-from deliralike.conformance.explain.trials import Trial
 from deliralike.conformance.findings import (
     LIMIT,
     MATCH,
@@ -147,10 +146,10 @@ def explain(
     known = [found for found in searches if found is not None]
     # What is known of some call comes before what any call may do otherwise.
     for attempt in (Search.own, Search.any):
-        for one, search, itself in known:
+        for one, search in known:
             if time.process_time() > end:
                 return None
-            explanation = attempt(search, itself)
+            explanation = attempt(search)
             if explanation is not None:
                 return one, _with_name(explanation, one)
     return None
@@ -180,16 +179,14 @@ def _suspected(one: Substitute, backend: Backend, end: float) -> tuple[Substitut
 
 def _known(
     one: Substitute, bench: Bench, others: Sequence[Substitute], end: float
-) -> tuple[Substitute, Search, Trial] | None:
+) -> tuple[Substitute, Search] | None:
     """The search for one call; None where its formula is not known."""
     family = family_of(one.accused.kind, bench.given)
     if family is None or time.process_time() > end:
         return None
     orders = [_order(family, other) for other in others if _precedes(other, one)]
     search = Search(bench, Family(family.formula, [*family.conventions, *orders]), end)
-    if not search.reproduces():
-        return None
-    return one, search, bench.itself()
+    return (one, search) if search.reproduces() else None
 
 
 # Two calls in the other order
