@@ -84,11 +84,21 @@ def handed(
     return None
 
 
+def heard(subject: Subject, network: AbstractNetwork, batch: Batch) -> tuple[Listener, Any]:
+    """Listen to a network in evaluation mode, with what its loss gives; random layers are still.
+
+    Args:
+        batch: As the network's backend wants it.
+    """
+    listener = Listener(network)
+    with network.training_mode(False), network.backend.evaluating(), random.portable():
+        return listener, subject.loss(listener, *batch)
+
+
 def evaluated(subject: Subject, network: AbstractNetwork, batch: Batch) -> Tensors:
     """The loss and the outputs on a batch in evaluation mode, by name; random layers are still."""
-    backend, listener = network.backend, Listener(network)
-    with network.training_mode(False), backend.evaluating(), random.portable():
-        result = subject.loss(listener, *backend.prepare(batch, network))
+    backend = network.backend
+    listener, result = heard(subject, network, backend.prepare(batch, network))
     loss = value_of(result)
     outputs = nest.leaves_with_paths(backend.to_numpy(listener.outputs), "outputs")
     found = {path: leaf for path, leaf in outputs if is_array(leaf)}

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import nest, random
+from deliralike import nest
 from deliralike.conformance.agreement import NULL, relative_difference
 from deliralike.conformance.by_name import without
 from deliralike.conformance.explain import probes as explaining
@@ -38,7 +38,7 @@ from deliralike.conformance.levels.probing import (
     Seen,
     Side,
 )
-from deliralike.conformance.listening import Listener
+from deliralike.conformance.listening import heard
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import align
 from deliralike.conformance.subject import Subject
@@ -195,10 +195,9 @@ _TARGETS = {"f": "t", "i": "l", "u": "l"}
 
 def _listened(side: Side, batch: Batch) -> tuple[set[int], float]:
     """The numbers of the leaves that a loss hands to its network, and the size of its outputs."""
-    backend, listener = side.network.backend, Listener(side.network)
+    backend = side.network.backend
     prepared = backend.prepare(batch, side.network)
-    with side.network.training_mode(False), backend.evaluating(), random.portable():
-        side.subject.loss(listener, *prepared)
+    listener, _ = heard(side.subject, side.network, prepared)
     handed = {id(leaf) for leaf in nest.leaves(listener.arguments) if backend.is_array(leaf)}
     given = {at for at, leaf in enumerate(nest.leaves(prepared)) if id(leaf) in handed}
     if not given:  # the loss changes them first
