@@ -266,6 +266,11 @@ def is_floating(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
 
 
+def has_floats(leaf: Any) -> bool:
+    """Whether a leaf is an array of floating numbers, of NumPy or of any framework."""
+    return "float" in str(getattr(leaf, "dtype", ""))
+
+
 def in_dtype(leaf: Any, dtype: Any) -> Any:
     """An array of floating numbers in another type; any other leaf as it is."""
     return leaf.astype(dtype) if is_floating(leaf) else leaf

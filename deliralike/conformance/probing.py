@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.conformance.findings import has_floats
 from deliralike.conformance.kinds import Shape
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn import start
@@ -21,7 +22,7 @@ def distance_loss(network: AbstractNetwork, *inputs: Any) -> Any:
     """
     nn, terms = network.backend.nn, []
     for path, output in nest.leaves_with_paths(network(*inputs), "output"):  # type: ignore[operator]
-        if network.backend.is_array(output) and "float" in str(output.dtype):
+        if has_floats(output):
             target = nn.constant(_drawn(path, tuple(output.shape[1:])), output)
             terms.append(nn.mean((output - target) * (output - target)))
     return sum(terms[1:], start=terms[0])

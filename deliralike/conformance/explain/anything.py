@@ -26,7 +26,7 @@ from deliralike.conformance.explain.convention import (
 )
 from deliralike.conformance.explain.enumeration import other_orders
 from deliralike.conformance.explain.relations import TYPES, order_along, rounded
-from deliralike.conformance.findings import Accused, is_floating
+from deliralike.conformance.findings import Accused, has_floats, is_floating
 from deliralike.conformance.kinds import Shape
 
 Apply = Callable[..., Convention]  # the words and the changes of one array
@@ -153,7 +153,7 @@ def _computed_in(formula: Formula, nn: Any, given: Arguments, kind: str) -> Any:
 
     def cast(to: str, values: Any) -> Any:
         def leaf(x: Any) -> Any:
-            return nn.cast(x, to) if "float" in str(getattr(x, "dtype", "")) else x
+            return nn.cast(x, to) if has_floats(x) else x
 
         return nest.map(leaf, values)
 

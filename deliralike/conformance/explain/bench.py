@@ -19,7 +19,7 @@ from deliralike.conformance.explain.arguments import bound
 from deliralike.conformance.explain.convention import Choice, Formula
 from deliralike.conformance.explain.fitting import EXACT, fit
 from deliralike.conformance.explain.trials import Trial, combined
-from deliralike.conformance.findings import LIMIT, MATCH, Accused, in_dtype, is_floating
+from deliralike.conformance.findings import LIMIT, MATCH, Accused, has_floats, in_dtype, is_floating
 from deliralike.conformance.kinds import Named, Tensors
 from deliralike.network.base import Network
 from deliralike.weights.matching.distance import norm
@@ -108,7 +108,7 @@ class Bench:
 
         def loss(network: Network, *inputs: Any) -> Any:
             outputs = nest.leaves(formula(nn, self._named(*inputs)))
-            floating = filter(self._is_floating, nest.leaves(inputs))
+            floating = filter(has_floats, nest.leaves(inputs))
             total = sum(nn.sum(leaf) * 0.0 for leaf in floating)  # each takes part
             for leaf, weight in zip(outputs, cotangent, strict=True):
                 if leaf is not None and weight is not None:
@@ -250,9 +250,6 @@ class Bench:
     def _first(self, tensors: Tensors) -> np.ndarray | None:
         """The first output of a side."""
         return tensors.get(self.outputs[0]) if self.outputs else None
-
-    def _is_floating(self, leaf: Any) -> bool:
-        return self.backend.is_array(leaf) and "float" in str(leaf.dtype)
 
     def _is_reshaped(self, name: str) -> bool:
         sides = [side[name].shape for side in (self.reference, self.wanted) if name in side]

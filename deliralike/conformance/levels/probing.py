@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
-from deliralike.conformance.findings import is_array
+from deliralike.conformance.findings import has_floats, is_array
 from deliralike.conformance.kinds import Batch, Tensors
 from deliralike.conformance.last_bit import shaken
 from deliralike.conformance.listening import InPlace, evaluated
@@ -77,7 +77,7 @@ class _Scaled(InPlace):
         return nest.map(self._scaled, self._network(*args, **kwargs))
 
     def _scaled(self, leaf: Any) -> Any:
-        return leaf * self._scale if "float" in str(getattr(leaf, "dtype", "")) else leaf
+        return leaf * self._scale if has_floats(leaf) else leaf
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.findings import is_array
+from deliralike.conformance.findings import has_floats, is_array, is_floating
 from deliralike.network.base import AbstractNetwork
 
 Arrays = list[Any]  # the leaves of a nest that are arrays, None in the places of the others
@@ -118,7 +118,7 @@ def instead(own: Any, given: Any) -> Any:
             given = given.reshape(shape)
         else:
             return own
-    return given + 0.0 if is_floating(given) else given
+    return given + 0.0 if has_floats(given) else given
 
 
 def weighted(network: AbstractNetwork, values: Any, weights: Arrays) -> Any:
@@ -162,15 +162,4 @@ def weights_of(cotangent: Any) -> Arrays | None:
 
 def zeros_of(values: Any) -> Arrays:
     """Zeros like the floating arrays of a nest."""
-    found: Arrays = []
-    for array in arrays_of(values):
-        if array is not None and is_floating(array):
-            found.append(np.zeros_like(array))
-        else:
-            found.append(None)
-    return found
-
-
-def is_floating(array: Any) -> bool:
-    """Whether an array holds floating numbers."""
-    return "float" in str(array.dtype)
+    return [np.zeros_like(leaf) if is_floating(leaf) else None for leaf in nest.leaves(values)]
