@@ -56,7 +56,6 @@ class Bench:
         self.outputs: tuple[str, ...] = ()
         self.gradients: tuple[str, ...] = ()
         self.buffers: tuple[str, ...] = ()
-        self._sizes: dict[str, float] = {}
         for name in sorted({*self.reference, *self.wanted}):
             if name.endswith("num_batches_tracked"):
                 continue
@@ -66,8 +65,6 @@ class Bench:
                 self.gradients += (name,)
             else:
                 self.buffers += (name,)
-            sides = (self.wanted.get(name), self.reference.get(name))
-            self._sizes[name] = max(map(finite_norm, sides))
         self.reshaped = any(map(self._is_reshaped, self.outputs + self.buffers))
         inputs = (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
         self._inputs = nest.map(lambda leaf: in_dtype(leaf, np.float64), inputs)
@@ -176,6 +173,15 @@ class Bench:
         return choice.at(value)
 
     @cached_property
+    def _sizes(self) -> dict[str, float]:
+        """The norm of each tensor's finite numbers, on the side where it is larger."""
+        found = {}
+        for name in self.outputs + self.gradients + self.buffers:
+            sides = (self.wanted.get(name), self.reference.get(name))
+            found[name] = max(map(_finite_norm, sides))
+        return found
+
+    @cached_property
     def _telling(self) -> int:
         """How many numbers there are in the outputs and buffers that differ."""
         apart = self.distances(self.reference)
@@ -216,7 +222,7 @@ class Bench:
         same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
         with np.errstate(all="ignore"):
             difference = norm(np.where(same, 0.0, found - wanted))
-        size = max(finite_norm(found), finite_norm(wanted))
+        size = max(_finite_norm(found), _finite_norm(wanted))
         if difference == 0.0 or size <= NULL * max(self._sizes.values()):
             return 0.0
         if not np.isfinite(difference):
@@ -292,7 +298,7 @@ def _present(tensors: Named) -> Tensors:
     return found
 
 
-def finite_norm(array: Any) -> float:
+def _finite_norm(array: Any) -> float:
     """The norm of the finite numbers."""
     if array is None:
         return 0.0

@@ -21,7 +21,7 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import arguments, norms, shapes
-from deliralike.conformance.explain.bench import Bench, finite_norm
+from deliralike.conformance.explain.bench import Bench
 from deliralike.conformance.explain.convention import Arguments, Convention, instead
 from deliralike.conformance.explain.families import Family, family_of
 from deliralike.conformance.explain.search import LOSSES, Search
@@ -72,10 +72,6 @@ class _Downstream(Bench):
         self.reference = _arrays(only(one.reference, one.wanted))
         self.wanted = _arrays(only(one.wanted, one.reference))
         self.outputs, self.buffers, self.gradients = tuple(self.wanted), (), ()
-        self.reshaped = False
-        self._sizes = {}
-        for name, wanted in self.wanted.items():
-            self._sizes[name] = max(finite_norm(wanted), finite_norm(self.reference[name]))
 
     def _host(self, outputs: Any, after: Named) -> Tensors:
         return _arrays(self.follow(self.backend.to_numpy(outputs)))
