@@ -17,8 +17,8 @@ from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import sentence
 from deliralike.conformance.explain.arguments import bound
 from deliralike.conformance.explain.convention import Choice, Formula
-from deliralike.conformance.explain.fitting import EXACT, fit
-from deliralike.conformance.explain.trials import Trial, combined
+from deliralike.conformance.explain.fitting import fit
+from deliralike.conformance.explain.trials import EXACT, Trial, combined
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, has_floats, in_dtype, is_floating
 from deliralike.conformance.kinds import Named, Tensors
 from deliralike.network.base import Network

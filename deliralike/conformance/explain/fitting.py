@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from deliralike.conformance.explain.enumeration import short_decimals
+from deliralike.conformance.explain.trials import EXACT
 
-EXACT = 1e-12  # a match like this one is not improved any further
 ITERATIONS = 14
 
 

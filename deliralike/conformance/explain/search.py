@@ -22,9 +22,8 @@ from deliralike.conformance.explain.anything import around
 from deliralike.conformance.explain.arguments import bound, names
 from deliralike.conformance.explain.bench import Bench
 from deliralike.conformance.explain.families import Family, family_of
-from deliralike.conformance.explain.fitting import EXACT
 from deliralike.conformance.explain.losses import explain_loss
-from deliralike.conformance.explain.trials import Trial, joined, run
+from deliralike.conformance.explain.trials import EXACT, Trial, joined, run
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
 from deliralike.conformance.places import ARGUMENT, Quantity
 

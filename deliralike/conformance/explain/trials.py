@@ -25,7 +25,7 @@ from deliralike.conformance.explain.enumeration import short_decimals
 from deliralike.conformance.findings import MATCH
 from deliralike.conformance.kinds import Arrays, Named
 
-EXACT = 1e-12
+EXACT = 1e-12  # a match like this one is not improved any further
 _ENOUGH = 3  # with fewer numbers to compare, one that is searched for fits anything
 _REJECTED = 10.0  # in the place of what is not finite
 _STARTS = 2  # from which a search begins: the best may be the reference's own
