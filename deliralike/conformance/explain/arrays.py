@@ -25,7 +25,7 @@ _FEW = 8  # ways to split an axis that are tried
 _SMALL = 2**16  # elements; more are not tried in every order
 
 
-def met(ways: Iterable[Way], came: Array, limit: float = MATCH) -> Explanation | None:
+def met(ways: Iterable[Way], came: Array, limit: float) -> Explanation | None:
     """The first way that gives the candidate's array; None where none does.
 
     Args:
@@ -111,7 +111,7 @@ def layouts(x: Array) -> Iterator[Way]:
         yield "written in Fortran's order and read in C's", x.ravel("F").reshape(x.shape)
 
 
-def blocks(x: Array, name: str = "") -> Iterator[Way]:
+def blocks(x: Array, name: str) -> Iterator[Way]:
     """Blocks of rows in another order: gates of an LSTM or GRU, or queries, keys and values."""
     of_three = "rzn" if "_ih" in name or "_hh" in name else "qkv"
     for letters in ("ifgo", of_three, "ab"):

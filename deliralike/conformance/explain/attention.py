@@ -90,7 +90,7 @@ def band(queries: int, keys: int, steps: Band) -> np.ndarray:
     return seen
 
 
-def _split(nn: Any, x: Any, heads: int, how: str = "major") -> Any:
+def _split(nn: Any, x: Any, heads: int, how: str) -> Any:
     """``(batch, tokens, heads * width)`` as ``(batch, heads, tokens, width)``."""
     batch, tokens = x.shape[:2]
     if how == "none":
@@ -102,7 +102,7 @@ def _split(nn: Any, x: Any, heads: int, how: str = "major") -> Any:
     return nn.permute(x, (0, 2, 1, 3))
 
 
-def _merged(nn: Any, y: Any, shape: Shape, how: str = "major") -> Any:
+def _merged(nn: Any, y: Any, shape: Shape, how: str) -> Any:
     """The heads side by side."""
     if how == "minor":
         y = nn.permute(y, (0, 2, 3, 1))

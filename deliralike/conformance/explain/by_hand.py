@@ -24,7 +24,7 @@ from deliralike.conformance.explain.wiring import Wiring
 from deliralike.conformance.findings import Accused, Explanation, Observed, is_array, is_floating
 from deliralike.conformance.kinds import Shape
 
-PATIENCE = 4.0  # seconds
+_PATIENCE = 4.0  # seconds of computing, after which no more are tried
 _CLOSE = 1e-9  # of what a formula gives, relative to the largest number
 _UNTURNED = attention.TURNED[-1]
 _THIRD = ", third "
@@ -33,16 +33,15 @@ _MANY = 20  # arrays that may be projections
 Arrays = Mapping[Any, np.ndarray]  # by what they are
 
 
-def explain(wiring: Wiring, backend: Backend, patience: float = PATIENCE) -> Explanation | None:
+def explain(wiring: Wiring, backend: Backend) -> Explanation | None:
     """The convention of attention with which the reference gives what the candidate computes.
 
     Args:
         wiring: Its array is scores ``(batch, heads, queries, keys)`` or ``(batch, queries, keys)``
             before their softmax, or what heads give side by side, ``(batch, queries, width)``.
         backend: What conventions are executed on.
-        patience: After so many seconds of computing no more are tried.
     """
-    end = time.process_time() + patience
+    end = time.process_time() + _PATIENCE
     mine, theirs = wiring.reference, wiring.candidate
     if not is_array(mine) or np.shape(mine) != np.shape(theirs):
         return None

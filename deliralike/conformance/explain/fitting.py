@@ -16,8 +16,7 @@ def fit(
     predict: Callable[[float], np.ndarray],
     target: np.ndarray,
     starts: Sequence[float],
-    least: float = -np.inf,
-    most: float = np.inf,
+    least: float,
 ) -> tuple[float, float]:
     """Return the number whose prediction is nearest to a target.
 
@@ -27,13 +26,13 @@ def fit(
         predict: From the number to a vector; not finite where it cannot be evaluated.
         target: A vector of that length.
         starts: Where to begin; the best of them is improved.
-        least, most: The bounds.
+        least: The smallest number that may be.
 
     Returns:
         The number, rounded to as few digits as do as well, and the L2 norm of what is left.
 
     Example:
-        >>> fit(lambda a: np.array([1.0, 2.0]) * a, np.array([0.3, 0.6]), [1.0])
+        >>> fit(lambda a: np.array([1.0, 2.0]) * a, np.array([0.3, 0.6]), [1.0], 0.0)
         (0.3, 0.0)
     """
 
@@ -45,7 +44,7 @@ def fit(
     distance, found, value = tried[0]
     if not np.isfinite(distance):
         return value, np.inf
-    last = min(max(value * (1.0 + 1e-4) + 1e-9 * (value == 0.0), least), most)
+    last = max(value * (1.0 + 1e-4) + 1e-9 * (value == 0.0), least)
     if last == value:
         last = value * (1.0 - 1e-4)
     _, last_found = left(last)
@@ -57,7 +56,7 @@ def fit(
             break
         step = float((target - found) @ slope) / square * (value - last)
         last, last_found = value, found
-        value = min(max(value + step, least), most)
+        value = max(value + step, least)
         distance, found = left(value)
         best = min(best, (distance, value))
         if abs(value - last) <= 1e-14 * abs(value):

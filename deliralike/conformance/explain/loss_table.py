@@ -280,7 +280,7 @@ def bce(z: Array, target: Array, positive: Any = 1.0) -> Array:
     return target * positive * _softplus(-z) + (1.0 - target) * _softplus(z)
 
 
-def _bce_of_probabilities(p: Array, target: Array, positive: Any = 1.0) -> Array:
+def _bce_of_probabilities(p: Array, target: Array, positive: Any) -> Array:
     return -target * positive * np.log(p) - (1.0 - target) * np.log(1.0 - p)
 
 
@@ -363,7 +363,7 @@ def elementwise(nn: Any, given: Arguments) -> Any:
     return given["reduction"](each * given["weight"])
 
 
-def of_elements(target: Array, settings: Named, kind: str = "") -> Family:
+def of_elements(target: Array, settings: Named, kind: str) -> Family:
     """A loss of numbers or of binary targets, with the reference's settings."""
     usual = {
         "target": target.astype(np.float64),
@@ -471,7 +471,7 @@ def overlap(nn: Any, given: Arguments) -> Any:
     return given["finish"](found)
 
 
-def of_overlaps(target: Array, settings: Named, kind: str = "dice_loss") -> Family:
+def of_overlaps(target: Array, settings: Named, kind: str) -> Family:
     """The Dice or Tversky loss with the reference's settings."""
     finishes = list(_FINISHES.values())
     usual: dict[str, Any] = {

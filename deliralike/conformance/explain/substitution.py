@@ -37,7 +37,7 @@ from deliralike.conformance.findings import (
 )
 from deliralike.conformance.kinds import Arrays, Named, Tensors
 
-PATIENCE = 8.0  # seconds for all calls of one place
+_PATIENCE = 8.0  # seconds of computing for all calls of one place
 
 
 @dataclass(frozen=True)
@@ -122,16 +122,15 @@ def _left_out(one: Substitute, bench: Bench, apart: Mapping[str, float]) -> Expl
 
 
 def explain(
-    substitutes: Sequence[Substitute], backend: Backend, patience: float = PATIENCE
+    substitutes: Sequence[Substitute], backend: Backend
 ) -> tuple[Substitute, Explanation] | None:
     """The call and the convention in its place that hand on what the candidate hands on.
 
     Args:
         substitutes: In the order of the reference's calls.
         backend: The reference's.
-        patience: After so many seconds of computing no more are tried.
     """
-    end = time.process_time() + patience
+    end = time.process_time() + _PATIENCE
     every = [_suspected(one, backend, end) for one in substitutes]
     suspects = [pair for pair in every if pair is not None]
     for one, bench in suspects:

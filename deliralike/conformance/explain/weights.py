@@ -36,7 +36,7 @@ def explain_weights(
     mine = {name: _numbers(value) for name, value in reference.items()}
     both = only(mine, candidate).items()
     wrong = [name for name, value in both if relative_difference(value, candidate[name]) > LIMIT]
-    return [(name, explained(name, mine, _numbers(candidate[name]), wrong)) for name in wrong]
+    return [(name, _explained(name, mine, _numbers(candidate[name]), wrong)) for name in wrong]
 
 
 def _numbers(value: Array) -> Array:
@@ -45,12 +45,11 @@ def _numbers(value: Array) -> Array:
     return array.astype(np.float64) if array.dtype.kind == "b" else array
 
 
-def explained(
+def _explained(
     name: str,
     reference: Mapping[str, Array],
     came: Array,
     wrong: list[str],
-    most: float = MATCH,
 ) -> Explanation:
     """What was done to one tensor.
 
@@ -59,11 +58,10 @@ def explained(
         reference: All tensors as they are to be.
         came: What is in its place.
         wrong: The names of those that differ.
-        most: Up to here an array is explained.
     """
     value = np.asarray(reference[name], np.float64)
     apart = min(relative_difference(value, came), 1e300)
-    limit = min(most, 1e-3 * apart)
+    limit = min(MATCH, 1e-3 * apart)
     found = arrays.met(_ways(name, reference, came, wrong), came, limit)
     if found is not None:
         return Explanation(found.cause, found.match, apart)

@@ -129,7 +129,7 @@ class Layout:
     ignored: int | None = None
 
     @classmethod
-    def of(cls, side: Side, batch: Batch, labels: Sequence[int] = IGNORED) -> Layout:
+    def of(cls, side: Side, batch: Batch, labels: Sequence[int]) -> Layout:
         """Of a batch for a network, found out by letting it run.
 
         Args:

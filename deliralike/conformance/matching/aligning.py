@@ -238,15 +238,15 @@ def _same(
         owner = taken.get(other)
         if owner is not None and not np.array_equal(mine[owner], array):
             continue
-        if transform := equal(array, value, orders):
+        if transform := _equal(array, value, orders):
             return Leaf(at, other, transform, True)
     return None
 
 
-def equal(
+def _equal(
     reference: np.ndarray,
     candidate: np.ndarray,
-    orders: Orders | None = None,
+    orders: Orders,
 ) -> Transform | None:
     """The transform under which both hold the same numbers, up to the rounding of a cast."""
     if not _alike(reference, candidate):
@@ -254,7 +254,7 @@ def equal(
     options = list(transforms(reference.shape, candidate.shape))
     if not options and reference.size != candidate.size:
         return None
-    if orders is not None and options:
+    if options:
         first = orders.preferred(options)
         options = [first, *(option for option in options if option != first)]
     if reference.shape == candidate.shape:

@@ -97,7 +97,7 @@ class Correspondence:
         """The same for a block of the candidate."""
         return path or None
 
-    def within(self, path: str, tap: SharedCall | None = None) -> Correspondence:
+    def within(self, path: str, tap: SharedCall) -> Correspondence:
         """What corresponds to what within a block of the reference, which was called so."""
         return self
 

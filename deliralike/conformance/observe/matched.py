@@ -102,7 +102,7 @@ class Matched(Correspondence):
         """As in `Correspondence`."""
         return self._names().get(path) if path else None
 
-    def within(self, path: str, tap: SharedCall | None = None) -> Matched:
+    def within(self, path: str, tap: SharedCall) -> Matched:
         """As in `Correspondence`."""
         inside = _join(self._inside[0], path)
         return replace(self, inside=(inside, self.match.blocks[inside]), around=tap)

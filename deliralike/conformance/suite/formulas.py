@@ -190,9 +190,9 @@ def _last(x):
 # -----------------------------------------------------------------------------
 
 
-def standardised(x, axes, eps=1e-5):
-    """Less the mean, by the root of the biased variance and `eps`."""
-    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + eps)
+def standardised(x, axes):
+    """Less the mean, by the root of the biased variance and an epsilon."""
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
 
 
 def moments(x):
