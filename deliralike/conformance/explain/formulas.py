@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, combinations, permutations
 from typing import Any
@@ -95,18 +95,19 @@ class Found:
         """The formula, if it gives the array."""
         return self.formula if self.off <= MATCH else None
 
-    def or_else(self, stages: Iterable[Iterable[Formula]], target: Array) -> Found:
-        """The first exact formula of several stages, where this one is not exact."""
-        best, off, following = self.formula, self.off, self.next_best
-        for made in chain.from_iterable(stages):
-            distance = _distance(target, made.array)
-            if distance < off:
-                best, off, following = made, distance, off
-            elif distance > max(MATCH, off):
-                following = min(following, distance)
-            if off <= MATCH:
-                break
-        return Found(best, off, following)
+
+def first_exact(stages: Iterable[Iterable[Formula]], target: Array) -> Found:
+    """The first formula of several stages that gives a target, else the nearest one."""
+    found = Found()
+    for made in chain.from_iterable(stages):
+        distance = _distance(target, made.array)
+        if distance < found.off:
+            found = Found(made, distance, found.off)
+        elif distance > max(MATCH, found.off):
+            found = replace(found, next_best=min(found.next_best, distance))
+        if found.off <= MATCH:
+            break
+    return found
 
 
 def _distance(target: Array, array: Array) -> float:
@@ -121,7 +122,7 @@ def _distance(target: Array, array: Array) -> float:
 
 def nearest(sources: Sources, target: Array) -> Found:
     """What of the sources gives a target."""
-    return Found().or_else(formulas(sources, target), target)
+    return first_exact(formulas(sources, target), target)
 
 
 def formulas(sources: Sources, target: Array) -> Iterator[Iterable[Formula]]:

@@ -22,6 +22,7 @@ from deliralike.conformance.explain.formulas import (
     Formula,
     Found,
     changed,
+    first_exact,
     formulas,
     mixed,
     nearest,
@@ -237,7 +238,7 @@ def _found(
     own = {**without(sources, _not_called(wiring)), **beyond}
     same = {} if right is None else only(sources, right.terms)
     if theirs.size == 1:  # one number would bear out any other
-        return Found().or_else(simple(own, theirs), theirs)
+        return first_exact(simple(own, theirs), theirs)
 
     def stages() -> Iterator[Any]:
         yield scaled(own, theirs)
@@ -251,7 +252,7 @@ def _found(
         yield changed(mine, "what it should be")
         yield from formulas({**sources, **beyond}, theirs)
 
-    return Found().or_else(stages(), theirs)
+    return first_exact(stages(), theirs)
 
 
 def _not_called(wiring: Wiring) -> set[str]:
@@ -337,7 +338,7 @@ def _usual(
     if relative_difference(arrays[0], wrong.array) <= MATCH:
         return words, [f"{kind} is left out"]
     name = _name(sources, arrays[0])
-    usual = Found().or_else([changed(arrays[0], name)], right.array).exact if name else None
+    usual = first_exact([changed(arrays[0], name)], right.array).exact if name else None
     if usual is not None:
         words = f"{usual.words} ({kind})"
     return words, []
