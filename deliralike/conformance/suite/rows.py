@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -158,15 +158,16 @@ def functions(
         call: ``call(nn, *arguments)`` in place of the function that is named.
     """
     for name, formula, *arguments in table:
-        word = name.split()[0].rstrip(",")
-
-        def called(network: Any, *given: Any, word: str = word) -> Any:
-            if call is not None:
-                return call(network.nn, *given)
-            return getattr(network.nn, word)(*given)
-
+        called = partial(_called, call or name.split()[0].rstrip(","))
         row = Row(name, called, formula, arguments, {}, level == "L1")
         check(capability, level, *needs, name=name)(row)
+
+
+def _called(function: str | Callable[..., Any], network: Any, *given: Any) -> Any:
+    """A function of `nn` by its name, or one that takes `nn` first."""
+    if isinstance(function, str):
+        return getattr(network.nn, function)(*given)
+    return function(network.nn, *given)
 
 
 def networks(
@@ -192,12 +193,12 @@ def networks(
         )
         seeded = enumerate(named.items(), start=20)
         weights = {key: values(*shape, seed=seed) for seed, (key, shape) in seeded}
-
-        def answer(*arrays: Any, formula: Callable[..., Any] = formula) -> Any:
-            return each(formula(*arrays))[:1]
-
-        row = Row(name, call, answer, inputs, weights, True, network)
+        row = Row(name, call, partial(_first, formula), inputs, weights, True, network)
         check(capability, "L1", *needs, name=name)(row)
+
+
+def _first(formula: Callable[..., Any], *arrays: Any) -> tuple[Any, ...]:
+    return each(formula(*arrays))[:1]
 
 
 def slopes(capability: str, *table: tuple) -> None:
@@ -208,16 +209,14 @@ def slopes(capability: str, *table: tuple) -> None:
         table: ``(name, call, x, slopes)``: a function of `nn` by name, or ``call(nn, x)``; and the
             derivatives of its sum at each place.
     """
-    for name, call, x, wanted in table:
+    for row in table:
+        check(capability, "L7", name=row[0])(partial(_derivatives, *row))
 
-        @check(capability, "L7", name=name)
-        def derivatives(
-            backend: Backend, name: str = name, call: Any = call, x: Any = x, wanted: Any = wanted
-        ) -> None:
-            def scalar(network: Any, at: Any) -> Any:
-                nn = network.nn
-                return nn.sum(getattr(nn, call)(at) if isinstance(call, str) else call(nn, at))
 
-            found = backend.gradients(scalar, made(backend, Moved), np.array(x)).inputs[0]
-            limit = BY_DIFFERENCES[dtype_of(backend)]
-            agree(f"{name}: derivatives at {x}", found, np.array(wanted), limit)
+def _derivatives(name: str, call: Any, x: Any, wanted: Any, backend: Backend) -> None:
+    def scalar(network: Any, at: Any) -> Any:
+        return network.nn.sum(_called(call, network, at))
+
+    found = backend.gradients(scalar, made(backend, Moved), np.array(x)).inputs[0]
+    limit = BY_DIFFERENCES[dtype_of(backend)]
+    agree(f"{name}: derivatives at {x}", found, np.array(wanted), limit)
