@@ -8,6 +8,7 @@ from typing import Any
 
 from deliralike import nest
 from deliralike.conformance.causes import Cause
+from deliralike.conformance.explain.axes import LINE, Axis
 from deliralike.conformance.kinds import Named
 
 # What a block is given, by name: its inputs, weights, buffers and settings; arrays are of NumPy
@@ -31,6 +32,8 @@ class Convention:
         usual: What the reference has there, or a function of the arguments that gives it.
         free: Whether it is a number that is searched for.
         least: The smallest such number.
+        axis: Along which it is searched for, where several are at once.
+        name: Of what a formula reads there, if it is a number.
         joins: It is also tried together with others that have the same word here.
     """
 
@@ -40,6 +43,8 @@ class Convention:
     usual: Any = None
     free: bool = False
     least: float = -1e6
+    axis: Axis = LINE
+    name: str = ""
     joins: str = ""
 
     def choices(self, arguments: Arguments) -> Iterator[Choice]:

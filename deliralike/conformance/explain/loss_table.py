@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.explain.axes import LOG
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula, values
-from deliralike.conformance.explain.trials import LOG, number
+from deliralike.conformance.explain.trials import number
 from deliralike.conformance.kinds import Named
 
 Array = np.ndarray

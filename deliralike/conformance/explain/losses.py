@@ -18,6 +18,7 @@ import numpy as np
 
 from deliralike.conformance.agreement import compare, differences, relative_difference
 from deliralike.conformance.explain import loss_table, types
+from deliralike.conformance.explain.axes import LOG
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula, values
 from deliralike.conformance.explain.loss_table import (
     ACTIVATIONS,
@@ -28,7 +29,6 @@ from deliralike.conformance.explain.loss_table import (
 from deliralike.conformance.explain.relations import TYPES, rounded
 from deliralike.conformance.explain.trials import (
     EXACT,
-    LOG,
     Trial,
     Vectors,
     combined,

@@ -15,12 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.explain.axes import LOG, WEIGHT, Axis
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula, rules
 from deliralike.conformance.explain.trials import (
-    LOG,
-    WEIGHT,
-    Axis,
-    Number,
     Trial,
     Vectors,
     combined,
@@ -397,7 +394,7 @@ _NUMBERS: tuple[tuple[str, str, Axis, tuple[float, ...], tuple[str, ...]], ...] 
 _SQUARES = {"rmsprop": "alpha", "adadelta": "rho"}  # names of their weight of squares
 
 
-def numbers(form: Form) -> Iterator[Number]:
+def numbers(form: Form) -> Iterator[Convention]:
     """Those that matter to a form; one that differs between parameters is multiplied."""
     rate, factor = _scales(form)
     yield rate
@@ -419,14 +416,14 @@ def numbers(form: Form) -> Iterator[Number]:
         yield number(words, "bound", (1e-3, 0.03, 1.0, 30.0), LOG, {"clip": how, "clip_eps": eps})
 
 
-def _scales(form: Form) -> tuple[Number, Number]:
+def _scales(form: Form) -> tuple[Convention, Convention]:
     """What updates and gradients may be multiplied by."""
     sums = "a sum for a mean, or the other way round: gradients times"
     rate = number("learning rate times", "rate", _TIMES, LOG, unit=form.rate)
     return rate, number(sums, "factor", _TIMES, LOG, unit=form.factor)
 
 
-def _number(form: Form, setting: str, name: str, axis: Axis, starts: Sequence[float]) -> Number:
+def _number(form: Form, setting: str, name: str, axis: Axis, starts: Sequence[float]) -> Convention:
     usual = getattr(form, setting)
     if np.ndim(usual):
         return number(f"{name} times", setting, (0.5, 2.0), LOG, unit=usual)

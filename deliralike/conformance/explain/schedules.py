@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from deliralike.conformance.explain.trials import EXACT, LINE, LOG, Trial, improved, plainest
+from deliralike.conformance.explain.axes import LINE, LOG
+from deliralike.conformance.explain.trials import EXACT, Trial, improved, plainest
 from deliralike.conformance.explain.updates import Form, Trace, simulate
 from deliralike.conformance.findings import MATCH, Explanation
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from deliralike.conformance.causes import sentence
+from deliralike.conformance.explain.axes import LINE, Axis
 from deliralike.conformance.explain.convention import (
     Arguments,
     Choice,
@@ -29,42 +30,6 @@ EXACT = 1e-12  # a match like this one is not improved any further
 _ENOUGH = 3  # with fewer numbers to compare, one that is searched for fits anything
 _REJECTED = 10.0  # in the place of what is not finite
 _STARTS = 2  # from which a search begins: the best may be the reference's own
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Where a number is searched for: from a number to a place on the axis, and back."""
-
-    place: Callable[[float], float] = float
-    number: Callable[[float], float] = float
-
-
-LINE = Axis()
-LOG = Axis(
-    lambda value: float(np.log(max(value, 1e-30))),
-    lambda place: float(np.exp(np.clip(place, -70.0, 70.0))),
-)
-# Between 0 and 1, and near to 1 most of the time.
-WEIGHT = Axis(
-    lambda value: float(np.log1p(-min(value, 1 - 1e-12))),
-    lambda place: 0.0 - float(np.expm1(np.clip(place, -27.0, 0.0))),
-)
-
-
-@dataclass(frozen=True)
-class Number(Convention):
-    """A setting whose value is searched for.
-
-    Attributes:
-        name: Of the setting.
-        axis: Along which the search goes.
-        unit: What a found number is multiplied by, for a setting that has one value for each
-            parameter.
-    """
-
-    name: str = ""
-    axis: Axis = LINE
-    unit: Any = 1.0
 
 
 @dataclass(frozen=True)
@@ -149,7 +114,7 @@ class Vectors:
         count = len(starts[0])
         if self.data < count + _ENOUGH - 1:
             return None
-        axes = [getattr(choice.convention, "axis", LINE)] * count
+        axes = [choice.convention.axis] * count
         found: list[tuple[float, list[float]]] = []
         for start in sorted(starts, key=distance)[:_STARTS]:
             values = plainest(improved(residual, start, axes), distance)
@@ -165,15 +130,21 @@ def number(
     starts: Sequence[Any],
     axis: Axis = LINE,
     also: Named | None = None,
-    **more: Any,
-) -> Number:
-    """A number that is searched for, or several in a tuple, and what else is then set."""
-    others, unit = dict(also or {}), more.get("unit", 1.0)
+    usual: Any = None,
+    unit: Any = 1.0,
+) -> Convention:
+    """A number that is searched for, or several in a tuple.
+
+    Args:
+        also: What else is then set.
+        unit: What is multiplied by it, for a setting that has one value for each parameter.
+    """
+    others = dict(also or {})
 
     def apply(formula: Formula, nn: Any, given: Arguments, value: Any) -> Any:
         return formula(nn, {**given, **others, name: np.multiply(value, unit)})
 
-    return Number(words, tuple(starts), apply, free=True, name=name, axis=axis, **more)
+    return Convention(words, tuple(starts), apply, usual, free=True, axis=axis, name=name)
 
 
 def until_met(attempts: Iterable[Callable[[], Iterable[Trial]]]) -> list[Trial]:
@@ -242,7 +213,7 @@ def with_numbers(
 ) -> Iterator[Trial]:
     """Some trials, each together with a number that is searched for."""
     for trial in trials:
-        others = [one for one in conventions if getattr(one, "name", "") not in _keys(trial)]
+        others = [one for one in conventions if one.name not in _keys(trial)]
         yield from run(others, bench, formula, trial.choices)
 
 
