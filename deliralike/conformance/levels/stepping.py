@@ -92,16 +92,10 @@ def level(
     are_own = reference.schedule is None and candidate.schedule is None
     updates: dict[str, list[float]] = {}
     for name in shared:
-        makers = reference.optimizers[name], candidate.optimizers[name]
-
-        def sides(makers: tuple[Make, Make] = makers) -> tuple[_Side, _Side]:
-            theirs = _tried(partial(_Side, candidate.network, makers[1], names))
-            return _Side(reference.network, makers[0]), theirs
-
+        mine = partial(_Side, reference.network, reference.optimizers[name])
+        its = partial(_Side, candidate.network, candidate.optimizers[name], names)
         try:
-            run = _Run(name, forced, sides(), free=False)
-            if run.moves:  # a schedule of its own
-                run = _Run(name, replace(forced, steps=2 * steps), sides(), free=True)
+            run = _in_step(name, forced, mine, its)
         except _CandidateRaised as raised:
             findings.append(Finding("L4", f"optimizer {name}", f"raises {raised}", np.inf))
             continue
@@ -285,6 +279,17 @@ def _tried(act: Callable[[], T]) -> T:
 
 # One optimizer
 # -----------------------------------------------------------------------------
+
+
+def _in_step(
+    name: str, forced: Forced, mine: Callable[[], _Side], its: Callable[[], _Side]
+) -> _Run:
+    """Both sides with the same rates; by their own ones, if one has a schedule of its own."""
+    run = _Run(name, forced, (mine(), _tried(its)), free=False)
+    if run.moves:
+        longer = replace(forced, steps=2 * forced.steps)
+        run = _Run(name, longer, (mine(), _tried(its)), free=True)
+    return run
 
 
 class _Run:
