@@ -7,6 +7,7 @@ taps of one block are held at a time.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -128,7 +129,8 @@ def _examined(units: Units, forcing: Forcing) -> tuple[list[Suspect], list[Place
         what, difference = first_of(apart[name], allowed.get(name, {}))
         again = itself and replace(name, call=2) in forcing.found.beyond
         # Several calls add up to gradients and statistics: that they are made is said of the unit.
-        if what is None or (again and not _is_result(what)):
+        is_result = what is not None and what.kind == OUTPUT and not what.gradient
+        if what is None or (again and not is_result):
             continue
         observed = forcing.sides(name)
         suspects.append(
@@ -143,10 +145,6 @@ def _examined(units: Units, forcing: Forcing) -> tuple[list[Suspect], list[Place
             )
         )
     return suspects, itself
-
-
-def _is_result(what: Quantity) -> bool:
-    return what.kind == OUTPUT and not what.gradient
 
 
 def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
@@ -221,16 +219,12 @@ def _unit(unit: Unit, block: Any, call: Call, tapped: Callable[[str], str | None
     return replace(
         unit,
         network=network,
-        call=_call,
+        call=operator.call,
         args=args,
         kwargs=kwargs,
         tapped=tapped,
         same=call.same,
     )
-
-
-def _call(network: Any, *args: Any, **kwargs: Any) -> Any:
-    return network(*args, **kwargs)
 
 
 def _tapping(within: Correspondence, unit: Unit) -> Callable[[str], str | None]:

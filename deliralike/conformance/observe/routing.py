@@ -102,7 +102,7 @@ def routed(unit: Unit, network: AbstractNetwork, tap: Route) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(backend.called_through(network, backend.here(routing.block)))
         stack.enter_context(functions_called_through(backend.nn, routing.function))
-        if unit.functions and _is_native(network):
+        if unit.functions and hasattr(network, "native"):
             stack.enter_context(backend.native_functions_called_through(network, routing.native))
         yield
 
@@ -195,11 +195,6 @@ class _Makers:
 
     def _arrays(self, values: Any) -> dict[int, Any]:
         return {id(leaf): leaf for leaf in nest.leaves(values) if self._is_array(leaf)}
-
-
-def _is_native(network: AbstractNetwork) -> bool:
-    """Return whether a network is one of a framework's own, not one that is written once."""
-    return hasattr(network, "native")
 
 
 # Where pictures have channels last, code moves axes as the other side does not.
