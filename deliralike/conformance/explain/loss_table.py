@@ -18,6 +18,7 @@ from deliralike.conformance.explain.trials import number
 from deliralike.conformance.kinds import Named
 
 Array = np.ndarray
+Path = Callable[[Array], Array]
 IGNORED = -100
 SMOOTH = 1e-5
 _MOST_WEIGHTS = 7  # that can be told from a value and eight slopes
@@ -73,7 +74,7 @@ def unchanged(z: Array) -> Array:
     return z
 
 
-ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
+ACTIVATIONS: Mapping[str, Path] = {
     "": unchanged,
     "softmax": softmax,
     "sigmoid": sigmoid,
@@ -508,12 +509,12 @@ def _of_overlaps(given: Arguments) -> Iterator[Convention]:
 # A penalty on the logarithm of the sum of exponentials (z-loss)
 # -----------------------------------------------------------------------------
 
-_POWERS: Mapping[str, Callable[[Array], Array]] = {
+_POWERS: Mapping[str, Path] = {
     "logsumexp not squared": unchanged,
     "logsumexp absolute instead of squared": _absolute,
     "logsumexp to the fourth power instead of squared": lambda z: z**4,
 }
-_EXPONENTS: Mapping[str, Callable[[Array], Array]] = {
+_EXPONENTS: Mapping[str, Path] = {
     "square of the largest logit instead of logsumexp": lambda z: z.max(-1),
     "square of the sum of the exponentials, without the logarithm": lambda z: np.exp(z).sum(-1),
     "square of the mean of the exponentials": lambda z: np.log(np.exp(z).mean(-1)),

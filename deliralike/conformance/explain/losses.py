@@ -24,6 +24,7 @@ from deliralike.conformance.explain.convention import Arguments, Convention, For
 from deliralike.conformance.explain.loss_table import (
     ACTIVATIONS,
     Family,
+    Path,
     family,
     unchanged,
 )
@@ -42,7 +43,6 @@ from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Named, Shape
 
 Array = np.ndarray
-Path = Callable[[Array], Array]
 
 STEP = 1e-30  # f(x + ih d) = f(x) + ih f'(x) d: derivatives without cancellation
 DIRECTIONS = 8
