@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from deliralike.conformance.explain.enumeration import short_decimals
-from deliralike.conformance.explain.trials import EXACT
+from deliralike.conformance.explain.trials import plainest
 
 ITERATIONS = 14
 
@@ -61,20 +60,8 @@ def fit(
         best = min(best, (distance, value))
         if abs(value - last) <= 1e-14 * abs(value):
             break
-    return _plainest(best, left)
-
-
-def _plainest(
-    best: tuple[float, float], left: Callable[[float], tuple[float, np.ndarray]]
-) -> tuple[float, float]:
-    """The number with the fewest digits that leaves no more than the best one, up to rounding."""
-    distance, value = best
-    for plain in short_decimals(value, 7):
-        if plain != value and abs(plain - value) <= 1e-3 * abs(value):
-            remaining = left(plain)[0]
-            if remaining <= max(2.0 * distance, EXACT):
-                return plain, remaining
-    return value, distance
+    (plain,) = plainest([best[1]], lambda values: left(values[0])[0])
+    return plain, left(plain)[0]
 
 
 def _size(vector: np.ndarray) -> float:
