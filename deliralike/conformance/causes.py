@@ -53,6 +53,16 @@ def listed(names: Iterable[object], most: int = 3) -> str:
     return f"{shown} and {len(words) - most} more" if len(words) > most else shown
 
 
+def few(words: Sequence[str], most: int) -> str:
+    """The first words of a list, and that there are more.
+
+    Example:
+        >>> few("abc", 2)
+        'a, b, …'
+    """
+    return ", ".join([*words[:most], *["…"] * (len(words) > most)])
+
+
 def number(value: Any) -> str:
     """How a report writes a number: ``2e-05``, ``0.37``.
 

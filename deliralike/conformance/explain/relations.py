@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.causes import number
+from deliralike.conformance.causes import few, number
 from deliralike.conformance.explain.activations import ACTIVATIONS, applied
 from deliralike.conformance.explain.enumeration import other_orders, short_decimals
 from deliralike.conformance.explain.trials import EXACT, Trial
@@ -181,7 +181,4 @@ def _of_slices(x: np.ndarray, axis: int) -> np.ndarray:
 
 def _some(numbers: np.ndarray) -> str:
     """Numbers of a list, no more than a reader wants."""
-    shown = [str(int(value)) for value in numbers[:8]]
-    if len(numbers) > 8:
-        shown.append("…")
-    return f"[{', '.join(shown)}]"
+    return f"[{few(list(map(str, numbers.tolist())), 8)}]"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from deliralike.conformance.causes import few
 from deliralike.conformance.explain import arrays
 from deliralike.conformance.explain.arrays import Array, Way, turns
 from deliralike.conformance.explain.enumeration import other_orders
@@ -137,12 +138,8 @@ def _near(values: Array, wanted: float | Array) -> bool:
 
 
 def _figures(values: Array) -> str:
-    few = [f"{value:.6g}" for value in values[:4]]
-    if len(values) == 1:
-        return few[0]
-    if len(values) > 4:
-        few.append("…")
-    return f"[{', '.join(few)}] by channel"
+    shown = few([f"{value:.6g}" for value in values], 4)
+    return shown if len(values) == 1 else f"[{shown}] by channel"
 
 
 # Layout and geometry

@@ -8,6 +8,7 @@ import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
+from deliralike.conformance.causes import few
 from deliralike.conformance.explain import arrays
 from deliralike.conformance.explain.arrays import Array, Way
 from deliralike.conformance.explain.relations import nearest
@@ -106,8 +107,6 @@ def _fitted(value: Array, came: Array) -> Iterator[Way]:
     squares = np.square(rows).sum(1, keepdims=True)
     if rows.shape[1] > 2:
         factors = (rows * theirs).sum(1, keepdims=True) / np.where(squares > 0, squares, 1.0)
-        shown = [f"{factor:.4g}" for factor in factors.ravel()[:6]]
-        if len(factors) > 6:
-            shown.append("…")
-        words = f"each row scaled by a factor of its own: [{', '.join(shown)}]"
+        shown = few([f"{factor:.4g}" for factor in factors.ravel()], 6)
+        words = f"each row scaled by a factor of its own: [{shown}]"
         yield words, (factors * rows).reshape(value.shape)
