@@ -6,7 +6,7 @@ compared with the candidate's; the number of a report is that difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain.enumeration import divisors, other_orders, subsets
 from deliralike.conformance.explain.relations import rounded
 from deliralike.conformance.findings import MATCH, Explanation
-from deliralike.conformance.kinds import Axes, Shape
+from deliralike.conformance.kinds import Arrays, Axes, Shape
 
 T = TypeVar("T")
 Array = np.ndarray
@@ -126,7 +126,7 @@ def blocks(x: Array, name: str) -> Iterator[Way]:
         yield f"the {count} blocks interleaved", np.stack(parts, 1).reshape(x.shape)
 
 
-def exchanged(name: str, others: Mapping[str, Array], shape: Shape) -> Iterator[Way]:
+def exchanged(name: str, others: Arrays, shape: Shape) -> Iterator[Way]:
     """The values of another tensor."""
     for other, value in others.items():
         if other != name and value.shape == shape:

@@ -262,7 +262,7 @@ class Bench:
         return len(set(sides)) > 1
 
 
-def arrays_given(accused: Accused) -> dict[str, np.ndarray]:
+def arrays_given(accused: Accused) -> Tensors:
     """The floating inputs of a block, by path."""
     given = _paths(tuple(accused.args), dict(accused.kwargs))
     return {path: leaf for path, leaf in given if is_floating(leaf)}
@@ -277,7 +277,7 @@ def _repeated(accused: Accused) -> Iterator[tuple[str, str]]:
 
     Self-attention, for example, is given its tokens three times.
     """
-    seen: dict[str, np.ndarray] = {}
+    seen: Tensors = {}
     for path, leaf in arrays_given(accused).items():
         for first, other in seen.items():
             if leaf.size > 1 and (leaf is other or np.array_equal(leaf, other)):

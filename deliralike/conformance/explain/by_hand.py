@@ -22,7 +22,7 @@ from deliralike.conformance.explain.families import Family
 from deliralike.conformance.explain.search import Search
 from deliralike.conformance.explain.wiring import Wiring
 from deliralike.conformance.findings import Accused, Explanation, Observed, is_array, is_floating
-from deliralike.conformance.kinds import Shape
+from deliralike.conformance.kinds import Shape, Tensors
 
 _PATIENCE = 4.0  # seconds of computing, after which no more are tried
 _CLOSE = 1e-9  # of what a formula gives, relative to the largest number
@@ -160,9 +160,9 @@ def _packed(parts: Arrays, named: Mapping[str, str]) -> dict[str, Any]:
     return {}
 
 
-def _parts(sources: Arrays, samples: int, tokens: Shape) -> dict[str, np.ndarray]:
+def _parts(sources: Arrays, samples: int, tokens: Shape) -> Tensors:
     """What may be queries, keys or values: ``(batch, tokens, width)``, also thirds of an array."""
-    found: dict[str, np.ndarray] = {}
+    found: Tensors = {}
     for name, array in sources.items():
         if not is_floating(array):
             continue

@@ -21,7 +21,7 @@ from deliralike.conformance.by_name import without
 from deliralike.conformance.explain.activations import ACTIVATIONS, applied
 from deliralike.conformance.explain.enumeration import other_orders, subsets
 from deliralike.conformance.findings import MATCH
-from deliralike.conformance.kinds import Axes, Shape
+from deliralike.conformance.kinds import Axes, Shape, Tensors
 
 Array = np.ndarray
 Sources = Mapping[str, np.ndarray]
@@ -196,7 +196,7 @@ def _changed_twice(sources: Sources, target: Array) -> Iterator[Formula]:
 
 def _changed_sums(sources: Sources, target: Array) -> Iterator[Formula]:
     """Changes of sums of sources that are linear: they are sums of changes."""
-    groups: dict[Shape, dict[str, Array]] = {}
+    groups: dict[Shape, Tensors] = {}
     for name, array in sources.items():
         groups.setdefault(array.shape, {})[name] = array
     for shape, alike in groups.items():
@@ -236,9 +236,9 @@ def mixed(sources: Sources, target: Array, times: Array | None = None) -> Formul
     return found
 
 
-def _columns(sources: Sources, shape: Shape) -> dict[str, Array]:
+def _columns(sources: Sources, shape: Shape) -> Tensors:
     """Unlike floating sources, broadcast to a shape."""
-    unlike: dict[str, Array] = {}
+    unlike: Tensors = {}
     for name, array in sources.items():
         if array.ndim and _fits(array.shape, shape) and _is_finite(array):
             wide = np.broadcast_to(array, shape)

@@ -40,7 +40,7 @@ from deliralike.conformance.explain.trials import (
     until_met,
 )
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
-from deliralike.conformance.kinds import Named, Shape
+from deliralike.conformance.kinds import Arrays, Named, Shape, Tensors
 
 Array = np.ndarray
 
@@ -64,11 +64,11 @@ class Total:
     """
 
     value: float
-    outputs: Mapping[str, Array]
+    outputs: Arrays
     parameters: Mapping[str, Array | None] = field(default_factory=dict)
 
     @property
-    def numbers(self) -> dict[str, Array]:
+    def numbers(self) -> Tensors:
         """The loss and its gradients with respect to the outputs."""
         return {"value": np.array([self.value]), **self.outputs}
 
@@ -92,7 +92,7 @@ class Term:
     outputs: Mapping[str, Array] | None = None
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """That of the prediction."""
         return np.shape(next(iter(self.settings.values()), 0.0))
 
@@ -109,8 +109,8 @@ class Composition:
         targets: Arrays that the loss may compare outputs with.
     """
 
-    outputs: Mapping[str, Array]
-    parameters: Mapping[str, Array]
+    outputs: Arrays
+    parameters: Arrays
     terms: tuple[Term, ...]
     reference: Total
     candidate: Total
@@ -544,7 +544,7 @@ def explain(loss: Composition) -> Explanation | None:
     return _explained(list(_parts(loss, point, usual)), point, usual, wanted)
 
 
-def _joined(loss: Composition, gradients: Mapping[str, Array]) -> Array:
+def _joined(loss: Composition, gradients: Arrays) -> Array:
     return np.concatenate([gradients[name].ravel() for name in loss.outputs])
 
 

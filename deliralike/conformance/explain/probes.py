@@ -14,7 +14,7 @@ from deliralike.conformance.agreement import compare
 from deliralike.conformance.by_name import only
 from deliralike.conformance.explain.arrays import first_met
 from deliralike.conformance.findings import MATCH, Explanation, is_array, is_floating
-from deliralike.conformance.kinds import Arrays
+from deliralike.conformance.kinds import Arrays, Tensors
 
 if TYPE_CHECKING:
     from deliralike.conformance.levels.probing import Probe, Seen, Side
@@ -145,7 +145,7 @@ def _with_gradient_of_padding(probe: Probe, ours: Side, one: Seen, two: Seen) ->
     yield "the row of the padding token gets a gradient", tensors
 
 
-def _between(first: Arrays, second: Arrays, came: Arrays) -> tuple[float, dict[str, np.ndarray]]:
+def _between(first: Arrays, second: Arrays, came: Arrays) -> tuple[float, Tensors]:
     """Where the candidate's gradients are on the way from one to the other, and what is there."""
     names = [name for name in first if name in second and name in came]
     gradients = [name for name in names if name.startswith("gradient")]

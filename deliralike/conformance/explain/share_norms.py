@@ -17,7 +17,7 @@ import numpy as np
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only, owner, without
 from deliralike.conformance.explain.shares import Shares, Variant, close, least_squares
-from deliralike.conformance.kinds import Named
+from deliralike.conformance.kinds import Named, Shape
 from deliralike.conformance.one_step import Step
 
 LOCAL = "each share's batch statistics taken by itself, not synchronised"
@@ -354,6 +354,6 @@ def _rates(
     return found
 
 
-def _broadcast(axis: int, rank: int) -> tuple[int, ...]:
+def _broadcast(axis: int, rank: int) -> Shape:
     """The shape of one value a channel."""
     return tuple(-1 if other == axis else 1 for other in range(rank))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.kinds import Axes
+from deliralike.conformance.kinds import Axes, Tensors
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm, ClipValue
 
@@ -230,7 +230,7 @@ class _Run:
 
     def __init__(self, form: Form, trace: Trace) -> None:
         self.form, self.trace = form, trace
-        self.state: dict[str, Array] = {}
+        self.state: Tensors = {}
         self.count = np.zeros(trace.parameters.shape[1])
         self.core = _CORES[form.kind]
 
@@ -239,7 +239,7 @@ class _Run:
         used, g = self._used(t), self._gradient(t)
         self.count = self.count + used if form.count == "own" else np.full_like(self.count, t + 1.0)
         lr = form.rate * rates[min(max(t + form.rate_from, 0), len(rates) - 1)]
-        new: dict[str, Array] = {}
+        new: Tensors = {}
         change = self._decayed(p, -self.core(self, p, g, lr, new), lr)
         self.state |= {name: np.where(used, value, self.get(name)) for name, value in new.items()}
         return np.where(used, change, 0.0)
@@ -312,7 +312,7 @@ class _Run:
             return (square**0.5 + form.eps) / correction**0.5
         return (square / correction + form.eps_root) ** 0.5 + form.eps
 
-    def with_momentum(self, direction: Array, lr: Number, new: dict[str, Array]) -> Array:
+    def with_momentum(self, direction: Array, lr: Number, new: Tensors) -> Array:
         """The step, times the learning rate, of a velocity that follows a direction."""
         form, momentum = self.form, self.form.momentum
         if not np.any(momentum):
@@ -329,24 +329,24 @@ class _Run:
         return lr * direction + momentum * moved if form.nesterov else moved
 
 
-def _sgd(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+def _sgd(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
     return run.with_momentum(g, lr, new)
 
 
-def _moments(run: _Run, g: Array, new: dict[str, Array]) -> tuple[Array, Array]:
+def _moments(run: _Run, g: Array, new: Tensors) -> tuple[Array, Array]:
     beta = run.form.beta1
     new["mean"] = beta * run.get("mean") + (1 - beta) * g
     return new["mean"], _squares(run, g, new)
 
 
-def _squares(run: _Run, g: Array, new: dict[str, Array]) -> Array:
+def _squares(run: _Run, g: Array, new: Tensors) -> Array:
     """The mean of squares."""
     beta = run.form.beta2
     new["square"] = beta * run.get("square", run.form.start) + (1 - beta) * g * g
     return new["square"]
 
 
-def _adam_step(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+def _adam_step(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
     mean, square = _moments(run, g, new)
     second = run.correction(run.form.beta2, "second")
     if run.form.amsgrad == "corrected":
@@ -379,7 +379,7 @@ def _rectified_divisor(run: _Run, square: Array, second: Array) -> Array:
     return np.where(length > 5.0, run.divisor(square, second), 1.0)
 
 
-def _lamb(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+def _lamb(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
     mean, square = _moments(run, g, new)
     first = run.correction(run.form.beta1, "first")
     second = run.correction(run.form.beta2, "second")
@@ -391,22 +391,22 @@ def _lamb(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> A
     return lr * np.where((above > 0) & (below > 0), share, 1.0) * u
 
 
-def _lion(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+def _lion(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
     beta1, beta2, mean = run.form.beta1, run.form.beta2, run.get("mean")
     new["mean"] = beta2 * mean + (1 - beta2) * g
     return lr * np.sign(beta1 * mean + (1 - beta1) * g)
 
 
-def _rmsprop(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+def _rmsprop(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
     return run.with_momentum(g / run.divisor(_squares(run, g, new)), lr, new)
 
 
-def _adagrad(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+def _adagrad(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
     total = new["square"] = run.get("square", run.form.start) + g * g
     return run.with_momentum(g / run.divisor(total), lr, new)
 
 
-def _adadelta(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+def _adadelta(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
     weight, eps, old = run.form.beta2, run.form.eps, run.get("delta")
     square = _squares(run, g, new)
     if run.form.eps_form == "root":
@@ -417,7 +417,7 @@ def _adadelta(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) 
     return lr * delta
 
 
-_CORES: Mapping[str, Callable[[_Run, Array, Array, Number, dict[str, Array]], Array]] = {
+_CORES: Mapping[str, Callable[[_Run, Array, Array, Number, Tensors], Array]] = {
     "sgd": _sgd,
     "adam": _adam_step,
     "lamb": _lamb,

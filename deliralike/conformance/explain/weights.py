@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,13 +13,12 @@ from deliralike.conformance.explain import arrays
 from deliralike.conformance.explain.arrays import Array, Way
 from deliralike.conformance.explain.relations import nearest
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
+from deliralike.conformance.kinds import Arrays
 
 _LEAST = 32  # elements from which on many numbers may be fitted
 
 
-def explain_weights(
-    reference: Mapping[str, Array], candidate: Mapping[str, Array]
-) -> list[tuple[str, Explanation]]:
+def explain_weights(reference: Arrays, candidate: Arrays) -> list[tuple[str, Explanation]]:
     """What was done to each tensor that differs.
 
     Args:
@@ -48,7 +47,7 @@ def _numbers(value: Array) -> Array:
 
 def _explained(
     name: str,
-    reference: Mapping[str, Array],
+    reference: Arrays,
     came: Array,
     wrong: list[str],
 ) -> Explanation:
@@ -75,9 +74,7 @@ def _explained(
     return arrays.compared(value, came)
 
 
-def _ways(
-    name: str, reference: Mapping[str, Array], came: Array, wrong: list[str]
-) -> Iterator[Way]:
+def _ways(name: str, reference: Arrays, came: Array, wrong: list[str]) -> Iterator[Way]:
     """Those without a number."""
     value = np.asarray(reference[name], np.float64)
     if (came != came.flat[:1]).any():

@@ -259,7 +259,7 @@ class _Side:
         return self.slots[self._name(name)]
 
 
-def _trainable_shapes(network: AbstractNetwork) -> dict[str, tuple[int, ...]]:
+def _trainable_shapes(network: AbstractNetwork) -> dict[str, Shape]:
     """The shape of each trainable parameter."""
     slots = network.neutral_slots()
     return {name: slot.shape for name, slot in slots.items() if slot.trainable}

@@ -214,6 +214,6 @@ def _is_product(name: Tap, call: Call) -> bool:
     return is_followed and plain and bool(call.args) and is_number(call.args[0])
 
 
-def _forward(one: Observed) -> dict[str, np.ndarray]:
+def _forward(one: Observed) -> Tensors:
     """The results of the forward pass, by words."""
     return {str(name): value for name, value in one.values().items()}

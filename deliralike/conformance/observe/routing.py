@@ -13,7 +13,7 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.backends.base import Gradients
-from deliralike.conformance.kinds import Tensors
+from deliralike.conformance.kinds import Given, Tensors
 from deliralike.conformance.observe.arrays import Setting, bare
 from deliralike.conformance.observe.units import Unit
 from deliralike.conformance.places import Tap
@@ -82,7 +82,7 @@ class Met:
     name: Tap
     path: str | None
     call: Callable[..., Any]
-    given: tuple[tuple[Any, ...], dict[str, Any]]
+    given: Given
     maker: str = ""
     caller: str = ""
 

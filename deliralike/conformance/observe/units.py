@@ -11,7 +11,7 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.kinds import Named
+from deliralike.conformance.kinds import Given, Named
 from deliralike.conformance.observe.arrays import Arrays, instead, tied
 from deliralike.conformance.places import Tap
 from deliralike.network.base import AbstractNetwork
@@ -48,13 +48,11 @@ class Unit:
     opened: bool = False
 
     @property
-    def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def inputs(self) -> Given:
         """All arguments, as one nest."""
         return self.args, dict(self.kwargs)
 
-    def output(
-        self, network: AbstractNetwork, inputs: tuple[tuple[Any, ...], dict[str, Any]]
-    ) -> Any:
+    def output(self, network: AbstractNetwork, inputs: Given) -> Any:
         """Call a network, which may be a copy that a compiler traces, with native arguments."""
         is_array = network.backend.is_array
         own = nest.map(lambda leaf: instead(leaf, leaf) if is_array(leaf) else leaf, inputs)
@@ -88,7 +86,7 @@ class Call:
     caller: str = ""
 
     @property
-    def given(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def given(self) -> Given:
         """All arguments, as one nest."""
         return self.args, self.kwargs
 

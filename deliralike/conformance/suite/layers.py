@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.base import Backend
+from deliralike.conformance.kinds import Shape
 from deliralike.conformance.suite import formulas
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
@@ -94,7 +95,7 @@ def _two_heads(
     return np.concatenate(outputs, -1), np.mean(weights, 0)
 
 
-def _recurrent(second: str, *shapes: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+def _recurrent(second: str, *shapes: Shape) -> dict[str, Shape]:
     """Shapes of parameters by name; the second four have names that end differently."""
     parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     names = [part + end for end, part in product(("_l0", second), parts)]

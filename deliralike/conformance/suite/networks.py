@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.base import Backend
+from deliralike.conformance.kinds import Tensors
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree,
@@ -44,7 +45,7 @@ from deliralike.nn.start import Normal, Uniform, draw
 _IMAGES, _X = values(3, 2, 5, 4), values(4, 3)
 
 
-def _weights(network: Any, seed: int) -> dict[str, np.ndarray]:
+def _weights(network: Any, seed: int) -> Tensors:
     """Random weights for a network, of which none is negative."""
     shapes = {name: slot.shape for name, slot in network.neutral_slots().items()}
     return {

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.base import Backend
+from deliralike.conformance.kinds import Tensors
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     LIMITS,
@@ -40,7 +41,7 @@ def _optimizer(backend: Backend, name: str, **settings: Any) -> Any:
     return backend.optimizer(rule(name, **{"lr": 0.1, **settings}), made(backend, Moved))
 
 
-def _update(optimizer: Any, step: int = 0) -> dict[str, np.ndarray]:
+def _update(optimizer: Any, step: int = 0) -> Tensors:
     """Make one of five updates, and return the network's state after it."""
     optimizer.update(given, *_GRADIENTS[step].values())
     return optimizer.network.neutral_state()
