@@ -16,6 +16,7 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Formula,
     array,
+    changing,
     factor,
     instead,
     setting,
@@ -202,9 +203,6 @@ def _softmax(name: str, given: Arguments) -> list[Convention]:
     rank, other = len(given["x"].shape), _SOFTMAX[name]
     usual = given["dim"] % rank
 
-    def cooled(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
-        return formula(nn, {**given, "x": given["x"] / value})
-
     def relative(nn: Any, given: Arguments) -> Any:
         return nn.exp(given["x"] - nn.max_along(given["x"], usual, keepdim=True))
 
@@ -220,5 +218,5 @@ def _softmax(name: str, given: Arguments) -> list[Convention]:
     return [
         setting("dim", range(rank), words=f"{name} over axis", usual=usual),
         instead("function", ways, usual=name),
-        factor("temperature", cooled),
+        factor("temperature", changing(lambda nn, given, value: {"x": given["x"] / value})),
     ]

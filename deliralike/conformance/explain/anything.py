@@ -19,6 +19,7 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Formula,
     array,
+    changing,
     factor,
     output,
     rules,
@@ -62,7 +63,7 @@ def around(accused: Accused, given: Arguments) -> Iterator[Convention]:
     for first, second in combinations(weights, 2):
         if given[first].shape == given[second].shape:
             pairs[f"{first} and {second}"] = first, second
-    yield Convention("exchanged:", pairs, _exchanged)
+    yield Convention("exchanged:", pairs, changing(_exchanged))
     yield from _outputs(accused)
 
 
@@ -164,9 +165,9 @@ def _computed_in(formula: Formula, nn: Any, given: Arguments, kind: str) -> Any:
     return outputs
 
 
-def _exchanged(formula: Formula, nn: Any, given: Arguments, pair: Sequence[str]) -> Any:
+def _exchanged(nn: Any, given: Arguments, pair: Sequence[str]) -> Arguments:
     first, second = pair
-    return formula(nn, {**given, first: given[second], second: given[first]})
+    return {first: given[second], second: given[first]}
 
 
 def _residual(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:

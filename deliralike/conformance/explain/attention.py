@@ -16,8 +16,8 @@ import numpy as np
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
-    Formula,
     Known,
+    changing,
     rules,
     setting,
     values,
@@ -473,15 +473,15 @@ def _mistaken(given: Arguments) -> list[Convention]:
     for role, usual in named.items():
         alike = [name for name, one in given["others"].items() if one.shape == given[role].shape]
         said = {f"{name} instead of {usual}": name for name in alike if name != usual}
-        found.append(Convention(f"{_ROLES[role]} from", said, partial(_taken, role)))
+        found.append(Convention(f"{_ROLES[role]} from", said, changing(partial(_taken, role))))
     return found
 
 
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
 
-def _taken(role: str, formula: Formula, nn: Any, given: Arguments, name: str) -> Any:
-    return formula(nn, {**given, role: given["others"][name]})
+def _taken(role: str, nn: Any, given: Arguments, name: str) -> Arguments:
+    return {role: given["others"][name]}
 
 
 _BASES = (1e3, 1e5, 1e6, 5e5, 1e2)

@@ -17,6 +17,7 @@ Arguments = Named
 Formula = Callable[[Any, Arguments], Any]  # of `nn` and the arguments, gives the outputs
 Alternatives = Named | Sequence[Any]
 Change = Callable[[Any, Any], Any]  # of `nn` and one array
+Application = Callable[[Formula, Any, Arguments, Any], Any]  # see `Convention.apply`
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Convention:
 
     setting: str
     alternatives: Alternatives
-    apply: Callable[[Formula, Any, Arguments, Any], Any]
+    apply: Application
     usual: Any = None
     free: bool = False
     least: float = -1e6
@@ -89,13 +90,15 @@ Known = tuple[Formula, list[Convention]]  # of a block: what it computes, and ma
 # -----------------------------------------------------------------------------
 
 
+def changing(changes: Callable[[Any, Arguments, Any], Named]) -> Application:
+    """That a value changes what a formula is given: ``changes(nn, given, value)`` instead."""
+    return lambda formula, nn, given, value: formula(nn, {**given, **changes(nn, given, value)})
+
+
 def setting(name: str, alternatives: Any, words: str | None = None, **how: Any) -> Convention:
     """A setting with other values; the usual one is the reference's."""
-
-    def apply(formula: Formula, nn: Any, given: Arguments, value: Any) -> Any:
-        return formula(nn, {**given, name: value})
-
     how.setdefault("usual", lambda given: given.get(name))
+    apply = changing(lambda nn, given, value: {name: value})
     return Convention(name if words is None else words, alternatives, apply, **how)
 
 
@@ -111,19 +114,12 @@ def told(formula: Formula, usual: Arguments) -> Formula:
 
 def rules(words: str, alternatives: Any, **how: Any) -> Convention:
     """Ways in which a formula can be told to work: each is a mapping of what it reads."""
-
-    def apply(formula: Formula, nn: Any, given: Arguments, value: Named) -> Any:
-        return formula(nn, {**given, **value})
-
-    return Convention(words, alternatives, apply, **how)
+    return Convention(words, alternatives, changing(lambda nn, given, value: value), **how)
 
 
 def array(words: str, name: str, alternatives: Any, **how: Any) -> Convention:
     """Changes ``change(nn, array)`` of one array before the formula."""
-
-    def apply(formula: Formula, nn: Any, given: Arguments, change: Any) -> Any:
-        return formula(nn, {**given, name: change(nn, given[name])})
-
+    apply = changing(lambda nn, given, change: {name: change(nn, given[name])})
     return Convention(words, alternatives, apply, **how)
 
 
@@ -151,7 +147,7 @@ def instead(words: str, alternatives: Any, **how: Any) -> Convention:
     return Convention(words, alternatives, apply, **how)
 
 
-def factor(words: str, apply: Callable[[Formula, Any, Arguments, float], Any], **how: Any) -> Any:
+def factor(words: str, apply: Application, **how: Any) -> Any:
     """A number that is searched for and that a formula has no name for; 1 is the usual one."""
     given: dict[str, Any] = {"alternatives": (0.5, 2.0), "usual": 1.0} | how
     return Convention(words, apply=apply, free=True, **given)

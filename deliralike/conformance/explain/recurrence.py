@@ -10,8 +10,8 @@ from deliralike.conformance.explain.activations import ACTIVATIONS
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
-    Formula,
     Known,
+    changing,
     rules,
     setting,
     told,
@@ -193,19 +193,19 @@ def _orders(kind: str) -> list[Convention]:
     """Gate blocks in other orders: the candidate reads block i as the gate of its own order."""
     gates = GATES[kind]
 
-    def apply(formula: Formula, nn: Any, given: Arguments, order: Sequence[int]) -> Any:
-        changed = {}
+    def changed(nn: Any, given: Arguments, order: Sequence[int]) -> Arguments:
+        found = {}
         for name, value in given.items():
             if name.startswith(NAMES) and value is not None:
-                changed[name] = _reordered(nn, value, order)
-        return formula(nn, {**given, **changed})
+                found[name] = _reordered(nn, value, order)
+        return found
 
     blocks = {}
     for order in other_orders(len(gates)):
         own = ", ".join(gates[order.index(i)] for i in range(len(gates)))
         blocks[own] = order
     joins = "gates" if kind == "GRU" else ""
-    return [Convention("gate order", blocks, apply, ", ".join(gates), joins=joins)]
+    return [Convention("gate order", blocks, changing(changed), ", ".join(gates), joins=joins)]
 
 
 def _reordered(nn: Any, weight: Any, order: Sequence[int]) -> Any:
@@ -224,12 +224,11 @@ def _biases(given: Arguments) -> list[Convention]:
         "no biases": (0.0, 0.0),
     }
 
-    def apply(formula: Formula, nn: Any, given: Arguments, factors: Sequence[float]) -> Any:
+    def changed(nn: Any, given: Arguments, factors: Sequence[float]) -> Arguments:
         by = dict(zip(NAMES[2:], factors, strict=True))
-        changed = {n: value * by[n[:7]] for n, value in given.items() if n[:7] in by}
-        return formula(nn, {**given, **changed})
+        return {n: value * by[n[:7]] for n, value in given.items() if n[:7] in by}
 
-    return [Convention("", ways, apply)]
+    return [Convention("", ways, changing(changed))]
 
 
 def _sequence(kind: str, given: Arguments) -> list[Convention]:

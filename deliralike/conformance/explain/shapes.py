@@ -19,6 +19,7 @@ from deliralike.conformance.explain.convention import (
     Formula,
     Known,
     array,
+    changing,
     factor,
     instead,
     setting,
@@ -131,10 +132,7 @@ def tensor(given: Arguments) -> Known:
 
 def _of_variance(words: str) -> list[Convention]:
     """What is done to a stored variance before it is divided by its root."""
-
-    def added(formula: Formula, nn: Any, given: Arguments, eps: float) -> Any:
-        return formula(nn, {**given, "x": given["x"] + eps})
-
+    added = changing(lambda nn, given, eps: {"x": given["x"] + eps})
     return [
         factor(f"eps added to {words}", added, alternatives=(1e-5, 1e-3), usual=None),
         array(words, "x", {"divided by, instead of by its root": changes.squared}),
@@ -159,7 +157,7 @@ def concatenate(given: Arguments) -> list[Convention]:
         orders = {str(list(backwards)): _in_order(backwards)}
     found = [array("order of concatenation", "arrays", orders), setting("dim", range(rank))]
     for one in range(count):
-        found.append(factor(f"scale of part {one}", partial(_scaled, one)))
+        found.append(factor(f"scale of part {one}", changing(partial(_scaled, one))))
     return found
 
 
@@ -167,11 +165,11 @@ def _in_order(order: Sequence[int]) -> Change:
     return lambda nn, arrays: [arrays[i] for i in order]
 
 
-def _scaled(one: int, formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
+def _scaled(one: int, nn: Any, given: Arguments, value: float) -> Arguments:
     """One part times a number."""
     parts = list(given["arrays"])
     parts[one] = parts[one] * value
-    return formula(nn, {**given, "arrays": parts})
+    return {"arrays": parts}
 
 
 def flatten(given: Arguments) -> list[Convention]:

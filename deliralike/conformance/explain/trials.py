@@ -21,6 +21,7 @@ from deliralike.conformance.explain.convention import (
     Choice,
     Convention,
     Formula,
+    changing,
 )
 from deliralike.conformance.explain.enumeration import short_decimals
 from deliralike.conformance.findings import MATCH
@@ -140,10 +141,7 @@ def number(
         unit: What is multiplied by it, for a setting that has one value for each parameter.
     """
     others = dict(also or {})
-
-    def apply(formula: Formula, nn: Any, given: Arguments, value: Any) -> Any:
-        return formula(nn, {**given, **others, name: np.multiply(value, unit)})
-
+    apply = changing(lambda nn, given, value: {**others, name: np.multiply(value, unit)})
     return Convention(words, tuple(starts), apply, usual, free=True, axis=axis, name=name)
 
 

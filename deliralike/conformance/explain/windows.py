@@ -15,6 +15,7 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Formula,
     array,
+    changing,
     instead,
     rules,
     setting,
@@ -41,12 +42,12 @@ def _padded(nn: Any, x: Any, pads: Pads, mode: str = "constant", value: float = 
     return x
 
 
-def _before(formula: Formula, nn: Any, given: Arguments, how: tuple[Any, ...]) -> Any:
-    """A formula of what is padded by a rule, without padding of its own."""
-    return formula(nn, {**given, "x": _padded(nn, given["x"], *how), **_BARE})
+def _before(nn: Any, given: Arguments, how: tuple[Any, ...]) -> Arguments:
+    """What is padded by a rule, and no padding of the formula's own."""
+    return {"x": _padded(nn, given["x"], *how), "padding": 0, "ceil_mode": False}
 
 
-_BARE = {"padding": 0, "ceil_mode": False}
+_PADDED = changing(_before)
 
 
 def _paddings(given: Arguments, pads: Pads, window: Sequence[Sequence[int]]) -> dict[str, Pads]:
@@ -83,9 +84,9 @@ def convolution(given: Arguments) -> list[Convention]:
     if np.any(pads):
         modes = {f"{mode} padding": (pads, mode) for mode in _MODES}
     return [
-        Convention("padding", {words: (other,) for words, other in others.items()}, _before, pads),
+        Convention("padding", {words: (other,) for words, other in others.items()}, _PADDED, pads),
         array("kernel", "weight", _kernels(weight.shape, "flipped")),
-        Convention("padding mode", modes, _before, "zeros"),
+        Convention("padding mode", modes, _PADDED, "zeros"),
         setting("stride", (1, 2, 3, 4), usual=stride[0]),
         rules("dilation", {2: {"dilation": 2, "padding": wider}}, usual=dilation[0]),
         setting("dilation", (1, 2, 3), usual=dilation[0]),
@@ -162,7 +163,7 @@ def pooling(name: str, given: Arguments) -> list[Convention]:
     empty = 0.0 if is_average else -np.inf
     wide = {words: (other, "constant", empty) for words, other in others.items()}
     own = [
-        Convention("padding", wide, _before, pads),
+        Convention("padding", wide, _PADDED, pads),
         setting("kernel_size", range(1, 6)),
         setting("stride", range(1, 6)),
     ]
@@ -175,7 +176,7 @@ def pooling(name: str, given: Arguments) -> list[Convention]:
         "average (padding excluded)": partial(_other_pool, "avg_pool", (ceil, False)),
     }
     return [
-        Convention("max-pool padded with", {"zeros": (pads,)}, _before, "minus infinity"),
+        Convention("max-pool padded with", {"zeros": (pads,)}, _PADDED, "minus infinity"),
         instead("pooling", ways, usual="maximum"),
         *own,
     ]
@@ -193,7 +194,7 @@ def _averages(given: Arguments, pads: Pads) -> list[Convention]:
     usual = f"{words[flag]} (count_include_pad)"
     return [
         values("count_include_pad", {words[not flag]: not flag}, "average", usual=usual),
-        Convention("divisor", {"the whole windows that hang over the end": (pads,)}, _before),
+        Convention("divisor", {"the whole windows that hang over the end": (pads,)}, _PADDED),
     ]
 
 
