@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike import backends, nest
 from deliralike.conformance.findings import is_array
+from deliralike.conformance.kinds import Batch
 from deliralike.conformance.ladder import Ladder
 from deliralike.conformance.masks import Masks
 from deliralike.conformance.proof import Proof
@@ -34,7 +35,7 @@ OPTIMIZERS = {"sgd": rule("sgd", lr=0.05, momentum=0.9), "adamw": rule("adamw", 
 def compare(
     reference: Any,
     candidate: Any,
-    batch: tuple[Any, ...],
+    batch: Batch,
     *,
     loss: LossFunction = classification_loss,
     optimizers: Mapping[str, Rule] | None = None,
@@ -160,7 +161,7 @@ def _process_as_before() -> Iterator[None]:
         np.random.set_state(of_numpy)
 
 
-def _on_host(batch: tuple[Any, ...], sides: Sequence[Subject]) -> tuple[Any, ...]:
+def _on_host(batch: Batch, sides: Sequence[Subject]) -> Batch:
     """The batch in NumPy arrays, which are to hold something."""
     for side in sides:
         batch = side.network.backend.to_numpy(batch)
@@ -177,7 +178,7 @@ def _following(wanted: Rule) -> Callable[[AbstractNetwork], Any]:
     return lambda network: network.backend.optimizer(wanted, network)
 
 
-def _with_shapes(side: Subject, batch: tuple[Any, ...]) -> Subject:
+def _with_shapes(side: Subject, batch: Batch) -> Subject:
     """A side whose parameters have their shapes; of a network that finds them when it is called, a copy."""
     try:
         side.network.neutral_state()

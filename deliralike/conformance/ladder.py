@@ -24,6 +24,7 @@ from deliralike.conformance.findings import (
     is_array,
 )
 from deliralike.conformance.freeing import collect, forget_programs
+from deliralike.conformance.kinds import Batch
 from deliralike.conformance.levels import (
     checkpoints,
     curve,
@@ -58,7 +59,7 @@ class Ladder:
     def __init__(
         self,
         sides: tuple[Subject, Subject],
-        batch: tuple[Any, ...],
+        batch: Batch,
         settings: Settings,
         masks: Masks,
     ) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.findings import LIMIT, short
+from deliralike.conformance.kinds import Batch
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Masks
 from deliralike.conformance.observe.corresponding import Correspondence
@@ -35,7 +35,7 @@ class Running:
 
     reference: Subject
     candidate: Subject
-    batch: tuple[Any, ...]
+    batch: Batch
     correspondence: Correspondence
     masks: Masks
     settings: Settings
@@ -43,7 +43,7 @@ class Running:
     modes: dict[str, semantics.Mode] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, sides: Sides, batch: tuple[Any, ...], masks: Masks, settings: Settings) -> Running:
+    def of(cls, sides: Sides, batch: Batch, masks: Masks, settings: Settings) -> Running:
         """Both sides of a match, not run yet.
 
         All elements are needed where another layout would select other ones.

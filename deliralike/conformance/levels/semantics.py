@@ -24,6 +24,7 @@ from deliralike.conformance.findings import (
     arrays_in,
     is_array,
 )
+from deliralike.conformance.kinds import Batch
 from deliralike.conformance.last_bit import fits
 from deliralike.conformance.observe import Recording, Unit, watch
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
@@ -99,7 +100,7 @@ class Mode:
 
 def look(
     subject: Subject,
-    batch: tuple[Any, ...],
+    batch: Batch,
     training: bool,
     seed: int = 0,
     elements: int | None = None,
@@ -187,7 +188,7 @@ def level(modes: Mapping[str, Mode]) -> Level:
 
 def unsteady(
     subject: Subject,
-    batch: tuple[Any, ...],
+    batch: Batch,
     training: bool,
     first: Look,
     seed: int = 0,
