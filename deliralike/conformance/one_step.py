@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from deliralike.conformance.by_name import only, without
 from deliralike.conformance.kinds import Batch, Tensors
 from deliralike.conformance.listening import handed
 from deliralike.conformance.replica_changes import of_share
-from deliralike.conformance.subject import Subject
+from deliralike.conformance.subject import Make, Subject
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import value_of
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -24,7 +24,6 @@ from deliralike.optim.rules import rule
 # By kind ("loss", "output", "gradient", "buffer", "update by sgd", "second update by sgd"), then by
 # name.
 Step = dict[str, dict[str, Any]]
-Optimizers = Mapping[str, Callable[[AbstractNetwork], AbstractOptimizer]]
 SEED = 0  # of the portable stream
 # A step this long is the gradient, exactly: what is left of the parameter in the difference is lost
 # below its rounding.
@@ -107,7 +106,7 @@ def null_gradients(
     return compare(found, found).null
 
 
-def optimizers_of(subject: Subject) -> Optimizers:
+def optimizers_of(subject: Subject) -> Mapping[str, Make]:
     """The subject's optimizers; gradient descent where it has none."""
     return subject.optimizers or {
         "sgd": lambda network: network.backend.optimizer(rule("sgd", lr=0.1), network)

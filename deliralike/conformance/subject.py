@@ -11,6 +11,9 @@ from deliralike.optim.loss import Loss, LossFunction
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training import classification_loss
 
+Make = Callable[[AbstractNetwork], AbstractOptimizer]
+Replicate = Callable[[AbstractNetwork, int], Any]
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -27,11 +30,9 @@ class Subject:
 
     network: AbstractNetwork
     loss: LossFunction = classification_loss
-    optimizers: Mapping[str, Callable[[AbstractNetwork], AbstractOptimizer]] = field(
-        default_factory=dict
-    )
+    optimizers: Mapping[str, Make] = field(default_factory=dict)
     schedule: Callable[[int], float] | None = None
-    replicate: Callable[[AbstractNetwork, int], Any] | None = None
+    replicate: Replicate | None = None
 
     def but(self, **changes: Any) -> Subject:
         """The same with other parts."""

@@ -27,13 +27,11 @@ from deliralike.conformance.replica_changes import (
     of_share,
     with_masks_of_first,
 )
-from deliralike.conformance.subject import Subject
+from deliralike.conformance.subject import Replicate, Subject
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel import AccumulateGradients
-
-Replicate = Callable[[AbstractNetwork, int], Any]
 
 _ALIKE = "the same masks in every replica (dropout streams that all begin at sample 0)"
 

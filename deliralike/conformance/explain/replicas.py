@@ -11,13 +11,13 @@ import numpy as np
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.by_name import only
 from deliralike.conformance.explain import share_table as table
-from deliralike.conformance.explain.between import Between, Replicate
+from deliralike.conformance.explain.between import Between
 from deliralike.conformance.explain.share_norms import Norms
 from deliralike.conformance.explain.shares import Shares, Variant
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.one_step import Step, kind_differences
-from deliralike.conformance.subject import Subject
+from deliralike.conformance.subject import Replicate, Subject
 from deliralike.errors import CapabilityError, DeviceError
 
 Tier = Callable[[], Iterator[Variant]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from deliralike.conformance.by_name import only, without
 from deliralike.conformance.findings import LIMIT, Explanation, Finding, Level
 from deliralike.conformance.kinds import Batch, Named, Tensors
 from deliralike.conformance.one_step import null_gradients
-from deliralike.conformance.subject import Subject
+from deliralike.conformance.subject import Make, Subject
 from deliralike.errors import BackendUnavailable, DeliralikeError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim import rules
@@ -29,8 +29,6 @@ _OWN_FILES = (".safetensors", ".npz")
 # start
 _STEPS = 2
 _DROP = 0.5  # of the learning rate before the checkpoint: one that is not restored is seen
-
-Make = Callable[[AbstractNetwork], AbstractOptimizer]
 
 
 def level(

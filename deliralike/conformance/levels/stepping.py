@@ -28,7 +28,7 @@ from deliralike.conformance.findings import (
 )
 from deliralike.conformance.freeing import collect, give_back, is_large
 from deliralike.conformance.kinds import Named, Shape, Tensors
-from deliralike.conformance.subject import Subject
+from deliralike.conformance.subject import Make, Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn import start
@@ -47,7 +47,6 @@ _TRACED = (
 )
 
 T = TypeVar("T")
-Make = Callable[[AbstractNetwork], AbstractOptimizer]
 
 
 def level(
