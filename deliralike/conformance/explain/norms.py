@@ -346,7 +346,7 @@ def written_by_hand(given: Arguments) -> Known | None:
     tried = product(_likely_axes(x.ndim), (True, False), ("", "outside"))
     for axes, centred, deviation in tried:
         usual: dict[str, Any] = {"axes": axes, "centred": centred, "deviation": deviation}
-        eps = _eps_of(x, given["usual"], weights, usual)
+        eps = eps_of(x, given["usual"], weights, usual)
         if eps is not None:
             return _by_hand({**usual, "eps": eps, "learned": learned, "x": x}, own)
     return None
@@ -392,8 +392,13 @@ def _likely_axes(rank: int) -> list[Axes]:
     return [(rank - 1,), *(pictures if rank > 2 else [(0,)])]
 
 
-def _eps_of(x: np.ndarray, y: np.ndarray, weights: Arrays, how: Arguments) -> float | None:
-    """The epsilon with which a norm gives an output; None without one."""
+def eps_of(x: np.ndarray, y: np.ndarray, weights: Arrays, how: Arguments) -> float | None:
+    """The epsilon with which a norm gives an output; None without one.
+
+    Args:
+        weights: What is learned, ``weight`` and ``bias``, as far as it is.
+        how: The ``axes`` of its statistics, whether it is ``centred``, and its ``deviation``.
+    """
     axes, weight, bias = how["axes"], weights.get("weight", 1.0), weights.get("bias", 0.0)
     centre = x - x.mean(axes, keepdims=True) if how["centred"] else x
     var = np.square(centre).mean(axes, keepdims=True)

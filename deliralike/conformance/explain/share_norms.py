@@ -16,6 +16,7 @@ import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only, owner, without
+from deliralike.conformance.explain.norms import eps_of
 from deliralike.conformance.explain.shares import Shares, Variant, close, least_squares
 from deliralike.conformance.kinds import Named, Shape
 from deliralike.conformance.one_step import Step
@@ -23,6 +24,7 @@ from deliralike.conformance.one_step import Step
 LOCAL = "each share's batch statistics taken by itself, not synchronised"
 _EXACT = 1e-9  # of what is read off
 _SLOWEST = 1e-8  # rate of a running statistic
+_USUAL = {"axes": (1,), "centred": True, "deviation": ""}  # of rows, one for each channel
 
 
 @dataclass(frozen=True)
@@ -319,23 +321,12 @@ def _read(path: str, x: Any, y: Any, before: Named, after: Named) -> _Norm | Non
             continue
         learned = without(of_channels, after)
         for weight, bias in (*permutations(learned, 2), *product(learned, [""]), ("", "")):
-            scale, shift = learned.get(weight, np.ones(1)), learned.get(bias, np.zeros(1))
-            eps = _eps_of(rows, outputs, np.where(scale == 0.0, 1.0, scale), shift)
+            roles = {"weight": weight, "bias": bias}
+            weights = {role: learned[own][:, None] for role, own in roles.items() if own}
+            eps = eps_of(rows, outputs, weights, _USUAL)
             if eps is not None:
                 return _Norm(axis, values, eps, weight, bias, rates)
     return None
-
-
-def _eps_of(
-    rows: np.ndarray, outputs: np.ndarray, scale: np.ndarray, shift: np.ndarray
-) -> float | None:
-    """The epsilon with which channels are normalised to outputs; None without one."""
-    normed = (outputs - shift[:, None]) / scale[:, None]
-    var, spread = rows.var(1), normed.var(1)
-    with np.errstate(all="ignore"):  # of what is no norm
-        eps = float(np.median(var / spread - var))
-        made = (rows - rows.mean(1)[:, None]) / np.sqrt(var + eps)[:, None]
-    return eps if relative_difference(made, normed) < _EXACT else None
 
 
 def _rates(
