@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deliralike.conformance.kinds import Named
 from deliralike.conformance.proof_data import (
     DIVERGES,
     PROVED,
@@ -100,7 +101,7 @@ class Proof(ProofData, Report):
         return structured.of_proof(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Proof:
+    def from_dict(cls, values: Named) -> Proof:
         """The proof that `to_dict` was called on.
 
         Raises:
@@ -126,7 +127,7 @@ class Proofs(ProofsData[Proof], Report):
         return structured.of_proofs(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Proofs:
+    def from_dict(cls, values: Named) -> Proofs:
         """The proofs that `to_dict` was called on.
 
         Raises:

@@ -6,7 +6,7 @@ In float32 two right backends drift apart, so that nothing could be said of such
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -202,9 +202,7 @@ def _of_losses(differences: Sequence[float]) -> Iterator[Finding]:
         )
 
 
-def _at_the_end(
-    tensors: tuple[Mapping[str, Any], Mapping[str, Any]], steps: int
-) -> Iterator[Finding]:
+def _at_the_end(tensors: tuple[Named, Named], steps: int) -> Iterator[Finding]:
     """Yield the tensor that differs most in the end."""
     found = compare(*tensors)
     if not found.difference <= LIMIT:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from deliralike.conformance.kinds import Named
 from deliralike.conformance.suite.check import LEVELS
 from deliralike.tables import text_table
 
@@ -43,7 +44,7 @@ class Report:
         results: One for each check, in the order in which they ran.
     """
 
-    header: Mapping[str, Any]
+    header: Named
     results: tuple[Result, ...]
 
     @property

@@ -6,7 +6,7 @@ compared directly, gradients of parameters and inputs with finite differences of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.findings import is_array
+from deliralike.conformance.kinds import Arrays
 from deliralike.conformance.slopes import differences
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
@@ -50,7 +51,7 @@ class Row:
     call: Callable[..., Any]
     formula: Callable[..., Any]
     arguments: Sequence[Any]
-    weights: Mapping[str, np.ndarray]
+    weights: Arrays
     differentiable: bool
     network: tuple = (Moved,)
 
