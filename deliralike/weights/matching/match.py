@@ -18,6 +18,7 @@ import numpy as np
 
 from deliralike.errors import UnknownName, suggestion
 from deliralike.network.base import AbstractNetwork
+from deliralike.tables import text_table
 from deliralike.weights.matching import block_paths
 from deliralike.weights.matching.layouts import transforms
 from deliralike.weights.matching.naming import role
@@ -131,13 +132,14 @@ class Match:
 
     def __str__(self) -> str:
         """Return a table of both names, the layout, and how the pair was decided."""
-        rows = [("reference", "candidate", "layout", "decided by")]
+        rows = []
         for pair in self.names:
             names = shown(pair.reference), shown(pair.candidate)
             rows.append((*names, str(pair.transform), _how(pair)))
+        table = text_table(["reference", "candidate", "layout", "decided by"], rows)
         counts = f"{len(self.names)} pairs, {len(self.ambiguous)} of them not certain"
         title = f"{self.reference.name} → {self.candidate.name}: {counts}"
-        return "\n".join([title, *_table(rows), *self._left_over])
+        return "\n".join([title, table, *self._left_over])
 
     @property
     def _left_over(self) -> list[str]:
@@ -274,16 +276,6 @@ def _nearest(name: str, side: Side, other: Side, free: Sequence[str]) -> tuple[s
     alike = get_close_matches(name, list(shapes), n=3, cutoff=0.4)
     ordered = dict.fromkeys([*fitting_and_free, *alike_and_fitting, *alike])
     return tuple(ordered)[:3]
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows as lines with the columns below each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    return lines
 
 
 def _how(pair: Pair) -> str:
