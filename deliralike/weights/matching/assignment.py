@@ -37,14 +37,12 @@ class Layer:
     Attributes:
         units: By role.
         spoken: Their path in common words.
-        place: Where they stand among the others.
         role: Of a single one whose role is known.
     """
 
     units: dict[str, Unit]
     side: Side
     spoken: Spoken
-    place: int = 0
     role: str = ""
 
     @property
@@ -94,25 +92,17 @@ def layers(units: Iterable[Unit], side: Side) -> list[Layer]:
     for unit in units:
         found[unit.owner][role(unit.name)] = unit
     names = spoken(found)
-    layers = []
-    for place, (path, of_layer) in enumerate(found.items()):
-        layers.append(Layer(of_layer, side, names[path], place))
-    return layers
+    return [Layer(of_layer, side, names[path]) for path, of_layer in found.items()]
 
 
 def singles(units: Sequence[Unit], side: Side) -> list[Layer]:
     """Units by themselves; those in a role that is not known go by their whole name."""
-    paths = {}
-    roles = {}
-    for unit in units:
-        word = role(unit.name)
-        is_known = word in ROLES
-        roles[unit] = word if is_known else ""
-        paths[unit] = unit.owner if is_known else unit.name
+    known = {unit: role(unit.name) for unit in units if role(unit.name) in ROLES}
+    paths = {unit: unit.owner if unit in known else unit.name for unit in units}
     names = spoken(paths.values())
     layers = []
-    for place, (unit, path) in enumerate(paths.items()):
-        layers.append(Layer({"tensor": unit}, side, names[path], place, roles[unit]))
+    for unit, path in paths.items():
+        layers.append(Layer({"tensor": unit}, side, names[path], known.get(unit, "")))
     return layers
 
 
