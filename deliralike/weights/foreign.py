@@ -189,7 +189,7 @@ def _side(
             array = state[original]
             is_parameter = role(name) not in STATISTICS
             tensors[name] = Tensor(tuple(array.shape), is_parameter, name, array)
-    return Side(source, tensors, {}, channels_last, frozenset(tensors))
+    return Side(source, tensors, {}, channels_last)
 
 
 def _spelled(names: Iterable[str]) -> dict[str, str]:

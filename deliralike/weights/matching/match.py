@@ -187,16 +187,23 @@ def propose(
 
 def propose_between(reference: Side, candidate: Side, corrections: Corrections) -> Match:
     """Find which tensors of one side are which of the other; see `propose`."""
-    left_out = [name for name, partner in corrections.items() if partner is None]
-    for name in left_out:
-        if name not in reference.tensors and name not in candidate.tensors:
+    named: dict[str, Partners] = {}
+    mine_out = []
+    theirs_out = []
+    for name, partner in corrections.items():
+        if partner is not None:
+            named[name] = partner
+        elif name in reference.tensors:
+            mine_out.append(name)
+        elif name in candidate.tensors:
+            theirs_out.append(name)
+        else:
             hint = suggestion(name, [*reference.tensors, *candidate.tensors])
             raise UnknownName(f"names={{{name!r}: None}}: neither side has such a tensor. {hint}")
-    reference = reference.without(left_out)
-    candidate = candidate.without([name for name in left_out if name not in reference.all_names])
-    named = {name: partner for name, partner in corrections.items() if partner is not None}
+    reference = reference.without(mine_out)
+    candidate = candidate.without(theirs_out)
     pairs = search(reference, candidate, named)
-    return match_of(reference, candidate, pairs, left_out)
+    return match_of(reference, candidate, pairs, (*mine_out, *theirs_out))
 
 
 def match_of(

@@ -37,14 +37,12 @@ class Side:
         kinds: The class's name of each block, by path, in the order of creation.
         channels_last: Whether its convolutions keep their kernels so; then, most likely, its arrays
             have the channels last too.
-        all_names: Of all its tensors, those too that are not to be matched.
     """
 
     name: str
     tensors: Mapping[str, Tensor]
     kinds: Mapping[str, str]
     channels_last: bool = False
-    all_names: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -72,7 +70,7 @@ class Side:
         kinds[""] = type(getattr(network, "native", network)).__name__
         tensors = _in_order(tensors, called)
         name = f"{kinds['']} on {network.backend.name}"
-        return cls(name, tensors, kinds, channels_last, frozenset(tensors))
+        return cls(name, tensors, kinds, channels_last)
 
     def without(self, names: Iterable[str]) -> Side:
         """This side without some of its tensors."""
