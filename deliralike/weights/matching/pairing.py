@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.state import first_names
 from deliralike.weights.matching.layouts import Transform
 from deliralike.weights.matching.parts import Shape, Unit, parent
 
@@ -56,13 +57,11 @@ class Side:
                 count as zeros.
         """
         slots = network.neutral_slots()
-        first_names: dict[int, str] = {}
+        ties = first_names(slots)
         tensors = {}
         for name, slot in slots.items():
-            tie = name
-            if slot.is_parameter:
-                tie = first_names.setdefault(id(slot.native), name)
             if not name.endswith(COUNTER):
+                tie = ties.get(id(slot.native), name)
                 value = slot.read() if with_values else np.broadcast_to(0.0, slot.shape)
                 tensors[name] = Tensor(slot.shape, slot.is_parameter, tie, value)
         channels_last = any(_keeps_channels_last(slot) for slot in slots.values())
