@@ -203,7 +203,8 @@ def propose_between(reference: Side, candidate: Side, corrections: Corrections) 
     reference = reference.without(mine_out)
     candidate = candidate.without(theirs_out)
     pairs = search(reference, candidate, named)
-    return match_of(reference, candidate, pairs, (*mine_out, *theirs_out))
+    left_out = [name for name in corrections if name not in named]
+    return match_of(reference, candidate, pairs, left_out)
 
 
 def match_of(
