@@ -45,9 +45,14 @@ class Transform:
 
     def invert(self, array: np.ndarray) -> np.ndarray:
         """From the candidate's layout to the reference's."""
-        moved = array.reshape([self.split[axis] for axis in self.axes])
-        back = moved.transpose(np.argsort(self.axes))
-        return np.ascontiguousarray(back).reshape(self.start)
+        return self.inverse.apply(array)
+
+    @property
+    def inverse(self) -> Transform:
+        """The transform from the candidate's layout to the reference's."""
+        split = tuple(self.split[axis] for axis in self.axes)
+        back = tuple(np.argsort(self.axes).tolist())
+        return Transform(self.end, split, back, self.start)
 
     @property
     def plain(self) -> bool:
@@ -111,8 +116,11 @@ def transforms(start: Shape, end: Shape) -> tuple[Transform, ...]:
         return ()
     if max(len(start), len(end)) > _MOST_AXES:
         return (plain(start),) if start == end else ()
-    find = _parting if len(end) > len(start) else _merging
-    return tuple(sorted(dict.fromkeys(find(start, end)), key=_usual_first))
+    if len(end) > len(start):
+        found = [transform.inverse for transform in _merging(end, start)]
+    else:
+        found = list(_merging(start, end))
+    return tuple(sorted(dict.fromkeys(found), key=_usual_first))
 
 
 def _usual_first(transform: Transform) -> tuple[bool, bool]:
@@ -144,18 +152,11 @@ def flattenings(shape: Shape, channels: Sequence[int], axis: int = 1) -> tuple[T
     return tuple(found)
 
 
-def _parting(start: Shape, end: Shape) -> Iterator[Transform]:
-    """Yield transforms that split the reference's axes.
-
-    The reference's shape holds products of the candidate's axes in some order.
-    """
-    for order in permutations(range(len(end))):
-        split = tuple(end[axis] for axis in order)
-        if _merges_to(split, start):
-            yield Transform(start, split, tuple(np.argsort(order).tolist()), end)
-
-
 def _merging(start: Shape, end: Shape) -> Iterator[Transform]:
+    """Yield transforms that permute axes and merge neighbours to the axes of a shape.
+
+    None of them splits an axis.
+    """
     for order in permutations(range(len(start))):
         if _merges_to(tuple(start[axis] for axis in order), end):
             yield Transform(start, start, order, end)
