@@ -8,31 +8,51 @@ from deliralike.weights.matching.layouts import Transform, equal_under, flatteni
 from deliralike.weights.matching.pairing import ROLES, Side
 from deliralike.weights.matching.parts import Shape, Unit, join, last
 
+Layout = tuple[Transform, tuple[Transform, ...]]  # and others that would do as well
 
-def layout(
-    reference: Side, unit: Unit, candidate: Side, other: Unit
-) -> tuple[Transform, tuple[Transform, ...]]:
-    """How a unit lies in another one: by values, else by what their names say of the layout.
 
-    Returns:
-        The transform, and others that would do as well.
-    """
+def layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Layout:
+    """How a unit lies in another one: by values, else by convolutions, else by names."""
+    return (
+        _by_values(reference, unit, candidate, other)
+        or _by_convolutions(reference, unit, candidate, other)
+        or _by_names(unit, other)
+    )
+
+
+def _by_values(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Layout | None:
+    """Where names deny what values say, the array as it is would do as well."""
+    found = same_layout(reference, unit, candidate, other)
+    if found is None or not is_telling(reference.value(unit)):
+        return None
+    as_it_is = transforms(unit.shape, other.shape)[0]
+    said = _known_layout(unit)
+    is_one_layout = said is not None and said == _known_layout(other)
+    if is_one_layout and as_it_is.plain and not found.plain:
+        return found, (as_it_is,)
+    return found, ()
+
+
+def _by_convolutions(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Layout | None:
+    """Between sides of which one has the channels last, pixels may be flattened otherwise."""
+    if reference.channels_last == candidate.channels_last:
+        return None
+    as_it_is = transforms(unit.shape, other.shape)[0]
+    if columns := _flattened(reference, unit, other):
+        return columns[candidate.channels_last], (columns[reference.channels_last], as_it_is)
+    if rows := _unflattened(reference, unit, other):
+        return as_it_is, rows
+    return None
+
+
+def _by_names(unit: Unit, other: Unit) -> Layout:
     options = transforms(unit.shape, other.shape)
+    first = options[0]
     mine = _known_layout(unit)
     theirs = _known_layout(other)
-    is_known = mine is not None and theirs is not None
-    found = same_layout(reference, unit, candidate, other)
-    if found is not None and is_telling(reference.value(unit)):
-        is_denied = is_known and mine == theirs and options[0].plain and not found.plain
-        return found, options[:1] if is_denied else ()
-    if reference.channels_last != candidate.channels_last:
-        if columns := _flattened(reference, unit, other):
-            return columns[candidate.channels_last], (columns[reference.channels_last], options[0])
-        if rows := _unflattened(reference, unit, other):
-            return options[0], rows
-    first = options[0]
     if mine != theirs:
         first = next((option for option in options if option.turned), first)
+    is_known = mine is not None and theirs is not None
     if len(options) == 1 or is_known or len(unit.shape) < 2:
         return first, ()
     return first, tuple(option for option in options if option.effect != first.effect)
