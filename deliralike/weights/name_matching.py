@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from deliralike.errors import StateError
+from deliralike.weights.matching.naming import unnumbered
+from deliralike.weights.matching.pairing import COUNTER, ROLES
 
 Shape = tuple[int, ...]
 Signature = tuple[tuple[str, Shape], ...]
-
-_ROLES = ("weight", "bias", "running_mean", "running_var")
-_COUNTER = "num_batches_tracked"
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Layer:
     @property
     def series(self) -> str:
         """The path without its numbers."""
-        return re.sub(r"\d+", "#", self.path)
+        return unnumbered(self.path)
 
 
 def fit(theirs: Mapping[str, Shape], ours: Mapping[str, Shape], order: str) -> dict[str, str]:
@@ -89,9 +88,9 @@ def _layers(shapes: Mapping[str, Shape]) -> list[Layer]:
     members: dict[str, dict[str, str]] = defaultdict(dict)
     for name in shapes:
         path, _, leaf = name.rpartition(".")
-        if leaf in _ROLES:
+        if leaf in ROLES:
             members[path][leaf] = name
-        elif leaf != _COUNTER:
+        elif leaf != COUNTER:
             members[name]["array"] = name
     layers = []
     for path, names in members.items():

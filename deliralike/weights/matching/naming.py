@@ -18,6 +18,7 @@ from deliralike.weights.matching.words import SYNONYMS
 
 Numbers = tuple[int, ...]
 
+_NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -61,6 +62,21 @@ def spoken(paths: Iterable[str]) -> dict[str, Spoken]:
             series[part.series].add(part.numbers)
     ordered = {name: sorted(numbers) for name, numbers in series.items()}
     return {path: _speak(parts[path], ordered) for path in parts}
+
+
+def unnumbered(name: str) -> str:
+    """A name with a mark in the place of each number.
+
+    Example:
+        >>> unnumbered("layers.0.conv12"), numbers_in("layers.0.conv12")
+        ('layers.#.conv#', (0, 12))
+    """
+    return _NUMBER.sub("#", name)
+
+
+def numbers_in(name: str) -> Numbers:
+    """The numbers in a name, in order."""
+    return tuple(map(int, _NUMBER.findall(name)))
 
 
 def similarity(first: Spoken, second: Spoken) -> float:
@@ -107,9 +123,7 @@ def _parts(path: str) -> list[_Part]:
     parts = []
     above = ""
     for name in path.split("."):
-        stem = re.sub(r"\d+", "#", name)
-        numbers = tuple(map(int, re.findall(r"\d+", name)))
-        parts.append(_Part(name, f"{above}{stem}", numbers))
+        parts.append(_Part(name, f"{above}{unnumbered(name)}", numbers_in(name)))
         above = f"{above}{name}."
     return parts
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
 from deliralike.weights.matching.match import Match
+from deliralike.weights.matching.naming import numbers_in, unnumbered
 
 
 def by_number(match: Match) -> Match:
@@ -38,9 +38,9 @@ def _series(names: Sequence[str]) -> list[int] | None:
         >>> _series(["fc2.weight", "fc10.weight", "fc1.weight"]), _series(["a1.b", "c2.b"])
         ([1, 2, 0], None)
     """
-    if len({re.sub(r"\d+", "#", name) for name in names}) > 1:
+    if len(set(map(unnumbered, names))) > 1:
         return None
-    numbers = [map(int, re.findall(r"\d+", name)) for name in names]
+    numbers = map(numbers_in, names)
     changing = [column for column in zip(*numbers, strict=True) if len(set(column)) > 1]
     if len(changing) != 1:
         return None
