@@ -162,6 +162,20 @@ def refuse_unknown_settings(owner: str, settings: Iterable[str], known: Iterable
             raise ArgumentError(f"{owner} has no setting {setting!r}. {suggestion(setting, known)}")
 
 
+def listed(names: Iterable[object], most: int = 3) -> str:
+    """Return names for a sentence, of many the first few and how many there are besides.
+
+    Example:
+        >>> listed("ab"), listed("abcdefg")
+        ('a, b', 'a, b, c and 4 more')
+    """
+    words = list(map(str, names))
+    shown = ", ".join(words[:most])
+    if len(words) > most:
+        return f"{shown} and {len(words) - most} more"
+    return shown
+
+
 def suggestion(name: str, choices: Iterable[object]) -> str:
     """Return a sentence that names the nearest choices; when none is near, all, or five of many.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,18 +39,6 @@ class Cause:
 def sentence(causes: Sequence[Cause]) -> str:
     """Several causes as one text."""
     return "; ".join(map(str, causes))
-
-
-def listed(names: Iterable[object], most: int = 3) -> str:
-    """Names in a sentence, of many the first few and how many there are besides.
-
-    Example:
-        >>> listed("ab"), listed("abcdefg")
-        ('a, b', 'a, b, c and 4 more')
-    """
-    words = list(map(str, names))
-    shown = ", ".join(words[:most])
-    return f"{shown} and {len(words) - most} more" if len(words) > most else shown
 
 
 def few(words: Sequence[str], most: int) -> str:

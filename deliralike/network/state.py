@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from deliralike.errors import StateError
+from deliralike.errors import StateError, listed
 
 # Files from before PyTorch 0.4.1 lack this buffer, as do flax's own layers.
 _COUNTER = "num_batches_tracked"
+_MOST_SHOWN = 8  # names
 
 
 class Slot(ABC):
@@ -102,14 +103,14 @@ class LoadReport:
         total = loaded + len(self.missing) + len(self.mismatched)
         parts = [f"{loaded} of {total} names loaded"]
         if self.missing:
-            parts.append(f"missing: {_some(self.missing)}")
+            parts.append(f"missing: {listed(self.missing, _MOST_SHOWN)}")
         if self.unexpected:
-            parts.append(f"unexpected: {_some(self.unexpected)}")
+            parts.append(f"unexpected: {listed(self.unexpected, _MOST_SHOWN)}")
         if self.mismatched:
             wrong = []
             for name, given, wanted in self.mismatched:
                 wrong.append(f"{name} has shape {given}, wanted {wanted}")
-            parts.append(f"wrong shape: {_some(wrong)}")
+            parts.append(f"wrong shape: {listed(wrong, _MOST_SHOWN)}")
         return "; ".join(parts)
 
 
@@ -198,10 +199,3 @@ def host_array(name: str, value: Any, keep: tuple[str, ...] = ()) -> np.ndarray:
     if array.dtype.kind not in "biufc":
         raise StateError(f"{name!r} has the type {array.dtype}, wanted an array of numbers")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
-def _some(names: Sequence[str], limit: int = 8) -> str:
-    text = ", ".join(names[:limit])
-    if len(names) > limit:
-        text += f" and {len(names) - limit} more"
-    return text

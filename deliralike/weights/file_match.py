@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deliralike.errors import listed
 from deliralike.weights.matching.match import Match
 from deliralike.weights.matching.pairing import Pair
 from deliralike.weights.matching.parts import Unit, shown
@@ -104,9 +105,9 @@ class FileMatch:
         if more > 0:
             lines.append(f"not certain: {more} more")
         if self.missing:
-            lines.append(f"missing in the file: {_some(self.missing)}")
+            lines.append(f"missing in the file: {listed(self.missing, _MOST_SHOWN)}")
         if self.unexpected:
-            lines.append(f"in the file alone: {_some(self.unexpected)}")
+            lines.append(f"in the file alone: {listed(self.unexpected, _MOST_SHOWN)}")
         lines += [f"note: {note}" for note in self.notes]
         return "\n  ".join(lines)
 
@@ -125,11 +126,3 @@ class FileMatch:
 def _layouts(pair: Pair) -> list[str]:
     """Return the other layouts that would do, in words."""
     return [str(layout) or "as it is" for layout in pair.layouts]
-
-
-def _some(names: Sequence[str]) -> str:
-    listed = ", ".join(names[:_MOST_SHOWN])
-    more = len(names) - _MOST_SHOWN
-    if more > 0:
-        return f"{listed} and {more} more"
-    return listed

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import weights as weight_files
-from deliralike.errors import StateError
+from deliralike.errors import StateError, listed
 from deliralike.network.state import LoadReport, Slot, host_array
 from deliralike.zoo import settings_search, stem_and_head
 from deliralike.zoo.keymaps import KeyMap
@@ -34,6 +34,7 @@ PREFIXES = (
 )
 _MOST_STEPS = 3
 _MOST_REASONS = 5
+_MOST_SHOWN = 6  # names
 _REMEDY = "\n  strict=False leaves these alone"
 _LOGGER = logging.getLogger("deliralike")
 
@@ -92,9 +93,9 @@ class WeightsReport:
             lines.append(f"adapted: {entry.name} from {entry.came} to {entry.wanted}, {entry.how}")
         lines += self._skipped_lines()
         if self.missing:
-            lines.append(f"missing: {_some(self.missing)}")
+            lines.append(f"missing: {listed(self.missing, _MOST_SHOWN)}")
         if self.unexpected:
-            lines.append(f"unexpected: {_some(self.unexpected)}")
+            lines.append(f"unexpected: {listed(self.unexpected, _MOST_SHOWN)}")
         for note in self.notes:
             lines.append(f"note: {note}")
         return "\n  ".join(lines)
@@ -106,7 +107,7 @@ class WeightsReport:
             names.setdefault(reason, []).append(name)
         lines = []
         for reason in list(names)[:_MOST_REASONS]:
-            lines.append(f"left alone: {_some(names[reason])}: {reason}")
+            lines.append(f"left alone: {listed(names[reason], _MOST_SHOWN)}: {reason}")
         more = len(names) - _MOST_REASONS
         if more > 0:
             lines.append(f"left alone: {more} more kinds")
@@ -445,8 +446,8 @@ class Plan:
     def problem(self) -> str:
         """Describe what is wrong, for an error."""
         if not self.arrays:
-            ours = _some(list(self._slots), 3)
-            theirs = _some(list(self._state), 3)
+            ours = listed(self._slots)
+            theirs = listed(self._state)
             return (
                 f"{self.choice.words}: there is nothing for it; the network's names are like "
                 f"{ours}, the weights' like {theirs}"
@@ -574,11 +575,3 @@ class Plan:
             else:
                 rest.append(name)
         return tuple(rest)
-
-
-def _some(names: Sequence[str], limit: int = 6) -> str:
-    shown = ", ".join(names[:limit])
-    more = len(names) - limit
-    if more > 0:
-        return f"{shown} and {more} more"
-    return shown

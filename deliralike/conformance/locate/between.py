@@ -12,7 +12,6 @@ import numpy as np
 from deliralike import nest, random
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.by_name import block_kinds, without
-from deliralike.conformance.causes import listed
 from deliralike.conformance.explain.search import LOSSES
 from deliralike.conformance.explain.wiring import Differing, Made, Stopped, Use, Wiring
 from deliralike.conformance.findings import LIMIT, Observed, is_array, is_floating, is_number
@@ -44,6 +43,7 @@ from deliralike.conformance.places import (
 from deliralike.conformance.places import (
     arguments as own_arguments,
 )
+from deliralike.errors import listed
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.causes import listed
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_NEEDED, NOT_REACHED, PASSED, Level
 from deliralike.conformance.proof_data import (
     DIVERGES,
@@ -18,6 +17,7 @@ from deliralike.conformance.proof_data import (
     ProofData,
     ProofsData,
 )
+from deliralike.errors import listed
 
 NOT_ASKED = "not asked"
 SIGNS = {
