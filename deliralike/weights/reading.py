@@ -211,12 +211,8 @@ def _contents(
 
 def _folder_format(path: Path) -> tuple[str, Any]:
     """Return the framework that keeps its weights in such a folder."""
-    try:
+    with _opening(path):
         names = set(os.listdir(path))
-    except OSError as error:
-        raise WeightFileError(
-            f"{path} cannot be opened ({error.strerror or error}): wanted {_wanted()}"
-        ) from error
     name, files = frameworks.find(lambda files: bool(names.intersection(files.folder_marks)))
     if files is None:
         raise WeightFileError(f"{path} is a directory, wanted {_wanted()}")
@@ -225,11 +221,18 @@ def _folder_format(path: Path) -> tuple[str, Any]:
 
 def _beginning(path: Path) -> bytes:
     """Return the first bytes of an ordinary file."""
-    try:
+    with _opening(path):
         if not stat.S_ISREG(path.stat().st_mode):
             raise WeightFileError(f"{path} is a device or pipe, wanted {_wanted()}")
         with path.open("rb") as file:
             return file.read(64)
+
+
+@contextmanager
+def _opening(path: Path) -> Iterator[None]:
+    """Turn a refusal of the operating system into an error that says what was wanted."""
+    try:
+        yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise WeightFileMissing(f"there is no file {str(path)!r}: wanted {_wanted()}") from error
     except OSError as error:
