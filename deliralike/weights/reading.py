@@ -191,19 +191,14 @@ def _of_keras(kind: str, path: Path, content: BytesIO | None = None) -> Contents
 def _of_framework(path: Path, name: str, files: Any) -> Contents:
     with _explaining(path, files.name):
         states = frameworks.backend(name, f"{path} is {files.name}").read_states(path)
-        if archive_is_marked(path):
-            states = FileStates(states, exact=True)
+        if not isinstance(states, FileStates):
+            states = FileStates(states, exact=archive_is_marked(path))
     return _contents(files.name, states, files.order, files.channels_last)
 
 
 def _contents(
-    kind: str,
-    states: dict[str, dict[str, np.ndarray]],
-    order: str = "all",
-    channels_last: bool = False,
+    kind: str, states: FileStates, order: str = "all", channels_last: bool = False
 ) -> Contents:
-    if not isinstance(states, FileStates):
-        return Contents(kind, states, order, channels_last)
     if states.exact:
         order = "all"
     return Contents(kind, states, order, channels_last, states.exact, states.notes)
