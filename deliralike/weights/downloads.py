@@ -119,31 +119,29 @@ class WebFile:
         is_resumed = part.is_file()
         try:
             self._transfer(hub, part)
-            _check(part, self.sha256, str(self), _NOT_KEPT)
-        except (DownloadError, WeightFileError) as error:
-            # 416: the server has no such part, since the file is whole already, or another one
-            is_spoilt = isinstance(error, WeightFileError) or error.status == 416
-            if is_spoilt:
-                part.unlink(missing_ok=True)
-            if not (is_resumed and is_spoilt):
+        except (DownloadError, WeightFileError):
+            if not is_resumed or part.is_file():
                 raise
             self._transfer(hub, part)  # what was there belonged to another file
-            try:
-                _check(part, self.sha256, str(self), _NOT_KEPT)
-            except WeightFileError:
-                part.unlink()
-                raise
         part.replace(self.place)
 
     def _transfer(self, hub: Any, part: Path) -> None:
-        with _explaining(self.url, self._advice), part.open("ab") as file:
-            hub.file_download.http_get(
-                mirrored(self.url),
-                file,
-                resume_size=file.tell(),
-                headers={"Accept-Encoding": "identity"},
-                displayed_filename=self.place.name,
-            )
+        """Download what a part of the file lacks; a part that is spoilt is deleted."""
+        try:
+            with _explaining(self.url, self._advice), part.open("ab") as file:
+                hub.file_download.http_get(
+                    mirrored(self.url),
+                    file,
+                    resume_size=file.tell(),
+                    headers={"Accept-Encoding": "identity"},
+                    displayed_filename=self.place.name,
+                )
+            _check(part, self.sha256, str(self), _NOT_KEPT)
+        except (DownloadError, WeightFileError) as error:
+            # 416: the server has no such part, since the file is whole already, or another one
+            if isinstance(error, WeightFileError) or error.status == 416:
+                part.unlink(missing_ok=True)
+            raise
 
 
 @dataclass(frozen=True)
