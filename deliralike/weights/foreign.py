@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,12 +50,12 @@ class MatchReport(LoadReport):
         match: The pairs.
     """
 
-    match: FileMatch | None = None
+    match: FileMatch = field(kw_only=True)
 
     def __str__(self) -> str:
         """Return what was loaded, the pairs' account, and what they rest on."""
         account = f"{super().__str__()}; {self.match}"
-        if self.match is None or self.match.confirmed:
+        if self.match.confirmed:
             return account
         return (
             f"{account}\n  names, shapes and order tell which tensor is which, and no output was "

@@ -130,8 +130,8 @@ def kernels(state: Mapping[str, np.ndarray]) -> list[str]:
     """Return the names of the arrays whose layout is another where channels come last."""
     names = []
     for name, array in state.items():
-        is_weight = name.split(".")[-1] == "weight"
-        if is_weight and array.ndim > 1 and array_kind(name, array.ndim) == "kernel":
+        is_weight = name.rpartition(".")[2] == "weight"
+        if is_weight and array_kind(name, array.ndim) == "kernel":
             names.append(name)
     return names
 
