@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain
@@ -83,8 +83,7 @@ class Match:
 
     def to_candidate(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """A state of the reference (or a part of one) in the candidate's names and layouts."""
-        moves = [_Move(p.reference, p.candidate, p.transform.apply) for p in self.names]
-        return _moved(moves, state, self.candidate.shapes)
+        return _moved(self.names, state, self.candidate.shapes)
 
     def to_reference(self, state: Mapping[str, Any], gradients: bool = False) -> dict[str, Any]:
         """Return a (partial) state of the candidate in the reference's names and layouts.
@@ -93,8 +92,8 @@ class Match:
             gradients: They are gradients: where a bias is the sum of two, the gradient of each is
                 its gradient.
         """
-        moves = [_Move(p.candidate, p.reference, p.transform.invert) for p in self.names]
-        return _moved(moves, state, self.reference.shapes, gradients)
+        inverse = [pair.inverse for pair in self.names]
+        return _moved(inverse, state, self.reference.shapes, gradients)
 
     @property
     def left_over(self) -> str:
@@ -224,42 +223,36 @@ def match_of(
     )
 
 
-@dataclass(frozen=True)
-class _Move:
-    """Units of one side, what they are on the other side, and how their values get there."""
-
-    sources: Sequence[Unit]
-    targets: Sequence[Unit]
-    transform: Callable[[np.ndarray], np.ndarray]
-
-    def values(self, state: Mapping[str, Any], gradients: bool) -> Iterator[tuple[Unit, Any]]:
-        """Yield the targets with their values; nothing where a state lacks one of the sources."""
-        if any(unit.source not in state for unit in self.sources):
-            return
-        if any(state[unit.source] is None for unit in self.sources):
-            for unit in self.targets:
-                yield unit, None
-            return
-        first, *others = (unit.read(np.asarray(state[unit.source])) for unit in self.sources)
-        if gradients:
-            value = self.transform(first)
-            rest = value
-        else:
-            value = self.transform(sum(others, start=first))
-            rest = np.zeros_like(value)
-        yield self.targets[0], value
-        for unit in self.targets[1:]:
-            yield unit, rest
-
-
 def _moved(
-    moves: Sequence[_Move],
+    pairs: Iterable[Pair],
     state: Mapping[str, Any],
     shapes: Mapping[str, Shape],
     gradients: bool = False,
 ) -> dict[str, Any]:
-    values = (move.values(state, gradients) for move in moves)
+    """Return a state of the pairs' reference as one of their candidate."""
+    values = (_values(pair, state, gradients) for pair in pairs)
     return assembled(chain.from_iterable(values), shapes)
+
+
+def _values(pair: Pair, state: Mapping[str, Any], gradients: bool) -> Iterator[tuple[Unit, Any]]:
+    """Yield the candidate's units with their values; nothing where a state lacks a tensor."""
+    sources = [unit.source for unit in pair.reference]
+    if any(name not in state for name in sources):
+        return
+    if any(state[name] is None for name in sources):
+        for unit in pair.candidate:
+            yield unit, None
+        return
+    first, *others = (unit.read(np.asarray(state[unit.source])) for unit in pair.reference)
+    if gradients:
+        value = pair.transform.apply(first)
+        rest = value
+    else:
+        value = pair.transform.apply(sum(others, start=first))
+        rest = np.zeros_like(value)
+    yield pair.candidate[0], value
+    for unit in pair.candidate[1:]:
+        yield unit, rest
 
 
 def _not_covered(side: Side, found: Sequence[Unit]) -> list[str]:

@@ -141,6 +141,11 @@ class Pair:
         return self.reference, self.candidate
 
     @property
+    def inverse(self) -> Pair:
+        """What the candidate's units are in the reference."""
+        return Pair(self.candidate, self.reference, self.transform.inverse, self.decided)
+
+    @property
     def certain(self) -> bool:
         """Whether nothing else would do as well."""
         return not (self.alternatives or self.layouts)
