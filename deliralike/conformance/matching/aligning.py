@@ -16,11 +16,12 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.findings import is_array
 from deliralike.conformance.kinds import Axes
-from deliralike.weights.matching.distance import relative_difference
+from deliralike.weights.matching.distance import order_free, relative_difference
 from deliralike.weights.matching.layouts import (
     NEAR,
     Shape,
     Transform,
+    equal_under,
     flattenings,
     transforms,
 )
@@ -259,10 +260,7 @@ def _equal(
         options = [first, *(option for option in options if option != first)]
     if reference.shape == candidate.shape:
         options += _flattenings(reference.shape)
-    for option in options:
-        if relative_difference(option.apply(reference), candidate) <= NEAR:
-            return option
-    return None
+    return equal_under(reference, candidate, options)
 
 
 def _flattenings(shape: Shape) -> tuple[Transform, ...]:
@@ -277,13 +275,7 @@ def _alike(reference: np.ndarray, candidate: np.ndarray) -> bool:
     """Whether sums that no order of the elements changes are the same."""
     if reference.size != candidate.size:
         return False
-    with np.errstate(all="ignore"):
-        mine, theirs = (np.abs(np.nan_to_num(x.astype(np.float64))) for x in (reference, candidate))
-        for power in (1, 2):
-            first, second = np.sum(mine**power), np.sum(theirs**power)
-            if abs(first - second) > 1e2 * NEAR * max(abs(first), abs(second)):
-                return False
-    return True
+    return np.allclose(order_free(reference), order_free(candidate), rtol=1e2 * NEAR, atol=0.0)
 
 
 def _fitting(

@@ -11,6 +11,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from deliralike.weights.matching.distance import order_free
 from deliralike.weights.matching.layouts import NEAR, transforms
 from deliralike.weights.matching.naming import Spoken, role, similarity, spoken
 from deliralike.weights.matching.pairing import ROLES, Pair, Side
@@ -76,14 +77,9 @@ class Layer:
         return any(is_telling(value) for value in self.values.values())
 
     @cached_property
-    def prints(self) -> dict[str, tuple[float, ...]]:
+    def prints(self) -> dict[str, np.ndarray]:
         """Of each unit numbers that no order of its elements changes."""
-        return {name: _print(value) for name, value in self.values.items()}
-
-
-def _print(value: np.ndarray) -> tuple[float, ...]:
-    sizes = np.abs(np.asarray(value, np.float64))
-    return float(sizes.sum()), float(np.square(sizes).sum()), float(sizes.max(initial=0))
+        return {name: order_free(value) for name, value in self.values.items()}
 
 
 def layers(units: Iterable[Unit], side: Side) -> list[Layer]:

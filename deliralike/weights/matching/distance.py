@@ -31,6 +31,18 @@ def relative_difference(reference: Any, candidate: Any) -> float:
     return difference / size if size and np.isfinite(difference) else np.inf
 
 
+def order_free(array: np.ndarray) -> np.ndarray:
+    """Numbers that no order of the elements changes: the sums of their sizes and of the squares.
+
+    Example:
+        >>> order_free(np.array([3, -4]))
+        array([ 7., 25.])
+    """
+    with np.errstate(all="ignore"):
+        sizes = np.abs(np.nan_to_num(array.astype(np.float64)))
+        return np.array([sizes.sum(), np.square(sizes).sum()])
+
+
 def norm(array: np.ndarray) -> float:
     """The L2 norm, of arrays too that hold numbers whose squares would underflow."""
     largest = float(np.abs(array).max(initial=0.0))
