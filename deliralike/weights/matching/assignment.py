@@ -6,24 +6,18 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 
 from deliralike.weights.matching.distance import order_free
+from deliralike.weights.matching.kinds import alike
 from deliralike.weights.matching.layouts import NEAR, transforms
 from deliralike.weights.matching.naming import Spoken, role, similarity, spoken
 from deliralike.weights.matching.pairing import ROLES, Pair, Side
 from deliralike.weights.matching.parts import Unit, parent
 from deliralike.weights.matching.unit_layouts import is_telling, same_layout
 
-_SPELLINGS = {
-    "normalization": "norm",
-    "deconvolution": "convtranspose",
-    "convolution": "conv",
-    "embedid": "embedding",
-}
 _BY_NAME, _BY_KIND, _BY_ORDER, _BY_FAMILY = 1.0, 0.3, 0.3, 0.5
 _LEAD = 0.1  # by so much a name must be better than the next best to decide
 _NAMED = 0.5  # a similarity from which on the names say something
@@ -355,26 +349,3 @@ class _Choice:
             return math.inf
         now = likeness[at].said + likeness[k, m].said
         return now - likeness[i, m].said - likeness[k, j].said
-
-
-@cache
-def alike(one: str, two: str) -> float:
-    """From 0 to 1: how alike the names of two classes are, whatever framework they are from."""
-    if not one or not two:
-        return 0.5
-    return SequenceMatcher(None, bare(one), bare(two), autojunk=False).ratio()
-
-
-def bare(kind: str) -> str:
-    """A class's name without dimensions, endings and spelling.
-
-    Example:
-        >>> bare("BatchNorm2d"), bare("BatchNormalization"), bare("Deconvolution2D")
-        ('batchnorm', 'batchnorm', 'convtranspose')
-    """
-    name = kind.lower()
-    for ending in ("nd", "1d", "2d", "3d"):
-        name = name.removesuffix(ending)
-    for theirs, ours in _SPELLINGS.items():
-        name = name.replace(theirs, ours)
-    return name
