@@ -168,22 +168,14 @@ def _within(reference: list[Layer], candidate: list[Layer], families: Families) 
             if _fits(one, two):
                 likeness[row, column] = _Likeness.of(one, two, families)
     by_value = _Choice(likeness, _only_by_value(likeness))
-    rows, columns = by_value.chosen.keys(), set(by_value.chosen.values())
-    left = {at: like for at, like in likeness.items() if at[0] not in rows and at[1] not in columns}
-    by_score = _Choice(left, _greedy(left))
+    free = by_value.free()
+    by_score = _Choice(free, _greedy(free))
+    judged = {at: ("value", by_value.contradicting(at)) for at in by_value.chosen.items()}
+    judged |= {at: by_score.judged(at) for at in by_score.chosen.items()}
     found = []
-    for row, one in enumerate(reference):
-        if row in by_value.chosen:
-            column = by_value.chosen[row]
-            others = by_value.contradicting((row, column))
-            decided = "value"
-        elif row in by_score.chosen:
-            column = by_score.chosen[row]
-            decided, others = by_score.judged((row, column))
-        else:
-            continue
+    for (row, column), (decided, others) in sorted(judged.items()):
         alternatives = tuple(candidate[other] for other in others)
-        found.append(Found(one, candidate[column], decided, alternatives))
+        found.append(Found(reference[row], candidate[column], decided, alternatives))
     return found
 
 
@@ -225,12 +217,12 @@ def _same_values(one: Layer, two: Layer) -> bool:
     """Whether both hold the same values in some layout, and values that say something."""
     if not (one.distinctive and two.distinctive):
         return False
-    for name in one.units:
+    for name, unit in one.units.items():
         if not np.allclose(one.prints[name], two.prints[name], rtol=1e2 * NEAR):
             return False
-    return all(
-        same_layout(one.side, unit, two.side, two.units[name]) for name, unit in one.units.items()
-    )
+        if not same_layout(one.side, unit, two.side, two.units[name]):
+            return False
+    return True
 
 
 def _only_by_value(likeness: Mapping[Places, _Likeness]) -> dict[int, int]:
@@ -287,6 +279,14 @@ class _Choice:
     @cached_property
     def _rows(self) -> dict[int, int]:
         return {column: row for row, column in self.chosen.items()}
+
+    def free(self) -> dict[Places, _Likeness]:
+        """Return the layers that may go together and of which neither was chosen."""
+        free = {}
+        for (row, column), like in self.likeness.items():
+            if row not in self.chosen and column not in self._rows:
+                free[row, column] = like
+        return free
 
     def contradicting(self, at: Places) -> list[int]:
         """Return the candidate's layers that names would exchange with the chosen one."""
