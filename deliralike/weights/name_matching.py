@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
 from deliralike.errors import StateError
 from deliralike.weights.matching.naming import unnumbered
@@ -74,10 +76,30 @@ def _pairs(source: list[Layer], target: list[Layer], order: str) -> list[tuple[L
     """Return pairs of one of our layers and one of theirs."""
     if order == "all" and _signatures(source) == _signatures(target):
         return list(zip(target, source, strict=True))
-    pairs = []
-    for kind in dict.fromkeys(layer.kind for layer in target):
-        pairs.extend(_pairs_of_kind(kind, source, target, order))
+    pairs: list[tuple[Layer, Layer]] = []
+    for theirs, ours in _groups(source, target, attrgetter("kind")):
+        if order == "kind" and _signatures(theirs) == _signatures(ours):
+            pairs.extend(zip(ours, theirs, strict=True))
+            continue
+        for same_shape in _groups(theirs, ours, attrgetter("signature")):
+            pairs.extend(_pairs_of_shape(*same_shape))
     return pairs
+
+
+def _groups(
+    source: list[Layer], target: list[Layer], key: Callable[[Layer], Any]
+) -> Iterator[tuple[list[Layer], list[Layer]]]:
+    """Yield the layers of both that have one key, in the order of the target."""
+    theirs = _by_key(source, key)
+    for value, ours in _by_key(target, key).items():
+        yield theirs[value], ours
+
+
+def _by_key(layers: list[Layer], key: Callable[[Layer], Any]) -> dict[Any, list[Layer]]:
+    groups: dict[Any, list[Layer]] = defaultdict(list)
+    for layer in layers:
+        groups[key(layer)].append(layer)
+    return groups
 
 
 def _signatures(layers: list[Layer]) -> list[Signature]:
@@ -121,20 +143,6 @@ def _check_same_layers(source: list[Layer], target: list[Layer]) -> None:
     raise StateError(f"the file holds other layers than the network: {shown}")
 
 
-def _pairs_of_kind(
-    kind: str, source: list[Layer], target: list[Layer], order: str
-) -> list[tuple[Layer, Layer]]:
-    """Return pairs of our layers and theirs among the layers of one kind."""
-    source = _of_kind(source, kind)
-    target = _of_kind(target, kind)
-    if order == "kind" and _signatures(source) == _signatures(target):
-        return list(zip(target, source, strict=True))
-    pairs = []
-    for signature in dict.fromkeys(_signatures(target)):
-        pairs.extend(_pairs_of_shape(_of_shape(source, signature), _of_shape(target, signature)))
-    return pairs
-
-
 def _pairs_of_shape(source: list[Layer], target: list[Layer]) -> list[tuple[Layer, Layer]]:
     """Return pairs among layers of one shape: numbered series are matched by their lengths."""
     theirs = _series_by_length(source)
@@ -153,9 +161,8 @@ def _pairs_of_shape(source: list[Layer], target: list[Layer]) -> list[tuple[Laye
 
 def _series_by_length(layers: list[Layer]) -> dict[int, list[Layer]] | None:
     """Return the numbered series of layers by length; None if two have the same length."""
-    series: dict[str, list[Layer]] = defaultdict(list)
-    for layer in sorted(layers, key=lambda layer: natural(layer.path)):
-        series[layer.series].append(layer)
+    ordered = sorted(layers, key=lambda layer: natural(layer.path))
+    series = _by_key(ordered, attrgetter("series"))
     by_length = {len(members): members for members in series.values()}
     if len(by_length) < len(series):
         return None
@@ -171,14 +178,6 @@ def natural(text: str) -> list[tuple[int, str]]:
         else:
             key.append((-1, part))
     return key
-
-
-def _of_kind(layers: Iterable[Layer], kind: str) -> list[Layer]:
-    return [layer for layer in layers if layer.kind == kind]
-
-
-def _of_shape(layers: Iterable[Layer], signature: Signature) -> list[Layer]:
-    return [layer for layer in layers if layer.signature == signature]
 
 
 def _words(signature: Signature) -> str:
