@@ -15,10 +15,11 @@ from deliralike.weights import chainer_names, mark
 
 
 def read(path: Path, archive: zipfile.ZipFile) -> mark.FileStates:
-    """Return every array of an open archive; Chainer's names in a foreign one become neutral."""
+    """Return every array of an open archive; Chainer's names in a foreign one become neutral.
+
+    Its members, each with a name of its own, are checked already.
+    """
     members = {name.removesuffix(".npy"): name for name in archive.namelist()}
-    if len(members) < len(archive.namelist()):
-        raise WeightFileError(f"{path} holds two arrays of one name: it is damaged or hostile")
     exact = mark.is_marked(archive)
     names: dict[str, str] = {name: name for name in members}
     notes: tuple[str, ...] = ()
