@@ -95,10 +95,7 @@ class AdversarialLosses(Losses):
         axes = (1,) * (len(real.shape) - 1)
         share = self.reshape(mix, (-1, *axes))
         between = share * real + (1.0 - share) * fake
-        squares = self._squared_norms(critic, between)
-        positive = squares > 0.0  # the square root has no derivative at 0
-        roots = self.sqrt(self.where(positive, squares, 1.0))
-        distance = self.where(positive, roots, 0.0) - target
+        distance = self._root(self._squared_norms(critic, between)) - target
         return self.mean(distance * distance)
 
     def r1_penalty(self, critic: Callable[[Array], Array], real: Array) -> Array:
