@@ -47,12 +47,13 @@ def floating(layer: Any, x: Any) -> None:
     """
     if "float" not in str(x.dtype):
         raise DtypeError(
-            f"{where(layer)}: got an input of {_type_name(x)}, wanted floating "
+            f"{where(layer)}: got an input of {type_name(x)}, wanted floating "
             "numbers: convert it, such as by images.astype('float32') / 255"
         )
 
 
-def _type_name(x: Any) -> str:
+def type_name(x: Any) -> str:
+    """Return the name of an array's type without its framework: ``"float32"``."""
     return str(x.dtype).rpartition(".")[2]
 
 
@@ -157,7 +158,7 @@ def whole_numbers(x: Any, what: str) -> None:
     """Check that an array has an integer type."""
     if "int" not in str(x.dtype):
         raise SettingError(
-            f"{what}: got an array of {_type_name(x)}, wanted whole numbers (int64): convert it "
+            f"{what}: got an array of {type_name(x)}, wanted whole numbers (int64): convert it "
             "before the call, such as by .astype('int64')"
         )
 

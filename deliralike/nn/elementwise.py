@@ -3,6 +3,7 @@
 import math
 
 from deliralike.errors import SettingError
+from deliralike.nn import checks
 from deliralike.nn.primitives import Array, Primitives, other_name
 
 # The largest finite number of each floating type.
@@ -266,7 +267,7 @@ class Elementwise(Primitives):
         neginf: float | None = None,
     ) -> Array:
         """Finite numbers for NaN (0) and for infinities (the largest of the type)."""
-        largest = _LARGEST[str(x.dtype).rpartition(".")[2]]
+        largest = _LARGEST[checks.type_name(x)]
         x = self.where(x != x, 0.0 if nan is None else float(nan), x)
         x = self.where(x == math.inf, largest if posinf is None else float(posinf), x)
         return self.where(x == -math.inf, -largest if neginf is None else float(neginf), x)

@@ -189,7 +189,7 @@ class Norms(Reductions):
             eps: Added to the mean square; the type's machine epsilon when not given.
         """
         if eps is None:
-            eps = _EPSILON[str(x.dtype).rpartition(".")[2]]
+            eps = _EPSILON[checks.type_name(x)]
         axes = len(x.shape)
         dims = tuple(range(axes - len(normalized_shape), axes))
         y = x / self.sqrt(self.mean(x * x, dims, keepdim=True) + eps)
