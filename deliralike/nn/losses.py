@@ -241,15 +241,13 @@ class Losses(Selecting):
                     "one_hot: num_classes must be given where values are not at hand"
                 )
             classes = int(values.max()) + 1
-        if like is None:
-            self.checked(target, checks.InRange(classes, "one_hot: target"))
-            numbers = self.constant(np.arange(classes), like=target)
-            return self.cast(self.expand_dims(target, -1) == numbers, "int64")
         self.checked(target, checks.InRange(classes, "one_hot: target"))
-        positions = (1,) * (len(target.shape) - 1)
-        numbers = np.arange(classes).reshape((1, classes, *positions))
-        is_class = self.expand_dims(target, 1) == self.constant(numbers, like=target)
-        return self.cast(is_class, like)
+        axis, kind = (-1, "int64") if like is None else (1, like)
+        labels = self.expand_dims(target, axis)
+        shape = [1] * len(labels.shape)
+        shape[axis] = classes
+        numbers = np.arange(classes).reshape(shape)
+        return self.cast(labels == self.constant(numbers, like=target), kind)
 
     def _soft_cross_entropy(
         self,
