@@ -1,7 +1,9 @@
 """Sampling at positions of a grid, as in spatial transformers, written on the primitives."""
 
 import itertools
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -75,18 +77,16 @@ class Sampling(Selecting):
             nearest = [self.round(self.stop_gradient(place)) for place in places]
             return self._picked(x, nearest)
         low = [self.floor(self.stop_gradient(place)) for place in places]
-        total = None
+        terms = []
         for corner in itertools.product((0.0, 1.0), repeat=len(sizes)):
-            weight = None
+            shares = []
+            positions = []
             for place, below, step in zip(places, low, corner, strict=True):
-                share = place - below if step else below + 1.0 - place
-                weight = share if weight is None else weight * share
-            picked = self._picked(
-                x, [below + step for below, step in zip(low, corner, strict=True)]
-            )
-            term = picked * self.expand_dims(weight, 1)
-            total = term if total is None else total + term
-        return total
+                shares.append(place - below if step else below + 1.0 - place)
+                positions.append(below + step)
+            weight = self.expand_dims(reduce(operator.mul, shares), 1)
+            terms.append(self._picked(x, positions) * weight)
+        return reduce(operator.add, terms)
 
     def _inside(self, place: Array, length: int, padding_mode: str, align_corners: bool) -> Array:
         """Positions moved to where there are elements, if the padding says so."""
@@ -108,13 +108,13 @@ class Sampling(Selecting):
     def _picked(self, x: Array, places: Sequence[Array]) -> Array:
         """The elements at whole-number positions, zero beyond the edge: (batch, channels, ...)."""
         sizes = x.shape[2:]
-        valid: Any = None
-        index: Any = None
+        inside = []
+        index: Any = 0
         for place, length in zip(places, sizes, strict=True):
-            is_inside = (place >= 0.0) & (place <= length - 1.0)
-            valid = is_inside if valid is None else valid & is_inside
+            inside.append((place >= 0.0) & (place <= length - 1.0))
             whole = self.cast(self.clip(place, 0.0, length - 1.0), "int64")
-            index = whole if index is None else index * length + whole
+            index = index * length + whole
+        valid = reduce(operator.and_, inside)
         new_sizes = tuple(index.shape[1:])
         flat = self.reshape(x, (*x.shape[:2], -1))
         columns = self.reshape(index, (x.shape[0], 1, -1))
