@@ -9,6 +9,7 @@ import numpy as np
 
 from deliralike.data.transforms import on_grid, spatial_shape
 from deliralike.errors import BatchError, SettingError
+from deliralike.nn import geometry
 
 _ATTEMPTS = 10
 
@@ -110,23 +111,14 @@ def resized_linearly(array: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """
     for place, size in enumerate(sizes):
         axis = array.ndim - len(sizes) + place
-        weights = _weights(array.shape[axis], size)
+        weights = geometry.antialiased_matrix(array.shape[axis], size, False, False, None)
         array = np.moveaxis(np.tensordot(weights, array, (1, axis)), 0, axis)
     return array
-
-
-def _weights(before: int, after: int) -> np.ndarray:
-    """Return the weights of old elements in new ones: ``(after, before)``."""
-    step = before / after
-    centres = (np.arange(after) + 0.5) * step
-    distances = np.abs(np.arange(before) + 0.5 - centres[:, np.newaxis])
-    weights = np.clip(1.0 - distances / max(step, 1.0), 0.0, None)
-    return weights / weights.sum(1, keepdims=True)
 
 
 def _nearest(array: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     for place, size in enumerate(sizes):
         axis = array.ndim - len(sizes) + place
-        centres = (2 * np.arange(size) + 1) * array.shape[axis] // (2 * size)
+        centres = geometry.nearest_exact_index(array.shape[axis], size, None)
         array = np.take(array, centres, axis)
     return array

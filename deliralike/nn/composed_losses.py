@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import ArgumentError, SettingError, ShapeError, suggestion
+from deliralike.nn import geometry
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
 
@@ -124,6 +125,7 @@ class ComposedLosses(Losses):
             have = target.shape[dim]
             want = prediction.shape[dim]
             if have != want:
-                index = self.constant(np.arange(want) * have // want, like=target)
-                target = self.select(target, index, len(target.shape) + dim)
+                index = geometry.nearest_index(have, want, None)
+                at = len(target.shape) + dim
+                target = self.select(target, self.constant(index, like=target), at)
         return target

@@ -396,17 +396,10 @@ def antialiased_matrix(
     When the result is smaller, the filter is stretched over as many elements as one covers.
     """
     step = _step(size, out, align_corners, scale)
-    stretch = max(step, 1.0)
-    reach = (2.0 if cubic else 1.0) * stretch
-    matrix = np.zeros((out, size))
-    for i in range(out):
-        centre = step * (i + 0.5)
-        first = max(int(centre - reach + 0.5), 0)
-        last = min(int(centre + reach + 0.5), size)
-        distance = (np.arange(first, last) - centre + 0.5) / stretch
-        weight = _cubic(distance, -0.5) if cubic else np.maximum(1.0 - np.abs(distance), 0.0)
-        matrix[i, first:last] = weight / weight.sum()
-    return matrix
+    centres = step * (np.arange(out) + 0.5)
+    distances = (np.arange(size) - centres[:, np.newaxis] + 0.5) / max(step, 1.0)
+    weights = _cubic(distances, -0.5) if cubic else np.maximum(1.0 - np.abs(distances), 0.0)
+    return weights / weights.sum(1, keepdims=True)
 
 
 def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
