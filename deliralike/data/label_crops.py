@@ -94,12 +94,10 @@ class CropByPosNegLabel:
         return np.flatnonzero(chosen)
 
     def _window(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        window = self.spatial_size
-        if isinstance(window, int):
-            window = (window,) * len(shape)
+        window = transforms.on_axes(self.spatial_size, len(shape))
         if len(window) != len(shape) or any(np.greater(window, shape)):
             raise BatchError(
-                f"a window of {tuple(window)} does not fit into a picture of {shape}: pad the "
+                f"a window of {window} does not fit into a picture of {shape}: pad the "
                 "picture before, transforms.PadTo"
             )
-        return tuple(window)
+        return window

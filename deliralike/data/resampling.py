@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.data.transforms import on_grid, spatial_shape
+from deliralike.data.transforms import on_axes, on_grid, spatial_shape
 from deliralike.errors import BatchError, SettingError
 from deliralike.nn import geometry
 
@@ -46,7 +46,7 @@ class RandomResizedCrop:
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
-        sizes = self._sizes()
+        sizes = on_axes(self.size, axes=2)
         if len(sizes) != 2 or min(sizes) < 1:
             raise SettingError(f"size={self.size!r} must be one or two numbers above 0")
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
@@ -60,7 +60,7 @@ class RandomResizedCrop:
         if len(shape) != 2:
             raise BatchError(f"a resized crop needs a picture of two axes, not of {shape}")
         window = self._window(shape, generator)
-        sizes = self._sizes()
+        sizes = on_axes(self.size, axes=2)
 
         def resized(array: np.ndarray) -> np.ndarray:
             part = array[(..., *window)]
@@ -69,11 +69,6 @@ class RandomResizedCrop:
             return _nearest(part, sizes)
 
         return on_grid(sample, resized)
-
-    def _sizes(self) -> tuple[int, ...]:
-        if isinstance(self.size, int):
-            return self.size, self.size
-        return tuple(self.size)
 
     def _window(
         self, shape: tuple[int, ...], generator: np.random.Generator

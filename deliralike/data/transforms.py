@@ -133,8 +133,7 @@ class Crop:
     mode: str = "constant"
 
     def __post_init__(self) -> None:
-        sizes = self._sizes(1)
-        if min(sizes) < 1 or self.padding < 0:
+        if np.min(self.size) < 1 or self.padding < 0:
             raise SettingError(
                 f"a crop needs a size above zero and a padding that is not below, not {self!r}"
             )
@@ -142,7 +141,7 @@ class Crop:
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the window."""
         shape = spatial_shape(sample)
-        sizes = self._sizes(len(shape))
+        sizes = on_axes(self.size, len(shape))
         room = []
         for length, size in zip(shape, sizes, strict=False):
             room.append(length + 2 * self.padding - size)
@@ -160,11 +159,6 @@ class Crop:
             return self._padded(array, len(shape))[tuple(window)]
 
         return on_grid(sample, cropped)
-
-    def _sizes(self, axes: int) -> tuple[int, ...]:
-        if isinstance(self.size, int):
-            return (self.size,) * axes
-        return tuple(self.size)
 
     def _padded(self, array: np.ndarray, spatial: int) -> np.ndarray:
         if not self.padding:
@@ -198,11 +192,11 @@ class PadTo:
     def __call__(self, sample: Any) -> Any:
         """Return the padded sample."""
         shape = spatial_shape(sample)
-        size = self.size
-        if isinstance(size, int):
-            size = (size,) * len(shape)
+        size = on_axes(self.size, len(shape))
         if len(size) != len(shape):
-            raise BatchError(f"size={size!r} has {len(size)} axes, and the picture has {shape}")
+            raise BatchError(
+                f"size={self.size!r} has {len(size)} axes, and the picture has {shape}"
+            )
         widths = []
         for length, least in zip(shape, size, strict=True):
             missing = max(least - length, 0)
@@ -360,6 +354,18 @@ class Elastic:
             return np.stack(new_planes).reshape(array.shape)
 
         return on_grid(sample, deformed)
+
+
+def on_axes(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
+    """Return a size along each axis, which may be given as one number for so many axes.
+
+    Example:
+        >>> on_axes(3, axes=2), on_axes([3, 4], axes=2)
+        ((3, 3), (3, 4))
+    """
+    if isinstance(size, int):
+        return (size,) * axes
+    return tuple(size)
 
 
 def spatial_shape(sample: Any) -> tuple[int, ...]:
