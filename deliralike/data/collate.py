@@ -32,19 +32,25 @@ def collate(samples: Sequence[Any]) -> Any:
     rows = [leaves]
     for place, sample in enumerate(samples[1:], 1):
         rows.append(_leaves(sample, structure, samples[0], place))
-    columns = list(zip(*rows, strict=True))
+    stacked = []
     try:
-        return structure.unflatten([_stacked(column) for column in columns])
+        for column in zip(*rows, strict=True):
+            stacked.append(_stacked(column))
     except _Unequal as unequal:
-        raise BatchError(_account(unequal, columns, samples)) from unequal
+        path, _ = nest.leaves_with_paths(samples[0], "sample")[len(stacked)]
+        raise BatchError(
+            f"the samples of a batch must agree in shape, to be stacked: {path} has "
+            f"{unequal.first} at place 0 of the batch and {unequal.other} at place {unequal.at}. "
+            "Crop or pad them in a transform, or use batch_size=1."
+        ) from unequal
+    return structure.unflatten(stacked)
 
 
 class _Unequal(Exception):
     """The leaves of one place cannot be stacked."""
 
-    def __init__(self, column: tuple[Any, ...], first: str, other: str, at: int):
+    def __init__(self, first: str, other: str, at: int):
         super().__init__(f"{first} and {other}")
-        self.column = column
         self.first = first
         self.other = other
         self.at = at
@@ -71,7 +77,7 @@ def _stacked(column: tuple[Any, ...]) -> Any:
     shape = arrays[0].shape
     for place, array in enumerate(arrays):
         if array.shape != shape:
-            raise _Unequal(column, f"shape {shape}", f"shape {array.shape}", place)
+            raise _Unequal(f"shape {shape}", f"shape {array.shape}", place)
     return np.stack(arrays)
 
 
@@ -81,27 +87,9 @@ def _is_stackable(leaf: Any) -> bool:
     return hasattr(leaf, "__array__")
 
 
-def _index_of(column: Any, columns: list[Any]) -> int:
-    """Return the index of that very column: arrays cannot be compared by ``==``."""
-    for index, each in enumerate(columns):
-        if each is column:
-            return index
-    raise ValueError("the column is not among the columns")
-
-
 def _common(column: tuple[Any, ...]) -> Any:
     first = column[0]
     for place, leaf in enumerate(column):
         if leaf is not first and leaf != first:
-            raise _Unequal(column, nest.described(first), nest.described(leaf), place)
+            raise _Unequal(nest.described(first), nest.described(leaf), place)
     return first
-
-
-def _account(unequal: _Unequal, columns: list[Any], samples: Sequence[Any]) -> str:
-    paths = [path for path, _ in nest.leaves_with_paths(samples[0], "sample")]
-    path = paths[_index_of(unequal.column, columns)]
-    return (
-        f"the samples of a batch must agree in shape, to be stacked: {path} has {unequal.first} "
-        f"at place 0 of the batch and {unequal.other} at place {unequal.at}. Crop or pad them in "
-        "a transform, or use batch_size=1."
-    )
