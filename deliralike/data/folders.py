@@ -9,7 +9,8 @@ import numpy as np
 
 from deliralike.data.dataset import Samples
 from deliralike.data.packages import needed
-from deliralike.errors import BatchError, IndexRangeError, SettingError, suggestion
+from deliralike.data.source import check_index
+from deliralike.errors import BatchError, SettingError, suggestion
 
 SUFFIXES = frozenset(
     {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -48,7 +49,8 @@ class ImageFolder:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Samples:
-        file = self.files[_place(index, len(self))]
+        check_index(index, len(self))
+        file = self.files[index]
         return Samples(_picture(file, self.size, self.mode), self.labels[index])
 
 
@@ -82,7 +84,8 @@ class PairedFolders:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Samples:
-        file, mask_file = self.files[_place(index, len(self))]
+        check_index(index, len(self))
+        file, mask_file = self.files[index]
         picture = _picture(file, self.size, self.mode)
         mask = _mask(mask_file, self.size)
         if picture.shape[1:] != mask.shape:
@@ -272,12 +275,6 @@ def _size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
 def _check_mode(mode: str) -> None:
     if mode not in MODES:
         raise SettingError(f"mode {mode!r} is unknown. {suggestion(mode, MODES)}")
-
-
-def _place(index: int, count: int) -> int:
-    if not -count <= index < count:
-        raise IndexRangeError(f"there is no sample {index}: this dataset has {count}")
-    return index
 
 
 # Reading ------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike.data.dataset import Samples
 from deliralike.data.packages import needed
+from deliralike.data.source import check_index
 from deliralike.errors import BatchError, IndexRangeError, SettingError
 
 AXES = 3
@@ -231,8 +232,7 @@ class NiftiFiles:
 
     def picture(self, index: int) -> Volume:
         """Return the picture of a sample with its affine."""
-        if not -len(self) <= index < len(self):
-            raise IndexRangeError(f"there is no sample {index}: this dataset has {len(self)}")
+        check_index(index, len(self))
         channels = [self._read(file) for file in self.images[index]]
         arrays = []
         for file, channel in zip(self.images[index], channels, strict=True):

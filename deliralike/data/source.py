@@ -145,9 +145,14 @@ class Subset(Sequence[Any]):
         return len(self.indices)
 
     def __getitem__(self, index: Any) -> Any:
-        if not -len(self) <= index < len(self):
-            raise IndexRangeError(f"there is no sample {index}: this subset has {len(self)}")
+        check_index(index, len(self), "subset")
         return self.dataset[int(self.indices[index])]
+
+
+def check_index(index: int, count: int, what: str = "dataset") -> None:
+    """Check that there is a sample of that index, counted from the start or from the end."""
+    if not -count <= index < count:
+        raise IndexRangeError(f"there is no sample {index}: this {what} has {count}")
 
 
 def readable(samples: Any) -> Source:
