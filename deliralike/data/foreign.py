@@ -19,7 +19,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.data.keyed_rng import has_required_argument, random_words
 from deliralike.data.loader import Loader
-from deliralike.data.source import Stream
+from deliralike.data.source import Stream, is_indexable
 from deliralike.errors import ArgumentError, BatchError, SettingError
 
 
@@ -226,8 +226,7 @@ def _is_read_by_loader(source: Any) -> bool:
         return True
     if _is_batched(source):
         return False
-    is_indexable = hasattr(source, "__getitem__") and hasattr(source, "__len__")
-    return is_indexable or (is_dataclass(source) and not hasattr(source, "__iter__"))
+    return is_indexable(source) or (is_dataclass(source) and not hasattr(source, "__iter__"))
 
 
 def _is_batched(source: Any) -> bool:

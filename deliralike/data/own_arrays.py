@@ -10,6 +10,7 @@ import numpy as np
 
 from deliralike.data.batching import permutation
 from deliralike.data.dataset import Dataset, Samples, check_fraction, stratified_split
+from deliralike.data.source import is_indexable
 from deliralike.errors import SettingError
 
 INPUTS = ("inputs", "x", "X", "images", "data")  # names of arrays, as they are in use
@@ -65,21 +66,19 @@ def _are_parts(made: Any) -> bool:
     """Whether it is a pair of parts; a pair of inputs and labels is one part."""
     if isinstance(made, Samples) or not isinstance(made, tuple | list) or len(made) != 2:
         return False
-    return all(isinstance(part, tuple | list) or _is_indexable(part) for part in made)
+    return all(isinstance(part, tuple | list) or _is_dataset(part) for part in made)
 
 
-def _is_indexable(made: Any) -> bool:
+def _is_dataset(made: Any) -> bool:
     """Whether it gives samples by their number, and is no array."""
-    if isinstance(made, Mapping):
-        return False
-    return hasattr(made, "__getitem__") and hasattr(made, "__len__") and not hasattr(made, "shape")
+    return is_indexable(made) and not isinstance(made, Mapping) and not hasattr(made, "shape")
 
 
 def _is_rows(part: Any) -> bool:
     """Whether it gives samples; a list of two arrays is inputs and labels."""
     if isinstance(part, list):
         return all(isinstance(one, Mapping | tuple) for one in part)
-    return not isinstance(part, tuple) and _is_indexable(part)
+    return not isinstance(part, tuple) and _is_dataset(part)
 
 
 def _samples(part: Any, name: str) -> Samples:

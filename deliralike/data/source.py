@@ -155,6 +155,11 @@ def check_index(index: int, count: int, what: str = "dataset") -> None:
         raise IndexRangeError(f"there is no sample {index}: this {what} has {count}")
 
 
+def is_indexable(samples: Any) -> bool:
+    """Return whether there is a length and an item for each index."""
+    return hasattr(samples, "__len__") and hasattr(samples, "__getitem__")
+
+
 def readable(samples: Any) -> Source:
     """Return the source for whatever holds samples.
 
@@ -167,8 +172,7 @@ def readable(samples: Any) -> Source:
     """
     if isinstance(samples, tuple | Mapping | np.ndarray):
         return Arrays(samples)
-    is_indexable = hasattr(samples, "__len__") and hasattr(samples, "__getitem__")
-    if is_indexable and not isinstance(samples, str | bytes):
+    if is_indexable(samples) and not isinstance(samples, str | bytes):
         return Indexed(samples)
     if is_dataclass(samples) and not isinstance(samples, type):
         return Arrays(samples)
