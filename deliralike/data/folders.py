@@ -10,6 +10,7 @@ import numpy as np
 from deliralike.data.dataset import Samples
 from deliralike.data.packages import needed
 from deliralike.data.source import check_index
+from deliralike.data.transforms import on_axes
 from deliralike.errors import BatchError, SettingError, suggestion
 
 SUFFIXES = frozenset(
@@ -265,8 +266,7 @@ def _by_stem(folder: Path) -> dict[str, Path]:
 def _size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     if size is None:
         return None
-    sides = (size, size) if isinstance(size, int) else size
-    height, width = sides
+    height, width = on_axes(size, axes=2)
     if min(height, width) < 1:
         raise SettingError(f"size must be a height and a width above zero, not {size!r}")
     return height, width
