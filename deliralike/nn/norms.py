@@ -162,9 +162,7 @@ class Norms(Reductions):
         Shapes:
             ``(..., *normalized_shape)``; weight and bias have `normalized_shape`.
         """
-        axes = len(x.shape)
-        dims = range(axes - len(normalized_shape), axes)
-        y = self._standardise(x, tuple(dims), eps)
+        y = self._standardise(x, _last_axes(x, normalized_shape), eps)
         if weight is not None:
             y = y * weight
         if bias is not None:
@@ -190,8 +188,7 @@ class Norms(Reductions):
         """
         if eps is None:
             eps = _EPSILON[checks.type_name(x)]
-        axes = len(x.shape)
-        dims = tuple(range(axes - len(normalized_shape), axes))
+        dims = _last_axes(x, normalized_shape)
         y = x / self.sqrt(self.mean(x * x, dims, keepdim=True) + eps)
         return y if weight is None else y * weight
 
@@ -241,6 +238,11 @@ class Norms(Reductions):
         centred = x - self.mean(x, dims, keepdim=True)
         var = self.mean(centred * centred, dims, keepdim=True)
         return centred / self.sqrt(var + eps)
+
+
+def _last_axes(x: Array, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the last axes of an array, as many as a shape has."""
+    return tuple(range(len(x.shape) - len(shape), len(x.shape)))
 
 
 def _all_but_channels(x: Array) -> tuple[int, ...]:
