@@ -10,7 +10,7 @@ from itertools import combinations
 from deliralike.weights.matching.kinds import alike, bare
 from deliralike.weights.matching.naming import similarity, spoken
 from deliralike.weights.matching.pairing import Pair, Side
-from deliralike.weights.matching.parts import Unit, parent
+from deliralike.weights.matching.parts import Unit, above, parent
 
 Members = frozenset[int]  # the indices of the pairs of tensors below a block
 
@@ -56,9 +56,10 @@ class _Blocks:
         """Return a side's blocks, from its units in each pair."""
         indices: dict[str, set[int]] = {path: set() for path in side.kinds}
         for index, of_pair in enumerate(units):
-            for path in _above(of_pair):
-                if path in indices:
-                    indices[path].add(index)
+            for unit in of_pair:
+                for path in above(unit.source):
+                    if path in indices:
+                        indices[path].add(index)
         members = {path: frozenset(below) for path, below in indices.items()}
         chains: dict[Members, list[str]] = defaultdict(list)
         for path, below in members.items():
@@ -70,17 +71,6 @@ class _Blocks:
         """Return the blocks without tensors right below another."""
         below = [child for child in self.kinds if child and parent(child) == path]
         return [child for child in below if not self.members[child]]
-
-
-def _above(units: Iterable[Unit]) -> set[str]:
-    """Return the paths of all blocks around units."""
-    paths = set()
-    for unit in units:
-        path = unit.source
-        while path:
-            path = parent(path)
-            paths.add(path)
-    return paths
 
 
 def _along(

@@ -11,7 +11,7 @@ import numpy as np
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import first_names
 from deliralike.weights.matching.layouts import Transform
-from deliralike.weights.matching.parts import Shape, Unit, parent
+from deliralike.weights.matching.parts import Shape, Unit, above
 
 COUNTER = "num_batches_tracked"  # flax's norms have none, and nothing is computed from it
 STATISTICS = ("running_mean", "running_var")
@@ -105,11 +105,7 @@ def _in_order(tensors: Mapping[str, Tensor], called: Sequence[str]) -> dict[str,
 
     def rank(name: str) -> int:
         """Return that of a tensor's block, or of the innermost one around it that is called."""
-        while name:
-            name = parent(name)
-            if name in ranks:
-                return ranks[name]
-        return len(ranks)
+        return next((ranks[path] for path in above(name) if path in ranks), len(ranks))
 
     return {name: tensors[name] for name in sorted(tensors, key=rank)}
 

@@ -141,6 +141,18 @@ def parent(name: str) -> str:
     return name.rpartition(".")[0]
 
 
+def above(name: str) -> Iterator[str]:
+    """Yield the paths of all blocks around a tensor or block, the innermost first.
+
+    Example:
+        >>> list(above("body.fc.weight"))
+        ['body.fc', 'body', '']
+    """
+    while name:
+        name = parent(name)
+        yield name
+
+
 def last(name: str) -> str:
     """Return the last part of a name."""
     return name.rpartition(".")[2]
