@@ -241,12 +241,14 @@ class _Search:
 
     def _blocks(self, mine: str, theirs: str) -> None:
         """All below one block is all below another: matched among themselves."""
-        outside = self.left
-        self.left = [_below(outside[0], mine), _below(outside[1], theirs)]
-        inside = [set(left) for left in self.left]
+        outside = []
         for here, path in enumerate((mine, theirs)):
-            if not inside[here]:
+            left = self.left[here]
+            inside = _below(left, path)
+            if not inside:
                 raise UnknownName(self._unknown(here, path))
+            outside.append({name: unit for name, unit in left.items() if name not in inside})
+            self.left[here] = inside
         self.match()
         if self.left[0] and self.left[1]:
             one, two = (next(iter(left.values())) for left in self.left)
@@ -255,9 +257,8 @@ class _Search:
                 f"and {two.source!r} of shape {two.shape} without a partner: name the tensors "
                 "themselves"
             )
-        for here, left in enumerate(outside):
-            others = {name: unit for name, unit in left.items() if name not in inside[here]}
-            self.left[here] = others | self.left[here]
+        for here, rest in enumerate(outside):
+            self.left[here] = rest | self.left[here]
 
     def _take(self, here: int, name: str) -> Unit:
         """A tensor that a correction names."""
