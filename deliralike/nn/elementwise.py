@@ -236,17 +236,11 @@ class Elementwise(Primitives):
 
     def maximum(self, x: Array, other: Array) -> Array:
         """The larger of two elements; equal ones share the gradient."""
-        larger = self.where((x > other) | (x != x), x, other)
-        if not is_floating(x):
-            return larger
-        return self.where(x == other, 0.5 * x + 0.5 * other, larger)
+        return self._chosen(x > other, x, other)
 
     def minimum(self, x: Array, other: Array) -> Array:
         """The smaller of two elements; equal ones share the gradient."""
-        smaller = self.where((x < other) | (x != x), x, other)
-        if not is_floating(x):
-            return smaller
-        return self.where(x == other, 0.5 * x + 0.5 * other, smaller)
+        return self._chosen(x < other, x, other)
 
     @other_name
     def masked_fill(self, x: Array, mask: Array, value: Array | float) -> Array:
@@ -348,6 +342,13 @@ class Elementwise(Primitives):
     def detach(self, x: Array) -> Array:
         """`stop_gradient` by PyTorch's name."""
         return self.stop_gradient(x)
+
+    def _chosen(self, is_first: Array, x: Array, other: Array) -> Array:
+        """One of two elements, NaN if the first one is; equal ones share the gradient."""
+        chosen = self.where(is_first | (x != x), x, other)
+        if not is_floating(x):
+            return chosen
+        return self.where(x == other, 0.5 * x + 0.5 * other, chosen)
 
     def _power(self, base: Array, exponent: float) -> Array:
         """Raise elements that are not negative to a power.
