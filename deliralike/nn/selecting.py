@@ -56,9 +56,7 @@ class Selecting(Reductions, Shaping):
         self, x: Array, dim: int, index: Array, source: Array, *, alpha: float = 1
     ) -> Array:
         """Add the parts of `source` along an axis to those at positions of `x`."""
-        self._check_positions("index_add", x, dim, index)
-        along = self._along(index, dim, len(x.shape))
-        positions = self.broadcast_to(along, source.shape)
+        positions = self._positions("index_add", x, dim, index, source)
         return self.scatter_add(x, dim, positions, source * alpha)
 
     def index_copy(self, x: Array, dim: int, index: Array, source: Array) -> Array:
@@ -66,9 +64,7 @@ class Selecting(Reductions, Shaping):
 
         No position may be given twice.
         """
-        self._check_positions("index_copy", x, dim, index)
-        along = self._along(index, dim, len(x.shape))
-        positions = self.broadcast_to(along, source.shape)
+        positions = self._positions("index_copy", x, dim, index, source)
         return self.scatter(x, dim, positions, source)
 
     def index_fill(self, x: Array, dim: int, index: Array, value: float) -> Array:
@@ -240,6 +236,12 @@ class Selecting(Reductions, Shaping):
 
     def _ones(self, shape: Sequence[int], like: Array) -> Array:
         return self.zeros(tuple(shape), like=like) + 1
+
+    def _positions(self, name: str, x: Array, dim: int, index: Array, source: Array) -> Array:
+        """Return checked positions along an axis, the same at each place of a source's others."""
+        self._check_positions(name, x, dim, index)
+        along = self._along(index, dim, len(x.shape))
+        return self.broadcast_to(along, source.shape)
 
     def _check_positions(self, name: str, x: Array, dim: int, index: Array) -> None:
         what = f"{name}: index"
