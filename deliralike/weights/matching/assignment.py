@@ -338,14 +338,17 @@ class _Choice:
             other: One that shares a layer with it.
         """
         likeness = self.likeness
-        (i, j), (k, m) = at, other
-        if k == i:
-            k = self._rows.get(m, -1)
-        else:
-            m = self.chosen.get(k, -1)
+        (i, j), (k, m) = at, self._pair_beside(at, other)
         if (k, m) not in likeness:  # the other layer is free
             return likeness[at].said - likeness[other].said
         if (i, m) not in likeness or (k, j) not in likeness:
             return math.inf
         now = likeness[at].said + likeness[k, m].said
         return now - likeness[i, m].said - likeness[k, j].said
+
+    def _pair_beside(self, at: Places, other: Places) -> Places:
+        """Return the chosen pair of the layer that `other` has and `at` has not; -1 for none."""
+        row, column = other
+        if row == at[0]:
+            return self._rows.get(column, -1), column
+        return row, self.chosen.get(row, -1)
