@@ -52,13 +52,17 @@ class Maxima(Elementwise):
         y = sums + self.stop_gradient(means - sums)  # each maximum has a gradient of its own
         return self.reshape(y, (*x.shape[:2], *size))
 
-    def _positions_of_maxima(self, x: Array, table: np.ndarray) -> Array:
-        """Return the position of the first maximum among those in each row of a table.
+    def _positions_of_maxima(self, x: Array, axes: Sequence[np.ndarray]) -> Array:
+        """Return the position of the first maximum in each window.
 
         Args:
             x: ``(batch, channels, *size)``.
-            table: ``(windows, taps)``: positions in row-major order, -1 for padding.
+            axes: For each axis the positions below its windows, as `window_taps` gives them.
+
+        Shapes:
+            ``(batch, channels, *windows)``
         """
+        table = geometry.window_table(x.shape[2:], axes)
         flat = self.reshape(self.stop_gradient(x), (*x.shape[:2], -1))
         inside = np.maximum(table, 0)
         taps = self.select(flat, self.constant(inside, like=x), 2)  # (batch, channels, *table)
@@ -66,4 +70,5 @@ class Maxima(Elementwise):
             taps = self.where(self.constant(table >= 0, like=x), taps, -np.inf)
         best = self.argmax_along(taps, 3)
         positions = self.broadcast_to(self.constant(inside, like=x), taps.shape)
-        return self.select_along(positions, self.reshape(best, (*best.shape, 1)), 3)[..., 0]
+        found = self.select_along(positions, self.reshape(best, (*best.shape, 1)), 3)
+        return self.reshape(found, (*x.shape[:2], *map(len, axes)))

@@ -122,8 +122,7 @@ class Windows(Maxima):
             return y
         rows = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
         axes = [geometry.window_taps(*row, ceil_mode) for row in rows]
-        positions = self._positions_of_maxima(x, geometry.window_table(x.shape[2:], axes))
-        return y, self.reshape(positions, y.shape)
+        return y, self._positions_of_maxima(x, axes)
 
     def avg_pool(
         self,
@@ -184,10 +183,8 @@ class Windows(Maxima):
         y = self._adaptive_maxima(x, output_size)
         if not return_indices:
             return y
-        sizes = tuple(x.shape[2:])
-        axes = list(map(geometry.adaptive_taps, sizes, y.shape[2:]))
-        positions = self._positions_of_maxima(x, geometry.window_table(sizes, axes))
-        return y, self.reshape(positions, y.shape)
+        axes = list(map(geometry.adaptive_taps, x.shape[2:], y.shape[2:]))
+        return y, self._positions_of_maxima(x, axes)
 
     def _adaptive_maxima(self, x: Array, output_size: OutputSizes) -> Array:
         sizes = geometry.output_sizes(output_size, tuple(x.shape[2:]))
