@@ -47,7 +47,7 @@ class DistanceLosses(Losses):
         distance = self.abs(x - target)
         near = 0.5 * distance * distance
         loss = self.where(distance < delta, near, delta * (distance - 0.5 * delta))
-        return self._reduce(loss if weight is None else loss * weight, reduction)
+        return self._reduce(loss, reduction, weight)
 
     def poisson_nll_loss(
         self,

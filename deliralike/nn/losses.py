@@ -138,9 +138,7 @@ class Losses(Selecting):
         if pos_weight is not None:
             positive = pos_weight * positive
         loss = target * positive + (1.0 - target) * self.exact_softplus(logits)
-        if weight is not None:
-            loss = loss * weight
-        return self._reduce(loss, reduction)
+        return self._reduce(loss, reduction, weight)
 
     @other_name
     def binary_cross_entropy_with_logits(
@@ -164,9 +162,7 @@ class Losses(Selecting):
         """
         self._same_shape("binary_cross_entropy", x, target)
         loss = -target * self._bounded_log(x) - (1.0 - target) * self._bounded_log(1.0 - x)
-        if weight is not None:
-            loss = loss * weight
-        return self._reduce(loss, reduction)
+        return self._reduce(loss, reduction, weight)
 
     def binary_focal_loss(
         self,
@@ -273,13 +269,14 @@ class Losses(Selecting):
 
     def _weighted(self, loss: Array, weight: Array | None, reduction: str) -> Array:
         """Reduce with a weight for each element, over whose sum the mean is taken."""
-        if weight is None:
-            return self._reduce(loss, reduction)
-        if reduction == "mean":
+        if weight is not None and reduction == "mean":
             return self.sum(loss * weight) / self.sum(weight)
-        return self._reduce(loss * weight, reduction)
+        return self._reduce(loss, reduction, weight)
 
-    def _reduce(self, loss: Array, reduction: str) -> Array:
+    def _reduce(self, loss: Array, reduction: str, weight: Array | None = None) -> Array:
+        """Reduce over all elements, each times its weight."""
+        if weight is not None:
+            loss = loss * weight
         if reduction == "none":
             return loss
         if reduction == "mean":
