@@ -314,19 +314,6 @@ def segmentation_head(
     return nn.Sequential(conv, resize)
 
 
-def widths(decoder_channels: Sequence[int], depth: int, owner: str) -> tuple[int, ...]:
-    """Return the widths of a decoder's blocks, from the coarsest to the finest.
-
-    Raises:
-        SettingError: They are not as many as the encoder is deep.
-    """
-    if isinstance(decoder_channels, int | str) or len(decoder_channels) != depth:
-        raise SettingError(
-            f"{owner}: decoder_channels={decoder_channels!r}; wanted encoder_depth={depth} widths"
-        )
-    return tuple(checks.positive(width, "decoder_channels", owner) for width in decoder_channels)
-
-
 HEAD_START: dict[str, Distribution] = {
     "segmentation_head.0.weight": XavierUniform(),
     "segmentation_head.0.bias": ZEROS,

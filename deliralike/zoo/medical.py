@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.windows import Sizes
 from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.setting_checks import one_of
 
 NORMS = ("instance", "batch", "group")
 ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "prelu": "PReLU", "elu": "ELU"}
@@ -29,8 +30,7 @@ def normalisation(
     Raises:
         SettingError: There is no such normalisation.
     """
-    if norm not in NORMS:
-        raise SettingError(f"there is no norm={norm!r}. {suggestion(norm, NORMS)}")
+    one_of(norm, NORMS, "norm", "normalisation")
     if norm == "group":
         return nn.GroupNorm(num_groups, channels)
     if norm == "batch":
@@ -44,8 +44,7 @@ def activation(nn: Any, act: str, **settings: Any) -> Any:
     Raises:
         SettingError: There is no such activation.
     """
-    if act not in ACTIVATIONS:
-        raise SettingError(f"there is no act={act!r}. {suggestion(act, ACTIVATIONS)}")
+    one_of(act, ACTIVATIONS, "act", "activation")
     return getattr(nn, ACTIVATIONS[act])(**settings)
 
 
@@ -178,19 +177,6 @@ def per_stage(value: Any, count: int, name: str, what: str) -> tuple[Any, ...]:
             f"{what}: {name}={value!r}; wanted one value for each of the {count} stages"
         )
     return tuple(value)
-
-
-def widths(value: Any, least: int, name: str, what: str) -> tuple[int, ...]:
-    """Return the widths of stages as a tuple.
-
-    Raises:
-        SettingError: Too few of them, or one is no positive whole number.
-    """
-    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) < least:
-        raise SettingError(
-            f"{what}: {name}={value!r}; wanted at least {least} widths, one for each stage"
-        )
-    return tuple(checks.positive(width, name, what) for width in value)
 
 
 def reductions(strides: Sequence[Sizes], dims: int) -> tuple[int, ...]:

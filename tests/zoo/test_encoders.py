@@ -581,7 +581,7 @@ BAD = {
         "unetplusplus",
         {"decoder_channels": (4, 4)},
         SettingError,
-        "wanted encoder_depth=5 widths",
+        "numbers, exactly 5",
     ),
     "no classes": ("linknet", {"num_classes": 0}, SettingError, "num_classes"),
     "no channels": ("fpn", {"in_channels": 0}, SettingError, "in_channels"),
@@ -601,7 +601,7 @@ BAD = {
         "Known: bilinear, nearest",
     ),
     "attention": ("encoder_unet", {"attention": "se"}, SettingError, "wanted 'scse' or None"),
-    "rates": ("deeplabv3", {"rates": 12}, SettingError, "rates=12; wanted dilations"),
+    "rates": ("deeplabv3", {"rates": 12}, SettingError, "rates=12; wanted a list of numbers"),
     "backbone": ("fcn_resnet50", {"backbone": "resnet5"}, UnknownName, "Did you mean"),
     "basic backbone": (
         "fcn_resnet50",

@@ -255,8 +255,8 @@ SETTINGS = [
     ("wgan_gp_critic", {"norm": "groups"}, "Critic: there is no norm='groups'"),
     ("wgan_critic", {"num_classes": -1}, "num_classes must be a whole number"),
     ("conv_vae", {"image_size": 40}, "image_size=40; wanted a multiple of 32 for 5 levels"),
-    ("conv_vae", {"features": 3}, "features=3; wanted one width or more"),
-    ("ddpm_cifar10", {"features": ()}, "wanted one width or more"),
+    ("conv_vae", {"features": 3}, "features=3; wanted a list of numbers"),
+    ("ddpm_cifar10", {"features": ()}, "wanted a list of numbers, at least 1"),
     ("ddpm_cifar10", {"attention": (True,)}, "wanted True or False for each of 4 levels"),
     ("ddpm_cifar10", {"downsample_padding": 2}, "downsample_padding=2; wanted 0 or 1"),
     (
@@ -282,7 +282,7 @@ SETTINGS = [
     ),
     ("diffusion_model_unet", {"channels": (32, 48)}, "wanted one value for each of the 2 stages"),
     ("diffusion_model_unet", {"num_res_blocks": 0}, "num_res_blocks must be a whole number"),
-    ("autoencoder_kl", {"channels": 32}, "wanted at least 1 widths"),
+    ("autoencoder_kl", {"channels": 32}, "wanted a list of numbers, at least 1"),
     ("autoencoder_kl", {"norm_num_groups": 24}, "cannot be divided by num_groups=24"),
     ("autoencoder_kl", {"latent_channels": 0}, "latent_channels must be a whole number"),
 ]

@@ -506,7 +506,7 @@ SETTINGS = {
         "too small for the stride",
     ),
     "heads": ("dynunet", {"deep_supervision": True, "deep_supr_num": 5}, "wanted 1 to 4"),
-    "widths": ("residual_unet", {"channels": (4,)}, "at least 2 widths"),
+    "widths": ("residual_unet", {"channels": (4,)}, "numbers, at least 2"),
     "dims": ("residual_unet", {"dims": 4}, "dims=4"),
     "levels": ("segresnet", {"blocks_up": (1, 1)}, "one level less"),
     "upsample": ("segresnet", {"upsample": "deconvolution"}, "there is no upsample"),
@@ -516,7 +516,7 @@ SETTINGS = {
     "img_size": ("unetr", {"img_size": 90}, "multiples of 16"),
     "proj_type": ("unetr", {"proj_type": "con"}, "Did you mean 'conv'"),
     "num_heads": ("unetr", {"num_heads": 5}, "num_heads=5"),
-    "depths": ("swin_unetr", {"depths": (2, 2)}, "four stages"),
+    "depths": ("swin_unetr", {"depths": (2, 2)}, "numbers, exactly 4"),
     "downsample": ("swin_unetr", {"downsample": "mergingv3"}, "Did you mean 'mergingv2'"),
 }
 

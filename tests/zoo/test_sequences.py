@@ -645,7 +645,7 @@ SETTINGS = [
         {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
         r"rope_scaling={'rope_type': 'yarn', 'factor': 4.0}: wanted None or the type 'llama3'",
     ),
-    ("t5_small", {"feed_forward_proj": "gelu"}, r"no feed_forward_proj 'gelu'. Did you mean 'relu"),
+    ("t5_small", {"feed_forward_proj": "gelu"}, r"no feed_forward_proj='gelu'. Did you mean 'relu"),
     ("t5_small", {"num_decoder_layers": 0}, r"T5: num_decoder_layers must be"),
     (
         "t5_small",
@@ -662,14 +662,14 @@ SETTINGS = [
     (
         "transformer_classifier",
         {"activation": "gelo"},
-        r"no activation 'gelo'. Did you mean 'gelu'",
+        r"no activation='gelo'. Did you mean 'gelu'",
     ),
-    ("transformer_classifier", {"pooling": "firs"}, r"no pooling 'firs'. Did you mean 'first'"),
+    ("transformer_classifier", {"pooling": "firs"}, r"no pooling='firs'. Did you mean 'first'"),
     ("transformer_classifier", {"nhead": 7}, r"embed_dim=512 cannot be divided by num_heads=7"),
     ("transformer_classifier", {"max_tokens": 0}, r"max_tokens must be"),
     ("transformer_classifier", {"num_layers": 0}, r"num_layers must be"),
-    ("lstm_classifier", {"cell": "lstn"}, r"no cell 'lstn'. Did you mean 'lstm'"),
-    ("lstm_classifier", {"pooling": "lust"}, r"no pooling 'lust'. Did you mean 'last'"),
+    ("lstm_classifier", {"cell": "lstn"}, r"no cell='lstn'. Did you mean 'lstm'"),
+    ("lstm_classifier", {"pooling": "lust"}, r"no pooling='lust'. Did you mean 'last'"),
     ("lstm_classifier", {"vocab_size": -1}, r"vocab_size must be"),
     ("lstm_classifier", {"dropout": 1.5}, r"1\.5"),
 ]

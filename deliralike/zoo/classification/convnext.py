@@ -6,7 +6,6 @@ It follows the paper; stochastic depth is as torchvision sets it for each varian
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.layers.normalization import LayerNorm
@@ -15,6 +14,7 @@ from deliralike.zoo.blocks import by_dims, classifier, images, large_enough, run
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import paired
 
 _TIMM_LAYERS = {"block.0": "conv_dw", "block.2": "norm", "block.3": "mlp.fc1", "block.5": "mlp.fc2"}
 
@@ -149,7 +149,7 @@ class ConvNeXt(Model):
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "ConvNeXt")
-        layers, widths = stages_of(layers, widths, "ConvNeXt")
+        layers, widths = paired("ConvNeXt", layers=layers, widths=widths)
         nn = self.nn
         conv = by_dims(self.nn, dims, "Conv")
         chances = [
@@ -208,19 +208,6 @@ def permutations(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the orders of axes that bring the channels to the end, and back."""
     spatial = range(2, rank)
     return (0, *spatial, 1), (0, rank - 1, *(axis - 1 for axis in spatial))
-
-
-def stages_of(
-    layers: Sequence[int], widths: Sequence[int], what: str
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the blocks and the channels of each stage."""
-    plain = any(isinstance(numbers, int | str) for numbers in (layers, widths))
-    if plain or not layers or len(layers) != len(widths):
-        raise SettingError(
-            f"{what}: layers={layers!r}, widths={widths!r}; wanted two numbers for each stage"
-        )
-    counts = tuple(checks.positive(count, "layers", what) for count in layers)
-    return counts, tuple(checks.positive(width, "widths", what) for width in widths)
 
 
 _SOURCE = "Liu et al. 2022, arXiv 2201.03545; torchvision"

@@ -13,10 +13,11 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.blocks import by_dims, classifier, images, in_turn, large_enough
-from deliralike.zoo.classification.convnext import ChannelNorm, permutations, stages_of
+from deliralike.zoo.classification.convnext import ChannelNorm, permutations
 from deliralike.zoo.keymaps import KeyMap, Replacement, Transform, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import paired
 
 _EPS = 1e-6
 
@@ -252,7 +253,7 @@ class ConvNeXtV2(Model):
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "ConvNeXtV2")
-        layers, widths = stages_of(layers, widths, "ConvNeXtV2")
+        layers, widths = paired("ConvNeXtV2", layers=layers, widths=widths)
         nn = self.nn
         conv = by_dims(nn, dims, "Conv")(in_channels, widths[0], 4, 4)
         self.stem = nn.Sequential(conv, ChannelNorm(widths[0], eps=_EPS))

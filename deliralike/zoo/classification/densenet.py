@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal
 from deliralike.zoo.blocks import by_dims, classifier, images, in_turn, large_enough
 from deliralike.zoo.keymaps import KeyMap
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers, positive
 
 
 class DenseLayer(Network):
@@ -238,14 +237,9 @@ class DenseNet(Model):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        for name, value in (
-            ("in_channels", in_channels),
-            ("growth_rate", growth_rate),
-            ("width", width),
-            ("bottleneck", bottleneck),
-        ):
-            checks.positive(value, name, "DenseNet")
-        layers = _counts(layers)
+        sizes = {"growth_rate": growth_rate, "width": width, "bottleneck": bottleneck}
+        positive("DenseNet", in_channels=in_channels, **sizes)
+        layers = numbers(layers, "layers", "DenseNet")
         # The last transition's input has two elements; it is 2 ** (len(layers) - 2) times smaller
         # than the first one's.
         self.least = 4 * 2 ** (len(layers) - 1) - 3
@@ -270,12 +264,6 @@ class DenseNet(Model):
         """Return the stem, / 2, and each dense block, / 4 to / 32, as it is and normalised."""
         large_enough(self, x, self.least, f"transition{len(self.features.layers) - 1}")
         return in_turn(x, self.features.steps(), until)
-
-
-def _counts(layers: Any) -> tuple[int, ...]:
-    if isinstance(layers, int | str) or not layers:
-        raise SettingError(f"DenseNet: layers={layers!r}; wanted a number of layers for each block")
-    return tuple(checks.positive(count, "layers", "DenseNet") for count in layers)
 
 
 # name: (growth rate, layers of each block, channels of the stem, parameters)

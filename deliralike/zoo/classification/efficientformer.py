@@ -14,10 +14,10 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Constant, Normal
 from deliralike.zoo.blocks import classifier, in_turn
-from deliralike.zoo.classification.convnext import stages_of
 from deliralike.zoo.classification.mixer import Mlp
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import paired, positive
 
 _HEADS = 8
 _KEY_WIDTH = 32
@@ -270,9 +270,8 @@ class EfficientFormer(Model):
         distilled_training: bool = False,
     ) -> None:
         super().__init__()
-        checks.positive(image_size, "image_size", "EfficientFormer")
-        checks.positive(in_channels, "in_channels", "EfficientFormer")
-        layers, widths = stages_of(layers, widths, "EfficientFormer")
+        positive("EfficientFormer", image_size=image_size, in_channels=in_channels)
+        layers, widths = paired("EfficientFormer", layers=layers, widths=widths)
         if not 1 <= num_vit <= layers[-1]:
             raise SettingError(
                 f"EfficientFormer: num_vit={num_vit!r}; wanted 1 to {layers[-1]}, the number of "

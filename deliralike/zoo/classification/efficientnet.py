@@ -31,6 +31,7 @@ from deliralike.zoo.mobile_layouts import (
 )
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import positive
 
 Stage = tuple[str, float, int, int, int, int]  # kind, expansion, kernel, stride, channels, blocks
 
@@ -359,10 +360,7 @@ def _plan(stages: Sequence[Stage], width_mult: float, depth_mult: float) -> list
     plan = []
     what = "EfficientNet: stages"
     for kind, expansion, kernel, stride, channels, blocks in rows:
-        checks.positive(kernel, "kernel", what)
-        checks.positive(stride, "stride", what)
-        checks.positive(channels, "channels", what)
-        checks.positive(blocks, "blocks", what)
+        positive(what, kernel=kernel, stride=stride, channels=channels, blocks=blocks)
         width = make_divisible(channels * width_mult)
         depth = math.ceil(blocks * depth_mult)
         if depth < 1:

@@ -16,6 +16,7 @@ from deliralike.zoo.blocks import classifier, images, in_turn, large_enough
 from deliralike.zoo.classification.googlenet import ConvNorm, as_trained, check_input_settings
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers
 
 # kernel, stride, padding
 ROW = ((1, 7), 1, (0, 3))
@@ -341,10 +342,8 @@ def _by_letter(prefix: str, widths: Any, name: str) -> dict[str, int]:
     """Return the widths of blocks by name: the prefix and a letter from b on."""
     if isinstance(widths, int | str) or not 0 < len(widths) <= len(_LETTERS):
         raise SettingError(f"Inception3: {name}={widths!r}; wanted a number for each block")
-    blocks = {}
-    for letter, width in zip(_LETTERS, widths, strict=False):
-        blocks[prefix + letter] = checks.positive(width, name, "Inception3")
-    return blocks
+    widths = numbers(widths, name, "Inception3")
+    return {prefix + letter: width for letter, width in zip(_LETTERS, widths, strict=False)}
 
 
 register(

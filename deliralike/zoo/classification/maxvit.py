@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, ShapeError
+from deliralike.errors import ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
@@ -18,6 +18,7 @@ from deliralike.zoo.classification.swin import relative_positions
 from deliralike.zoo.mobile import SqueezeExcitation
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import paired
 
 _NORM: dict[str, Any] = {"eps": 1e-3, "momentum": 0.01}
 
@@ -292,7 +293,9 @@ class MaxViT(Model):
         super().__init__()
         checks.positive(in_channels, "in_channels", "MaxViT")
         self.partition_size = checks.positive(partition_size, "partition_size", "MaxViT")
-        block_channels, block_layers = _stages(block_channels, block_layers)
+        block_channels, block_layers = paired(
+            "MaxViT", block_channels=block_channels, block_layers=block_layers
+        )
         nn = self.nn
         bottleneck = {"expansion_ratio": expansion_ratio, "squeeze_ratio": squeeze_ratio}
         attention = {
@@ -357,20 +360,6 @@ def _conv_norm_gelu(
         nn.BatchNorm2d(out_channels, **_NORM),
         nn.GELU(),
     )
-
-
-def _stages(
-    channels: Sequence[int], layers: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the channels and the blocks of each stage."""
-    plain = any(isinstance(numbers, int | str) for numbers in (channels, layers))
-    if plain or not layers or len(layers) != len(channels):
-        raise SettingError(
-            f"MaxViT: block_channels={channels!r}, block_layers={layers!r}; wanted two numbers for "
-            "each stage"
-        )
-    widths = tuple(checks.positive(width, "block_channels", "MaxViT") for width in channels)
-    return widths, tuple(checks.positive(count, "block_layers", "MaxViT") for count in layers)
 
 
 register(

@@ -7,13 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.errors import ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ONES, ZEROS, Constant, Normal, TruncatedNormal, XavierUniform
 from deliralike.zoo.blocks import classifier
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import one_of, positive
 
 
 class Mlp(Network):
@@ -183,14 +184,9 @@ class MlpMixer(Model):
         in_channels: int = 3,
     ) -> None:
         super().__init__()
-        checks.positive(image_size, "image_size", "MlpMixer")
-        checks.positive(patch_size, "patch_size", "MlpMixer")
-        checks.positive(num_blocks, "num_blocks", "MlpMixer")
+        positive("MlpMixer", image_size=image_size, patch_size=patch_size, num_blocks=num_blocks)
         checks.divides(image_size, patch_size, "MlpMixer: image_size", "patch_size")
-        if block not in BLOCKS:
-            raise SettingError(
-                f"MlpMixer: there is no block {block!r}. {suggestion(block, BLOCKS)}"
-            )
+        one_of(block, BLOCKS, "block", "MlpMixer")
         nn = self.nn
         tokens = (image_size // patch_size) ** 2
         self.image_size = image_size

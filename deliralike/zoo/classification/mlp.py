@@ -5,10 +5,9 @@ Unlike the paper they have ReLU instead of the logistic function by default.
 
 from collections.abc import Sequence
 
-from deliralike.errors import SettingError, suggestion
-from deliralike.nn import checks
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers, one_of, positive
 
 ACTIVATIONS = {
     "relu": "ReLU",
@@ -30,8 +29,7 @@ def activation_layer(nn, name: str):
     Raises:
         SettingError: There is none.
     """
-    if name not in ACTIVATIONS:
-        raise SettingError(f"there is no activation {name!r}. {suggestion(name, ACTIVATIONS)}")
+    one_of(name, ACTIVATIONS, "activation", "activation_layer")
     return getattr(nn, ACTIVATIONS[name])()
 
 
@@ -71,9 +69,8 @@ class MLP(Model):
     ) -> None:
         super().__init__()
         nn = self.nn
-        checks.positive(in_features, "in_features", "MLP")
-        checks.positive(out_features, "out_features", "MLP")
-        widths = [checks.positive(width, "hidden", "MLP") for width in hidden]
+        positive("MLP", in_features=in_features, out_features=out_features)
+        widths = numbers(hidden, "hidden", "MLP", least=0)
         sizes = zip((in_features, *widths), (*widths, out_features), strict=True)
         self.layers = nn.ModuleList([nn.Linear(before, after, bias) for before, after in sizes])
         self.activation = activation_layer(nn, activation)

@@ -17,6 +17,7 @@ from deliralike.zoo.mobile import make_divisible
 from deliralike.zoo.mobile_layouts import TIMM, by_blocks
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers
 
 # channels, kernel, stride, expansion, number of blocks: figure 7 of the paper
 _STACKS = (
@@ -192,10 +193,7 @@ def _rows(stacks: Any) -> tuple[tuple[int, ...], ...]:
             f"MNASNet: stacks={stacks!r}; wanted rows of channels, kernel, stride, expansion, "
             "number of blocks"
         )
-    for row in stacks:
-        for value in row:
-            checks.positive(value, "stacks", "MNASNet")
-    return tuple(tuple(row) for row in stacks)
+    return tuple(numbers(row, "stacks", "MNASNet") for row in stacks)
 
 
 # name: (factor for the channels, parameters)

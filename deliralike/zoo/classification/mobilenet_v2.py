@@ -23,6 +23,7 @@ from deliralike.zoo.mobile import (
 from deliralike.zoo.mobile_layouts import TIMM, by_blocks
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers
 
 # expansion, channels, number of blocks, stride of the first: table 2 of the paper
 _BLOCKS = (
@@ -192,10 +193,7 @@ def _rows(blocks: Any) -> tuple[tuple[int, ...], ...]:
         raise SettingError(
             f"MobileNetV2: blocks={blocks!r}; wanted rows of expansion, channels, number and stride"
         )
-    for row in blocks:
-        for value in row:
-            checks.positive(value, "blocks", "MobileNetV2")
-    return tuple(tuple(row) for row in blocks)
+    return tuple(numbers(row, "blocks", "MobileNetV2") for row in blocks)
 
 
 register(

@@ -12,7 +12,6 @@ import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import by_dims, classifier, images, run_stages
 from deliralike.zoo.mobile import (
@@ -25,6 +24,7 @@ from deliralike.zoo.mobile import (
 from deliralike.zoo.mobile_layouts import TIMM, timm
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import positive
 
 Row = tuple[int, int, int, bool, str, int]
 
@@ -230,8 +230,7 @@ class MobileNetV3(Model):
         same_padding: bool = False,
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", "MobileNetV3")
-        checks.positive(hidden, "hidden", "MobileNetV3")
+        positive("MobileNetV3", in_channels=in_channels, hidden=hidden)
         nn = self.nn
         rows = scaled(_rows(blocks), width_mult, reduced_tail)
         width = make_divisible(16 * width_mult)

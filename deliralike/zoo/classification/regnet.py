@@ -16,6 +16,7 @@ from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.mobile import ConvNormActivation, SqueezeExcitation
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import paired, positive
 
 _LAYERS = {"0": "conv", "1": "bn"}
 _CONVOLUTIONS = {"proj": "downsample", "f.a": "conv1", "f.b": "conv2", "f.c": "conv3"}
@@ -189,9 +190,10 @@ class RegNet(Model):
         dims: int = 2,
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", "RegNet")
-        checks.positive(group_width, "group_width", "RegNet")
-        layers, widths = _stages(layers, widths, group_width)
+        positive("RegNet", in_channels=in_channels, group_width=group_width)
+        layers, widths = paired("RegNet", layers=layers, widths=widths)
+        for width in widths:
+            checks.divides(width, min(group_width, width), "RegNet: widths", "group_width")
         if not 0 <= squeeze <= 1:
             raise SettingError(f"RegNet: squeeze={squeeze!r}; wanted a share from 0 to 1")
         self.stem = ConvNormActivation(in_channels, 32, 3, 2, dims=dims)
@@ -219,20 +221,6 @@ class RegNet(Model):
         """Return the first convolution, ``(batch, 32, *size / 2)``, and the stages, / 4 to / 32."""
         steps: dict[str, Any] = {"stem": self.stem} | dict(self.trunk_output.items())
         return in_turn(x, steps, until)
-
-
-def _stages(layers: Any, widths: Any, group_width: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    lists = not isinstance(layers, int | str) and not isinstance(widths, int | str)
-    if not lists or not layers or len(layers) != len(widths):
-        raise SettingError(
-            f"RegNet: layers={layers!r} and widths={widths!r}; wanted a number in both for each "
-            "stage"
-        )
-    layers = tuple(checks.positive(count, "layers", "RegNet") for count in layers)
-    widths = tuple(checks.positive(width, "widths", "RegNet") for width in widths)
-    for width in widths:
-        checks.divides(width, min(group_width, width), "RegNet: widths", "group_width")
-    return layers, widths
 
 
 # name: (blocks of each stage, channels of each stage, channels of a group, parameters); both

@@ -7,7 +7,7 @@ Unlike the paper: where a bottleneck halves the size, the 3x3 convolution does i
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from deliralike.errors import SettingError, suggestion
+from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal
@@ -16,6 +16,7 @@ from deliralike.zoo.blocks import by_dims, classifier, images, in_turn
 from deliralike.zoo.mobile import SqueezeExcitation
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers, one_of, positive
 
 
 class BasicBlock(Network):
@@ -193,12 +194,15 @@ class ResNet(Model):
         shortcut_bias: bool = False,
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", "ResNet")
-        checks.positive(stem_stride, "stem_stride", "ResNet")
-        checks.positive(groups, "groups", "ResNet")
-        checks.positive(width_per_group, "width_per_group", "ResNet")
+        positive(
+            "ResNet",
+            in_channels=in_channels,
+            stem_stride=stem_stride,
+            groups=groups,
+            width_per_group=width_per_group,
+        )
         widths = _stem_widths(stem_type, checks.positive(stem_width, "stem_width", "ResNet"))
-        layers = _counts(layers, 4, "ResNet")
+        layers = numbers(layers, "layers", "ResNet", count=4)
         steps = _dilated(_flags(replace_stride_with_dilation), output_stride, block)
         if avg_down and any(dilations != (1, 1) for _, dilations in steps):
             raise SettingError(
@@ -206,8 +210,9 @@ class ResNet(Model):
                 "replace_stride_with_dilation as they are"
             )
         nn = self.nn
-        block_class = _block(block)
-        self.block = block
+        one_of(block, BLOCKS, "block", "ResNet")
+        block_class = BLOCKS[block]
+        self.last_norm = block_class.last_norm
         self.zero_init_residual = bool(zero_init_residual)
         self.avg_down = bool(avg_down)
         self.squeeze_excitation = bool(squeeze_excitation)
@@ -258,7 +263,7 @@ class ResNet(Model):
             for place in (0, 3, 6):
                 start[f"conv1.{place}.weight"] = HeNormal("out")
         if self.zero_init_residual:
-            start[f"layer*.{_block(self.block).last_norm}.weight"] = ZEROS
+            start[f"layer*.{self.last_norm}.weight"] = ZEROS
         return start
 
     def forward(self, x):
@@ -396,10 +401,7 @@ def _stem_widths(stem_type: str, width: int) -> tuple[int, ...]:
         "deep": (width, width, 2 * width),
         "tiered": (3 * (width // 4), width, 2 * width),
     }
-    if stem_type not in kinds:
-        raise SettingError(
-            f"ResNet: there is no stem_type {stem_type!r}. {suggestion(stem_type, kinds)}"
-        )
+    one_of(stem_type, kinds, "stem_type", "ResNet")
     return kinds[stem_type]
 
 
@@ -528,18 +530,6 @@ def _shortcut_kind(shortcut: str, has_bias: bool, is_averaged: bool) -> str:
 def _gate(channels: int, dims: int):
     """Make the squeeze and excitation at the end of a block."""
     return SqueezeExcitation(channels, max(8, channels // 16), dims=dims)
-
-
-def _block(name: str):
-    if name not in BLOCKS:
-        raise SettingError(f"ResNet: there is no block {name!r}. {suggestion(name, BLOCKS)}")
-    return BLOCKS[name]
-
-
-def _counts(layers: Sequence[int], wanted: int, what: str) -> tuple[int, ...]:
-    if isinstance(layers, int | str) or len(layers) != wanted:
-        raise SettingError(f"{what}: layers={layers!r}; wanted {wanted} numbers of blocks")
-    return tuple(checks.positive(count, "layers", what) for count in layers)
 
 
 def _flags(dilate: Sequence[bool]) -> tuple[bool, ...]:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deliralike.errors import SettingError, suggestion
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import by_dims, images, in_turn
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import one_of, paired, positive
 
 GROUPS = 32
 NORMS = ("batch", "group")
@@ -280,11 +280,12 @@ class ResNetV2(Model):
     ) -> None:
         super().__init__()
         nn = self.nn
-        checks.positive(in_channels, "in_channels", "ResNetV2")
-        checks.positive(stem_width, "stem_width", "ResNetV2")
-        layers, widths = _stages(layers, widths)
-        _one_of(BLOCKS, block, "block")
-        _one_of(NORMS, norm, "norm")
+        positive("ResNetV2", in_channels=in_channels, stem_width=stem_width)
+        layers, widths = paired("ResNetV2", layers=layers, widths=widths)
+        for width in widths:
+            checks.divides(width, 4, "ResNetV2: widths", "the narrowing of a bottleneck")
+        one_of(block, BLOCKS, "block", "ResNetV2")
+        one_of(norm, NORMS, "norm", "ResNetV2")
         parts = Parts(dims, norm, bool(standardized), bool(avg_down))
         self.has_deep_stem = stem_type != "plain"
         self.has_head = num_classes != 0
@@ -341,7 +342,7 @@ def _stem(nn, stem_type: str, in_channels: int, width: int, parts: Parts):
     if stem_type == "plain":
         return nn.Sequential({"conv": parts.conv(nn, in_channels, width, 7, 2)})
     firsts = {"deep": width // 2, "tiered": 3 * width // 8}
-    _one_of(("plain", *firsts), stem_type, "stem_type")
+    one_of(stem_type, ("plain", *firsts), "stem_type", "ResNetV2")
     first = firsts[stem_type]
     return nn.Sequential(
         {
@@ -354,25 +355,6 @@ def _stem(nn, stem_type: str, in_channels: int, width: int, parts: Parts):
             "conv3": parts.conv(nn, width // 2, width, 3),
         }
     )
-
-
-def _stages(layers: Any, widths: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    are_lists = not isinstance(layers, int | str) and not isinstance(widths, int | str)
-    if not are_lists or not layers or len(layers) != len(widths):
-        raise SettingError(
-            f"ResNetV2: layers={layers!r} and widths={widths!r}; wanted a number in both for each "
-            "stage"
-        )
-    layers = tuple(checks.positive(count, "layers", "ResNetV2") for count in layers)
-    widths = tuple(checks.positive(width, "widths", "ResNetV2") for width in widths)
-    for width in widths:
-        checks.divides(width, 4, "ResNetV2: widths", "the narrowing of a bottleneck")
-    return layers, widths
-
-
-def _one_of(allowed: Any, value: str, what: str) -> None:
-    if value not in allowed:
-        raise SettingError(f"ResNetV2: there is no {what} {value!r}. {suggestion(value, allowed)}")
 
 
 _NARROW = {"block": "basic", "widths": (64, 128, 256, 512)}

@@ -12,6 +12,7 @@ from deliralike.nn import checks
 from deliralike.zoo.blocks import classifier, images, in_turn
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers
 
 
 class InvertedResidual(Network):
@@ -98,8 +99,8 @@ class ShuffleNetV2(Model):
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "ShuffleNetV2")
-        layers = _numbers(layers, 3, "layers")
-        first, *stages, last = _numbers(widths, 5, "widths")
+        layers = numbers(layers, "layers", "ShuffleNetV2", count=3)
+        first, *stages, last = numbers(widths, "widths", "ShuffleNetV2", count=5)
         if any(width % 2 for width in stages):
             raise SettingError(
                 f"ShuffleNetV2: widths={widths!r}; wanted even numbers for the three stages"
@@ -153,12 +154,6 @@ def _stage(nn, in_channels: int, out_channels: int, count: int):
     for _ in range(1, count):
         blocks.append(InvertedResidual(out_channels, out_channels, 1))
     return nn.Sequential(*blocks)
-
-
-def _numbers(values: Sequence[int], count: int, name: str) -> tuple[int, ...]:
-    if isinstance(values, int | str) or len(values) != count:
-        raise SettingError(f"ShuffleNetV2: {name}={values!r}; wanted {count} numbers")
-    return tuple(checks.positive(value, name, "ShuffleNetV2") for value in values)
 
 
 # name: (channels, parameters)

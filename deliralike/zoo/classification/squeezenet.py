@@ -14,6 +14,7 @@ from deliralike.nn.start import ZEROS, HeUniform, Normal
 from deliralike.zoo.blocks import by_dims, images, large_enough, run_stages
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers, positive
 
 Plan = tuple[tuple[int, int] | None, ...]
 
@@ -120,8 +121,7 @@ class SqueezeNet(Model):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        for name, value in (("in_channels", in_channels), ("kernel", kernel), ("width", width)):
-            checks.positive(value, name, "SqueezeNet")
+        positive("SqueezeNet", in_channels=in_channels, kernel=kernel, width=width)
         nn = self.nn
         plan = _plan(plan)
         conv, pool, average = by_dims(nn, dims, "Conv", "MaxPool", "AdaptiveAvgPool")
@@ -168,15 +168,10 @@ def _plan(plan: Any) -> Plan:
         raise SettingError(
             f"SqueezeNet: plan={plan!r}; wanted pairs of squeezed and expanded channels, or None"
         )
-    checked: list[tuple[int, int] | None] = []
     for row in rows:
-        if row is None:
-            checked.append(None)
-        else:
-            squeeze = checks.positive(row[0], "plan", "SqueezeNet")
-            expand = checks.positive(row[1], "plan", "SqueezeNet")
-            checked.append((squeeze, expand))
-    return tuple(checked)
+        if row is not None:
+            numbers(row, "plan", "SqueezeNet")
+    return rows
 
 
 # name: (what follows the first convolution, its kernel, its channels, parameters)

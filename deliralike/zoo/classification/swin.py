@@ -20,6 +20,7 @@ from deliralike.zoo.blocks import classifier, images, run_stages
 from deliralike.zoo.classification.convnext import Permute
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers, paired, positive
 from deliralike.zoo.tables import resampled, square_side
 
 # Torchvision subtracts this from the scores of tokens that are neighbours only after rolling.
@@ -386,9 +387,8 @@ class SwinTransformer(Model):
         pretrained_window_size: int | Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", "SwinTransformer")
-        checks.positive(patch_size, "patch_size", "SwinTransformer")
-        depths, num_heads = _stages(depths, num_heads)
+        positive("SwinTransformer", in_channels=in_channels, patch_size=patch_size)
+        depths, num_heads = paired("SwinTransformer", depths=depths, num_heads=num_heads)
         windows = _windows(window_size, len(depths), "window_size")
         pretrained = windows
         if pretrained_window_size is not None:
@@ -493,12 +493,7 @@ def _windows(sides: int | Sequence[int], stages: int, name: str) -> tuple[int, .
     """Return the side of the windows in each stage."""
     if isinstance(sides, int):
         sides = (sides,) * stages
-    if len(sides) != stages:
-        raise SettingError(
-            f"SwinTransformer: {name}={sides!r}; wanted one number, or one for each of {stages} "
-            "stages"
-        )
-    return tuple(checks.positive(side, name, "SwinTransformer") for side in sides)
+    return numbers(sides, name, "SwinTransformer", count=stages)
 
 
 def _kinds(version: int, pretrained: Any) -> tuple[type[SwinBlock], type[PatchMerging]]:
@@ -511,17 +506,6 @@ def _kinds(version: int, pretrained: Any) -> tuple[type[SwinBlock], type[PatchMe
             "tables of version 1 are resampled when they are loaded"
         )
     return _VERSIONS[version]
-
-
-def _stages(depths: Sequence[int], heads: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the blocks and the heads of each stage."""
-    plain = any(isinstance(numbers, int | str) for numbers in (depths, heads))
-    if plain or not depths or len(depths) != len(heads):
-        raise SettingError(
-            f"SwinTransformer: depths={depths!r}, num_heads={heads!r}; wanted two numbers a stage"
-        )
-    counts = tuple(checks.positive(count, "depths", "SwinTransformer") for count in depths)
-    return counts, tuple(checks.positive(count, "num_heads", "SwinTransformer") for count in heads)
 
 
 _V1 = "Liu et al. 2021, arXiv 2103.14030; torchvision"

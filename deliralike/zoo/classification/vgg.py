@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Distribution, HeNormal, Normal
 from deliralike.zoo import chainer_links
@@ -18,6 +17,7 @@ from deliralike.zoo.blocks import by_dims, classifier, images, large_enough, run
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import paired, positive
 
 _TIMM = by_patterns(
     {
@@ -88,13 +88,12 @@ class VGG(Model):
         super().__init__()
         checks.positive(in_channels, "in_channels", "VGG")
         nn = self.nn
-        layers, widths = _blocks(layers, widths)
+        layers, widths = paired("VGG", layers=layers, widths=widths)
         blocks, self.convolutions, self.ends = _features(
             nn, dims, in_channels, layers, widths, bool(batch_norm)
         )
         self.features = nn.Sequential(*blocks)
-        checks.positive(pooled, "pooled", "VGG")
-        checks.positive(hidden, "hidden", "VGG")
+        positive("VGG", pooled=pooled, hidden=hidden)
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(pooled)
         self.classifier = nn.Sequential(
             nn.Linear(widths[-1] * pooled**dims, hidden),
@@ -142,19 +141,6 @@ class VGG(Model):
         """Return each block before its pooling, / 1 to / 16, and the last pooling, / 32."""
         large_enough(self, x, self.least, "features")
         return run_stages(self.features, x, self.ends, until)
-
-
-def _blocks(
-    layers: Sequence[int], widths: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    lists = not isinstance(layers, int | str) and not isinstance(widths, int | str)
-    if not lists or not layers or len(layers) != len(widths):
-        raise SettingError(
-            f"VGG: layers={layers!r} and widths={widths!r}; wanted as many numbers in both, one a "
-            "block"
-        )
-    counts = tuple(checks.positive(count, "layers", "VGG") for count in layers)
-    return counts, tuple(checks.positive(width, "widths", "VGG") for width in widths)
 
 
 def _features(

@@ -6,13 +6,14 @@ They are the paper's with 18 layers; in R(2+1)D torchvision splits the stem's co
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.errors import SettingError, suggestion
+from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import classifier, in_turn
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers, one_of
 
 KINDS = ("3d", "2d", "2+1d")
 
@@ -126,7 +127,7 @@ class VideoResNet(Model):
         nn = self.nn
         checks.positive(in_channels, "in_channels", "VideoResNet")
         kinds = _kinds(kinds)
-        layers = _counts(layers)
+        layers = numbers(layers, "layers", "VideoResNet", count=4)
         self.stem = _stem(nn, in_channels, split_stem)
         self.layer1 = _stage(nn, kinds[0], layers[0], 64, 64, 1)
         self.layer2 = _stage(nn, kinds[1], layers[1], 64, 128, 2)
@@ -183,17 +184,8 @@ def _kinds(kinds: Any) -> tuple[str, ...]:
     if isinstance(kinds, str) or len(kinds) != 4:
         raise SettingError(f"VideoResNet: kinds={kinds!r}; wanted one for each of four stages")
     for kind in kinds:
-        if kind not in KINDS:
-            raise SettingError(
-                f"VideoResNet: there is no kind {kind!r} of convolution. {suggestion(kind, KINDS)}"
-            )
+        one_of(kind, KINDS, "kind", "VideoResNet")
     return tuple(kinds)
-
-
-def _counts(layers: Any) -> tuple[int, ...]:
-    if isinstance(layers, int | str) or len(layers) != 4:
-        raise SettingError(f"VideoResNet: layers={layers!r}; wanted 4 numbers of blocks")
-    return tuple(checks.positive(count, "layers", "VideoResNet") for count in layers)
 
 
 _VARIANTS: dict[str, tuple[dict[str, Any], int]] = {

@@ -21,6 +21,7 @@ from deliralike.zoo.blocks import classifier
 from deliralike.zoo.keymaps import KeyMap, Replacement, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import positive
 from deliralike.zoo.tables import resampled, square_side
 
 _LAYER = r"encoder\.layers\.encoder_layer_(\d+)"
@@ -232,9 +233,9 @@ class VisionTransformer(Model):
         distilled_training: bool = False,
     ) -> None:
         super().__init__()
-        checks.positive(image_size, "image_size", "VisionTransformer")
-        checks.positive(patch_size, "patch_size", "VisionTransformer")
-        checks.positive(num_layers, "num_layers", "VisionTransformer")
+        positive(
+            "VisionTransformer", image_size=image_size, patch_size=patch_size, num_layers=num_layers
+        )
         checks.divides(image_size, patch_size, "VisionTransformer: image_size", "patch_size")
         _check_distillation(distilled, distilled_training, representation_size)
         nn = self.nn

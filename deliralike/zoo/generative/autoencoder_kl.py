@@ -18,6 +18,7 @@ from deliralike.zoo.generative.vae import check_noise
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers
 
 LOG_VARIANCES = (-30.0, 20.0)  # the range that they are kept in
 
@@ -92,12 +93,14 @@ class AutoencoderKL(Model):
     ) -> None:
         super().__init__()
         what = "AutoencoderKL"
-        widths = medical.widths(channels, 1, "channels", what)
+        widths = numbers(channels, "channels", what)
         levels = len(widths)
         attends = medical.per_stage(attention_levels, levels, "attention_levels", what)
-        layers = medical.per_stage(num_res_blocks, levels, "num_res_blocks", what)
-        for count in layers:
-            checks.positive(count, "num_res_blocks", what)
+        layers = numbers(
+            medical.per_stage(num_res_blocks, levels, "num_res_blocks", what),
+            "num_res_blocks",
+            what,
+        )
         checks.positive(latent_channels, "latent_channels", what)
         shared = Shared(
             dims, norm_num_groups, norm_eps, bool(include_fc), bool(use_combined_linear)
@@ -274,7 +277,7 @@ def _last(nn: Any, in_channels: int, out_channels: int, shared: Shared) -> Itera
 def _inputs(settings: Mapping[str, Any]) -> list[Any]:
     dims = settings["dims"]
     side = 64
-    widths = medical.widths(settings["channels"], 1, "channels", "AutoencoderKL")
+    widths = numbers(settings["channels"], "channels", "AutoencoderKL")
     latent = side // 2 ** (len(widths) - 1)
     picture = (settings["in_channels"], *(side,) * dims)
     return [picture, Input((settings["latent_channels"], *(latent,) * dims))]

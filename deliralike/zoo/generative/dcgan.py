@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
 from deliralike.nn.start import Normal
 from deliralike.zoo.blocks import by_dims, images, run_stages
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import one_of, positive
 
 NORMS = ("batch", "instance", "layer", None)
 
@@ -131,12 +132,8 @@ class Discriminator(Model):
         norm: str | None = "batch",
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", type(self).__name__)
-        checks.positive(width, "width", type(self).__name__)
-        if norm not in NORMS:
-            raise SettingError(
-                f"{type(self).__name__}: there is no norm={norm!r}. {suggestion(str(norm), NORMS)}"
-            )
+        positive(type(self).__name__, in_channels=in_channels, width=width)
+        one_of(norm, NORMS, "norm", type(self).__name__)
         self.levels = doublings(image_size, type(self).__name__)
         self.image_size = image_size
         self.num_classes = _scores(num_classes)

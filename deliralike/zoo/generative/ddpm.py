@@ -18,6 +18,7 @@ from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers
 
 
 class DiffusionUNet(Model):
@@ -416,14 +417,12 @@ def _attentions(nn, channels: int, count: int, head_width: int | None, options: 
 
 
 def _widths(features: Sequence[int], attention: Sequence[bool]) -> tuple[int, ...]:
-    if isinstance(features, int | str) or not features:
-        raise SettingError(f"DiffusionUNet: features={features!r}; wanted one width or more")
+    widths = numbers(features, "features", "DiffusionUNet")
     if isinstance(attention, bool | str) or len(attention) != len(features):
         raise SettingError(
             f"DiffusionUNet: attention={attention!r}; wanted True or False for each of "
             f"{len(features)} levels"
         )
-    widths = tuple(checks.positive(width, "features", "DiffusionUNet") for width in features)
     checks.divides(widths[0], 2, "DiffusionUNet: features[0]", "2 (sines and cosines)")
     return widths
 

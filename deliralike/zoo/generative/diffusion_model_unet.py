@@ -27,6 +27,7 @@ from deliralike.zoo.generative.latent_blocks import (
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers
 
 
 @dataclass(frozen=True)
@@ -124,13 +125,15 @@ class DiffusionModelUNet(Model):
         super().__init__()
         nn = self.nn
         what = "DiffusionModelUNet"
-        widths = medical.widths(channels, 1, "channels", what)
+        widths = numbers(channels, "channels", what)
         levels = len(widths)
         attends = medical.per_stage(attention_levels, levels, "attention_levels", what)
-        layers = medical.per_stage(num_res_blocks, levels, "num_res_blocks", what)
+        layers = numbers(
+            medical.per_stage(num_res_blocks, levels, "num_res_blocks", what),
+            "num_res_blocks",
+            what,
+        )
         head_widths = medical.per_stage(num_head_channels, levels, "num_head_channels", what)
-        for count in layers:
-            checks.positive(count, "num_res_blocks", what)
         checks.divides(widths[0], 2, f"{what}: channels[0]", "2 (sines and cosines)")
         _check_conditioning(with_conditioning, cross_attention_dim)
         first = widths[0]

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, suggestion
+from deliralike.errors import SettingError
 from deliralike.nn import checks, start
+from deliralike.zoo.setting_checks import one_of
 
 BETAS = ("linear", "scaled_linear", "cosine")
 PREDICTIONS = ("epsilon", "sample", "v_prediction")
@@ -58,8 +59,8 @@ class NoiseSchedule:
 
     def __post_init__(self) -> None:
         checks.positive(self.num_train_timesteps, "num_train_timesteps", "NoiseSchedule")
-        _one_of(self.beta_schedule, BETAS, "beta_schedule", "NoiseSchedule")
-        _one_of(self.prediction_type, PREDICTIONS, "prediction_type", "NoiseSchedule")
+        one_of(self.beta_schedule, BETAS, "beta_schedule", "NoiseSchedule")
+        one_of(self.prediction_type, PREDICTIONS, "prediction_type", "NoiseSchedule")
         if not 0.0 < self.beta_start <= self.beta_end < 1.0:
             raise SettingError(
                 f"NoiseSchedule: beta_start={self.beta_start!r} and beta_end={self.beta_end!r}; "
@@ -197,7 +198,7 @@ def sample(
     Raises:
         SettingError: There is no such method, or there are more steps than the schedule has.
     """
-    _one_of(method, METHODS, "method", "sample")
+    one_of(method, METHODS, "method", "sample")
     schedule = NoiseSchedule() if schedule is None else schedule
     backend = network.backend
     times = schedule.timesteps(steps)
@@ -236,8 +237,3 @@ def portable_noise(seed: int, step: int, first_sample: int, shape: Sequence[int]
         )
         samples.append(generator.standard_normal(tuple(shape[1:])))
     return np.stack(samples)
-
-
-def _one_of(value: Any, known: Sequence[str], name: str, what: str) -> None:
-    if value not in known:
-        raise SettingError(f"{what}: there is no {name}={value!r}. {suggestion(str(value), known)}")

@@ -14,6 +14,7 @@ from deliralike.zoo.blocks import by_dims, in_turn
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers
 
 
 class VAE(Model):
@@ -114,7 +115,7 @@ class ConvVAE(Model):
         dims: int = 2,
     ) -> None:
         super().__init__()
-        widths = _widths(features)
+        widths = numbers(features, "features", "ConvVAE")
         nn = self.nn
         conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
         self.image_size = image_size
@@ -195,12 +196,6 @@ def _doubling(nn, in_channels: int, out_channels: int, dims: int):
     """Make a transposed convolution to twice the size, a normalisation and an activation."""
     conv, norm = by_dims(nn, dims, "ConvTranspose", "BatchNorm")
     return conv(in_channels, out_channels, 3, 2, 1, 1), norm(out_channels), nn.LeakyReLU()
-
-
-def _widths(features: Sequence[int]) -> tuple[int, ...]:
-    if isinstance(features, int | str) or not features:
-        raise SettingError(f"ConvVAE: features={features!r}; wanted one width or more")
-    return tuple(checks.positive(width, "features", "ConvVAE") for width in features)
 
 
 def _coarsest(image_size: int, levels: int) -> int:

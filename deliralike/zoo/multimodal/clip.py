@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.errors import ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Constant, Normal
@@ -25,6 +25,7 @@ from deliralike.zoo.sequences.tokens import (
     padding_bias,
     position_numbers,
 )
+from deliralike.zoo.setting_checks import one_of, positive
 from deliralike.zoo.tables import resampled, square_side
 
 ACTIVATIONS = ("quick_gelu", "gelu")
@@ -167,11 +168,7 @@ class CLIP(Model):
     ) -> None:
         super().__init__()
         nn = self.nn
-        if hidden_act not in ACTIVATIONS:
-            raise SettingError(
-                f"CLIP: there is no hidden_act={hidden_act!r}. "
-                f"{suggestion(hidden_act, ACTIVATIONS)}"
-            )
+        one_of(hidden_act, ACTIVATIONS, "hidden_act", "CLIP")
         checks.divides(image_size, patch_size, "CLIP: image_size", "patch_size")
         text_sizes = {
             "text_hidden_size": text_hidden_size,
@@ -289,8 +286,7 @@ def _encoder(sizes: Mapping[str, int], options: Mapping[str, Any]) -> Any:
     Raises:
         SettingError: A size is no positive whole number, or the heads do not divide the width.
     """
-    for name, value in sizes.items():
-        checks.positive(value, name, "CLIP")
+    positive("CLIP", **sizes)
     names = list(sizes)
     width, layers, heads, inner = sizes.values()
     checks.divides(width, heads, f"CLIP: {names[0]}", names[2])

@@ -13,6 +13,7 @@ from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers
 
 
 class AttentionUNet(Model):
@@ -64,7 +65,7 @@ class AttentionUNet(Model):
         super().__init__()
         what, nn = "AttentionUNet", self.nn
         checks.positive(out_channels, "out_channels", what)
-        widths = medical.widths(channels, 2, "channels", what)
+        widths = numbers(channels, "channels", what, least=2)
         strides = medical.per_stage(strides, len(widths) - 1, "strides", what)
         self.levels = len(strides)
         self.factors = medical.reductions(strides, dims)

@@ -7,7 +7,6 @@ pyramid, and no conditional random field behind it.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.layers.containers import Sequential
@@ -15,6 +14,7 @@ from deliralike.zoo.blocks import by_dims, images
 from deliralike.zoo.encoders import EncoderDecoder, depth_of, segmentation_head
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.fcn import BackboneSegmentation, fcn_head
+from deliralike.zoo.setting_checks import numbers
 
 
 class ASPP(Network):
@@ -104,7 +104,7 @@ def deeplab_head(
     """Make the pyramid with 256 channels, a 3x3 and a 1x1 convolution to the classes."""
     conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
     return nn.Sequential(
-        ASPP(in_channels, 256, _rates(rates), False, dropout, dims),
+        ASPP(in_channels, 256, numbers(rates, "rates", "DeepLab"), False, dropout, dims),
         conv(256, 256, 3, padding=1, bias=False),
         norm(256),
         nn.ReLU(),
@@ -205,7 +205,7 @@ class DeepLabV3(EncoderDecoder):
         super().__init__()
         depth = depth_of(encoder_depth, 1, "DeepLabV3")
         width = checks.positive(decoder_channels, "decoder_channels", "DeepLabV3")
-        rates = _rates(rates)
+        rates = numbers(rates, "rates", "DeepLab")
         (channels,) = self.encode_with(
             encoder, (depth,), in_channels, dims, encoder_settings, output_stride
         )
@@ -286,7 +286,7 @@ class DeepLabV3Plus(EncoderDecoder):
         super().__init__()
         depth = depth_of(encoder_depth, 3, "DeepLabV3Plus")
         width = checks.positive(decoder_channels, "decoder_channels", "DeepLabV3Plus")
-        rates = _rates(rates)
+        rates = numbers(rates, "rates", "DeepLab")
         fine, coarse = self.encode_with(
             encoder, (2, depth), in_channels, dims, encoder_settings, output_stride
         )
@@ -339,12 +339,6 @@ class JoiningDecoder(Network):
         coarse = self.up(self.aspp(coarse))  # (batch, out_channels, *size / 4)
         fine = self.block1(fine)  # (batch, 48, *size / 4)
         return self.block2(self.nn.concatenate([coarse, fine], dim=1))
-
-
-def _rates(rates: Sequence[int]) -> tuple[int, ...]:
-    if isinstance(rates, int | str) or not len(rates):
-        raise SettingError(f"DeepLab: rates={rates!r}; wanted dilations, for example (12, 24, 36)")
-    return tuple(checks.positive(rate, "rates", "DeepLab") for rate in rates)
 
 
 _SOURCE = "Chen et al. 2017, arXiv 1706.05587"

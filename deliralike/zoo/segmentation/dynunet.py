@@ -19,6 +19,7 @@ from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers
 
 
 class DynUNet(Model):
@@ -382,7 +383,7 @@ def _widths(filters: Sequence[int] | None, count: int, dims: int) -> tuple[int, 
     if filters is None:
         most = 320 if dims == 3 else 512
         return tuple(min(32 * 2**stage, most) for stage in range(count))
-    return medical.widths(filters, count, "filters", "DynUNet")[:count]
+    return numbers(filters, "filters", "DynUNet", least=count)[:count]
 
 
 def _heads(deep_supr_num: int, count: int) -> int:

@@ -8,7 +8,7 @@ size.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deliralike.errors import SettingError, suggestion
+from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.zoo.blocks import by_dims, images
 from deliralike.zoo.encoders import (
@@ -16,10 +16,10 @@ from deliralike.zoo.encoders import (
     EncoderDecoder,
     depth_of,
     segmentation_head,
-    widths,
 )
 from deliralike.zoo.mobile import ConvNormActivation
 from deliralike.zoo.registry import Architecture, register
+from deliralike.zoo.setting_checks import numbers, one_of
 
 RESIZES = {"nearest": "nearest", "bilinear": "linear"}
 
@@ -72,7 +72,7 @@ class EncoderUNet(EncoderDecoder):
     ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 1, "EncoderUNet")
-        out = widths(decoder_channels, depth, "EncoderUNet")
+        out = numbers(decoder_channels, "decoder_channels", "EncoderUNet", count=depth)
         channels = self.encode_with(
             encoder, range(1, depth + 1), in_channels, dims, encoder_settings
         )
@@ -141,10 +141,7 @@ class Block(Network):
         attention: str | None,
     ) -> None:
         super().__init__()
-        if interpolation not in RESIZES:
-            raise SettingError(
-                f"there is no interpolation={interpolation!r}. {suggestion(interpolation, RESIZES)}"
-            )
+        one_of(interpolation, RESIZES, "interpolation", "decoder")
         self.mode = RESIZES[interpolation]
         self.conv1 = ConvNormActivation(in_channels + skip_channels, out_channels, dims=dims)
         # The reference has a gate without a skip to join as well, which then never runs.

@@ -9,11 +9,11 @@ from typing import Any
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeUniform
 from deliralike.zoo.blocks import by_dims, images
 from deliralike.zoo.encoders import DECODER_START, EncoderDecoder, depth_of, segmentation_head
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import positive
 
 
 class FPN(EncoderDecoder):
@@ -69,8 +69,9 @@ class FPN(EncoderDecoder):
     ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 3, "FPN")
-        checks.positive(pyramid_channels, "pyramid_channels", "FPN")
-        checks.positive(segmentation_channels, "segmentation_channels", "FPN")
+        positive(
+            "FPN", pyramid_channels=pyramid_channels, segmentation_channels=segmentation_channels
+        )
         if merge not in ("add", "cat"):
             raise SettingError(f"FPN: merge={merge!r}; wanted 'add' or 'cat'")
         self.multiple = 2**depth

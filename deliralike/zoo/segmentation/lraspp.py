@@ -15,6 +15,7 @@ from deliralike.zoo.mobile import make_divisible
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.deeplab import deeplab_head
 from deliralike.zoo.segmentation.fcn import BackboneSegmentation, fcn_head
+from deliralike.zoo.setting_checks import positive
 
 
 class MobileSegmentation(BackboneSegmentation):
@@ -132,8 +133,7 @@ class LRASPP(MobileSegmentation):
     ) -> None:
         super().__init__()
         high, low = self.run_on_trunk(blocks, width_mult, in_channels, dims)
-        checks.positive(num_classes, "num_classes", "LRASPP")
-        checks.positive(inter_channels, "inter_channels", "LRASPP")
+        positive("LRASPP", num_classes=num_classes, inter_channels=inter_channels)
         self.classifier = LiteHead(low, high, num_classes, inter_channels, dims)
 
     def forward(self, x):

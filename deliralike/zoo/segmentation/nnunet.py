@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, suggestion
+from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.start import ZEROS, HeNormal
@@ -18,6 +18,7 @@ from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers, one_of
 
 BLOCKS = ("basic", "bottleneck")
 
@@ -186,7 +187,7 @@ class PlainConvUNet(NNUNet):
             "dropout": dropout,
             "nonlin_first": nonlin_first,
         }
-        features = medical.widths(features_per_stage, 2, "features_per_stage", what)
+        features = numbers(features_per_stage, "features_per_stage", what, least=2)
         kernels, strides, counts = _stages(
             what, len(features), kernel_sizes, strides, n_conv_per_stage
         )
@@ -260,8 +261,7 @@ class ResidualEncoderUNet(NNUNet):
     ) -> None:
         super().__init__()
         what = "ResidualEncoderUNet"
-        if block not in BLOCKS:
-            raise SettingError(f"{what}: there is no block={block!r}. {suggestion(block, BLOCKS)}")
+        one_of(block, BLOCKS, "block", what)
         if (block == "bottleneck") != (bottleneck_channels is not None):
             raise SettingError(f"{what}: block='bottleneck' and bottleneck_channels go together")
         self.block = block
@@ -272,7 +272,7 @@ class ResidualEncoderUNet(NNUNet):
             "nonlin": nonlin,
             "dropout": dropout,
         }
-        features = medical.widths(features_per_stage, 2, "features_per_stage", what)
+        features = numbers(features_per_stage, "features_per_stage", what, least=2)
         kernels, strides, counts = _stages(
             what, len(features), kernel_sizes, strides, n_blocks_per_stage
         )
@@ -577,7 +577,7 @@ def _stages(
     kernels = medical.per_stage(kernels, count, "kernel_sizes", what)
     strides = medical.per_stage(strides, count, "strides", what)
     blocks = medical.per_stage(blocks, count, "n_blocks_per_stage", what)
-    return kernels, strides, tuple(checks.positive(n, "blocks", what) for n in blocks)
+    return kernels, strides, numbers(blocks, "blocks", what)
 
 
 _PLAIN = (

@@ -16,6 +16,7 @@ from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers, positive
 
 
 class ResidualUNet(Model):
@@ -75,11 +76,10 @@ class ResidualUNet(Model):
     ) -> None:
         super().__init__()
         what = "ResidualUNet"
-        checks.positive(in_channels, "in_channels", what)
-        checks.positive(out_channels, "out_channels", what)
+        positive(what, in_channels=in_channels, out_channels=out_channels)
         if num_res_units != 0:
             checks.positive(num_res_units, "num_res_units", what)
-        widths = medical.widths(channels, 2, "channels", what)
+        widths = numbers(channels, "channels", what, least=2)
         strides = medical.per_stage(strides, len(widths) - 1, "strides", what)
         self.levels = len(strides)
         self.units = num_res_units

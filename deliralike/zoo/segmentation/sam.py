@@ -16,6 +16,7 @@ from deliralike.zoo.classification.convnext import ChannelNorm
 from deliralike.zoo.keymaps import KeyMap, State, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import positive
 from deliralike.zoo.tables import resampled
 
 _OTHER_PARTS = ("prompt_encoder.", "mask_decoder.", "shared_image_embedding.", "pixel_")
@@ -106,10 +107,13 @@ class SAMEncoder(Model):
     ) -> None:
         super().__init__()
         nn = self.nn
-        checks.positive(depth, "depth", "SAMEncoder")
-        checks.positive(num_heads, "num_heads", "SAMEncoder")
-        checks.positive(window_size, "window_size", "SAMEncoder")
-        checks.positive(patch_size, "patch_size", "SAMEncoder")
+        positive(
+            "SAMEncoder",
+            depth=depth,
+            num_heads=num_heads,
+            window_size=window_size,
+            patch_size=patch_size,
+        )
         checks.divides(image_size, patch_size, "SAMEncoder: image_size", "patch_size")
         checks.divides(embed_dim, num_heads, "SAMEncoder: embed_dim", "num_heads")
         if not set(global_attn_indexes) <= set(range(depth)):

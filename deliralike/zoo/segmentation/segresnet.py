@@ -6,13 +6,14 @@ Unlike the paper it has no branch that reconstructs the input.
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.errors import SettingError, suggestion
+from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import one_of
 
 UPSAMPLINGS = ("nontrainable", "deconv")
 
@@ -68,10 +69,7 @@ class SegResNet(Model):
         downs, ups = _counts(blocks_down, blocks_up)
         medical.two_or_three(dims, "SegResNet")
         width = checks.positive(init_filters, "init_filters", "SegResNet")
-        if upsample not in UPSAMPLINGS:
-            raise SettingError(
-                f"SegResNet: there is no upsample={upsample!r}. {suggestion(upsample, UPSAMPLINGS)}"
-            )
+        one_of(upsample, UPSAMPLINGS, "upsample", "SegResNet")
         nn = self.nn
         norms: dict[str, Any] = {"norm": norm, "num_groups": num_groups, "affine": False}
         self.factors = (2 ** len(ups),) * dims

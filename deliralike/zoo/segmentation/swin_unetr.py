@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, suggestion
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.start import Normal
@@ -22,6 +21,7 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.dynunet import OutBlock, UpBlock
 from deliralike.zoo.segmentation.unetr import ConvLayer, attend
+from deliralike.zoo.setting_checks import numbers, one_of
 
 _FORBIDDEN = 100.0  # what is taken from the scores of tokens that are neighbours only after rolling
 
@@ -123,11 +123,7 @@ class SwinUNETR(Model):
     ) -> None:
         super().__init__()
         medical.two_or_three(dims, "SwinUNETR")
-        if downsample not in MERGINGS:
-            raise SettingError(
-                f"SwinUNETR: there is no downsample={downsample!r}. "
-                f"{suggestion(downsample, MERGINGS)}"
-            )
+        one_of(downsample, MERGINGS, "downsample", "SwinUNETR")
         width = checks.positive(feature_size, "feature_size", "SwinUNETR")
         options: dict[str, Any] = {"dims": dims, "norm": norm, "affine": False, "res_block": True}
         self.factors = (32,) * dims
@@ -142,8 +138,8 @@ class SwinUNETR(Model):
         self.swinViT = SwinTransformer(
             in_channels,
             width,
-            _four(depths, "depths"),
-            _four(num_heads, "num_heads"),
+            numbers(depths, "depths", "SwinUNETR", count=4),
+            numbers(num_heads, "num_heads", "SwinUNETR", count=4),
             geometry.steps(window_size, dims, "window_size"),
             patch_norm,
             use_v2,
@@ -562,14 +558,6 @@ def _relative_positions(window: Sequence[int]) -> np.ndarray:
     for side, offset in zip(window, offsets, strict=True):
         rows = rows * (2 * side - 1) + offset + side - 1
     return rows
-
-
-def _four(numbers: Sequence[int], name: str) -> tuple[int, ...]:
-    if isinstance(numbers, int | str) or len(numbers) != 4:
-        raise SettingError(
-            f"SwinUNETR: {name}={numbers!r}; wanted one number for each of the four stages"
-        )
-    return tuple(checks.positive(number, name, "SwinUNETR") for number in numbers)
 
 
 register(

@@ -7,15 +7,12 @@ ReLU, dropout on request.
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.errors import SettingError, suggestion
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims, large_enough
 from deliralike.zoo.medical import Convolution, volume
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-
-UPSAMPLINGS = ("deconv", "nontrainable")
+from deliralike.zoo.setting_checks import numbers, one_of, positive
 
 
 class UNet(Model):
@@ -71,9 +68,8 @@ class UNet(Model):
         upsample: str = "deconv",
     ) -> None:
         super().__init__()
-        *widths, last = _features(features)
-        checks.positive(in_channels, "in_channels", "UNet")
-        checks.positive(out_channels, "out_channels", "UNet")
+        *widths, last = numbers(features, "features", "UNet", least=3)
+        positive("UNet", in_channels=in_channels, out_channels=out_channels)
         options = {
             "norm": norm,
             "num_groups": num_groups,
@@ -166,8 +162,9 @@ class UpCat(Network):
         **options: Any,
     ) -> None:
         super().__init__()
+        one_of(upsample, UPSAMPLINGS, "upsample", "UNet")
         width = in_channels // 2 if halves else in_channels
-        self.upsample = _upsampling(upsample)(in_channels, width, options["dims"])
+        self.upsample = UPSAMPLINGS[upsample](in_channels, width, options["dims"])
         self.convs = TwoConv(skip_channels + width, out_channels, **options)
 
     def forward(self, x, skip):
@@ -212,19 +209,7 @@ class Resize(Network):
         return self.upsample_non_trainable(self.preconv(x))
 
 
-def _upsampling(name: str):
-    if name not in UPSAMPLINGS:
-        raise SettingError(f"UNet: there is no upsample={name!r}. {suggestion(name, UPSAMPLINGS)}")
-    return {"deconv": Deconv, "nontrainable": Resize}[name]
-
-
-def _features(features: Sequence[int]) -> tuple[int, ...]:
-    if isinstance(features, int | str) or len(features) < 3:
-        raise SettingError(
-            f"UNet: features={features!r}; wanted at least 3 widths: two levels and the last one"
-        )
-    return tuple(checks.positive(width, "features", "UNet") for width in features)
-
+UPSAMPLINGS = {"deconv": Deconv, "nontrainable": Resize}
 
 _SOURCE = (
     "Ronneberger et al. 2015, arXiv 1505.04597; Falk et al. 2019, doi 10.1038/s41592-018-0261-2; "

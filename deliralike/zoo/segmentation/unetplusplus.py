@@ -13,10 +13,10 @@ from deliralike.zoo.encoders import (
     EncoderDecoder,
     depth_of,
     segmentation_head,
-    widths,
 )
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.encoder_unet import Block, doubled, has_center
+from deliralike.zoo.setting_checks import numbers
 
 
 class UNetPlusPlus(EncoderDecoder):
@@ -61,7 +61,7 @@ class UNetPlusPlus(EncoderDecoder):
     ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 2, "UNetPlusPlus")
-        out = widths(decoder_channels, depth, "UNetPlusPlus")
+        out = numbers(decoder_channels, "decoder_channels", "UNetPlusPlus", count=depth)
         self.multiple = 2**depth
         channels = self.encode_with(
             encoder, range(1, depth + 1), in_channels, dims, encoder_settings

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.start import ZEROS, Normal
@@ -18,6 +18,7 @@ from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.dynunet import BasicBlock, Conv, OutBlock, ResBlock, UpBlock
+from deliralike.zoo.setting_checks import one_of
 
 PATCH, LAYERS = 16, 12  # the reference has no other: four steps up lead from patches to elements
 PROJECTIONS = ("conv", "perceptron")
@@ -244,10 +245,7 @@ class PatchEmbedding(Network):
         super().__init__()
         nn = self.nn
         dims = len(grid)
-        if proj_type not in PROJECTIONS:
-            raise SettingError(
-                f"UNETR: there is no proj_type={proj_type!r}. {suggestion(proj_type, PROJECTIONS)}"
-            )
+        one_of(proj_type, PROJECTIONS, "proj_type", "UNETR")
         self.position_embeddings = nn.Parameter((1, math.prod(grid), hidden_size), ZEROS)
         if proj_type == "conv":
             conv = by_dims(nn, dims, "Conv")

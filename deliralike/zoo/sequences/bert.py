@@ -24,6 +24,7 @@ from deliralike.zoo.sequences.tokens import (
     padding_bias,
     position_numbers,
 )
+from deliralike.zoo.setting_checks import positive
 
 EPS = 1e-12  # of every normalisation
 PADDING = 0  # the token whose row of the table stays zero
@@ -248,8 +249,7 @@ class BERT(_BERTModel):
             "max_position_embeddings": max_position_embeddings,
             "type_vocab_size": type_vocab_size,
         }
-        for name, value in sizes.items():
-            checks.positive(value, name, "BERT")
+        positive("BERT", **sizes)
         checks.divides(hidden_size, num_attention_heads, "BERT: hidden_size", "num_attention_heads")
         self.max_position_embeddings = max_position_embeddings
         self.embeddings = Embeddings(

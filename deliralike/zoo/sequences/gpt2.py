@@ -25,6 +25,7 @@ from deliralike.zoo.sequences.tokens import (
     position_numbers,
     split_heads,
 )
+from deliralike.zoo.setting_checks import positive
 
 START = Normal(0.02)
 
@@ -221,8 +222,7 @@ class GPT2(Model):
             "n_head": n_head,
             "n_inner": 4 * n_embd if n_inner is None else n_inner,
         }
-        for name, value in sizes.items():
-            checks.positive(value, name, "GPT2")
+        positive("GPT2", **sizes)
         checks.divides(n_embd, n_head, "GPT2: n_embd", "n_head")
         self.n_layer = n_layer
         self.vocab_size = vocab_size

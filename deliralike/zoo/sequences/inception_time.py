@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, XavierUniform
 from deliralike.zoo.blocks import classifier, in_turn
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers, positive
 
 # Keras' batch normalisation, which the authors' code uses.
 EPS = 1e-3
@@ -139,9 +139,8 @@ class InceptionTime(Model):
         bottleneck: int = 32,
     ) -> None:
         super().__init__()
-        for name, value in {"in_channels": in_channels, "layers": layers, "width": width}.items():
-            checks.positive(value, name, "InceptionTime")
-        kernel_sizes = _lengths(kernel_sizes)
+        positive("InceptionTime", in_channels=in_channels, layers=layers, width=width)
+        kernel_sizes = numbers(kernel_sizes, "kernel_sizes", "InceptionTime")
         if bottleneck != 0:
             checks.positive(bottleneck, "bottleneck", "InceptionTime")
         self.groups = (layers + 2) // 3
@@ -161,14 +160,6 @@ class InceptionTime(Model):
         for number in range(self.groups):
             steps[f"group{number}"] = partial(self.inceptionblock.group, number)
         return in_turn(x, steps, until)
-
-
-def _lengths(kernel_sizes: Any) -> tuple[int, ...]:
-    if isinstance(kernel_sizes, int | str) or not kernel_sizes:
-        raise SettingError(
-            f"InceptionTime: kernel_sizes={kernel_sizes!r}; wanted the length of each convolution"
-        )
-    return tuple(checks.positive(size, "kernel_sizes", "InceptionTime") for size in kernel_sizes)
 
 
 register(

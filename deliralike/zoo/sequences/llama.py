@@ -25,6 +25,7 @@ from deliralike.zoo.sequences.tokens import (
     position_numbers,
     split_heads,
 )
+from deliralike.zoo.setting_checks import positive
 
 START = Normal(0.02)
 
@@ -230,8 +231,7 @@ class Llama(Model):
             "num_attention_heads": num_attention_heads,
             "max_position_embeddings": max_position_embeddings,
         }
-        for name, value in sizes.items():
-            checks.positive(value, name, "Llama")
+        positive("Llama", **sizes)
         key_heads = num_key_value_heads
         if key_heads is None:
             key_heads = num_attention_heads

@@ -6,13 +6,14 @@ They have a plain, common form, which is no paper's own.
 from collections.abc import Mapping
 from typing import Any
 
-from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.errors import ShapeError
 from deliralike.nn import checks
 from deliralike.zoo.blocks import classifier
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import check_tokens
+from deliralike.zoo.setting_checks import one_of
 
 CELLS = {"lstm": "LSTM", "gru": "GRU"}
 POOLINGS = ("last", "mean")
@@ -66,8 +67,8 @@ class RecurrentClassifier(Model):
     ) -> None:
         super().__init__()
         nn = self.nn
-        _one_of(CELLS, cell, "cell")
-        _one_of(POOLINGS, pooling, "pooling")
+        one_of(cell, CELLS, "cell", "RecurrentClassifier")
+        one_of(pooling, POOLINGS, "pooling", "RecurrentClassifier")
         if vocab_size != 0:
             checks.positive(vocab_size, "vocab_size", "RecurrentClassifier")
         self.hidden_size = hidden_size
@@ -141,13 +142,6 @@ class RecurrentClassifier(Model):
         index = nn.where(lengths > 0, lengths - 1, lengths * 0)
         index = nn.broadcast_to(nn.reshape(index, (batch, 1, 1)), (batch, 1, width))
         return nn.take_along(y, index, 1)[:, 0]
-
-
-def _one_of(allowed, value: str, what: str) -> None:
-    if value not in allowed:
-        raise SettingError(
-            f"RecurrentClassifier: there is no {what} {value!r}. {suggestion(value, allowed)}"
-        )
 
 
 def _shape(settings: Mapping[str, Any]) -> Any:

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, suggestion
+from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.start import Normal
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
@@ -25,6 +24,7 @@ from deliralike.zoo.sequences.tokens import (
     position_numbers,
     split_heads,
 )
+from deliralike.zoo.setting_checks import one_of, positive
 
 EPS = 1e-6
 FEED_FORWARDS = ("relu", "gated-gelu")
@@ -330,8 +330,7 @@ class T5(Model):
             "num_decoder_layers": num_decoder_layers,
             "num_heads": num_heads,
         }
-        for name, value in sizes.items():
-            checks.positive(value, name, "T5")
+        positive("T5", **sizes)
         buckets, longest = relative_attention_num_buckets, relative_attention_max_distance
         if buckets < 4 or longest <= buckets // 2:
             raise SettingError(
@@ -339,11 +338,7 @@ class T5(Model):
                 f"relative_attention_max_distance={longest!r}; wanted at least 4, and a distance "
                 "of more than half of them"
             )
-        if feed_forward_proj not in FEED_FORWARDS:
-            raise SettingError(
-                f"T5: there is no feed_forward_proj {feed_forward_proj!r}. "
-                f"{suggestion(feed_forward_proj, FEED_FORWARDS)}"
-            )
+        one_of(feed_forward_proj, FEED_FORWARDS, "feed_forward_proj", "T5")
         self.sizes = (d_model, d_kv, d_ff, num_heads)
         self.vocab_size = vocab_size
         self.decoder_start_token_id = decoder_start_token_id

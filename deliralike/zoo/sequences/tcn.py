@@ -6,7 +6,6 @@ It is the paper's generic network, with the sizes of its experiment on pixels of
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import Constant, Normal, fan_in_uniform
@@ -14,6 +13,7 @@ from deliralike.zoo.blocks import classifier, in_turn
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.setting_checks import numbers, positive
 
 
 class CausalConv(Network):
@@ -146,9 +146,8 @@ class TCN(Model):
         every_step: bool = False,
     ) -> None:
         super().__init__()
-        checks.positive(in_channels, "in_channels", "TCN")
-        checks.positive(kernel_size, "kernel_size", "TCN")
-        widths = _widths(widths)
+        positive("TCN", in_channels=in_channels, kernel_size=kernel_size)
+        widths = numbers(widths, "widths", "TCN")
         self.every_step = bool(every_step)
         self.receptive_field = 1 + 2 * (kernel_size - 1) * (2 ** len(widths) - 1)
         self.tcn = TemporalConvNet(in_channels, widths, kernel_size, dropout)
@@ -171,12 +170,6 @@ class TCN(Model):
     def adapt_state(self, state):
         """Leave out the arrays that the authors' blocks hold a second time, in `net`."""
         return {name: value for name, value in state.items() if ".net." not in name}
-
-
-def _widths(widths: Any) -> tuple[int, ...]:
-    if isinstance(widths, int | str) or not widths:
-        raise SettingError(f"TCN: widths={widths!r}; wanted the channels of each block")
-    return tuple(checks.positive(width, "widths", "TCN") for width in widths)
 
 
 register(

@@ -6,15 +6,14 @@ The encoder is the paper's; normalisation comes after each part as in the paper,
 import math
 from collections.abc import Mapping
 
-from deliralike.errors import SettingError, suggestion
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.start import Normal
 from deliralike.zoo.blocks import classifier
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import check_mask, check_tokens, sinusoids
+from deliralike.zoo.setting_checks import one_of, positive
 
 ACTIVATIONS: Mapping[str, str] = {"relu": "ReLU", "gelu": "GELU"}
 POOLINGS = ("mean", "first")
@@ -104,13 +103,8 @@ class TransformerEncoder(Network):
         final_norm: bool = True,
     ) -> None:
         super().__init__()
-        checks.positive(num_layers, "num_layers", "TransformerEncoder")
-        checks.positive(dim_feedforward, "dim_feedforward", "TransformerEncoder")
-        if activation not in ACTIVATIONS:
-            raise SettingError(
-                f"TransformerEncoder: there is no activation {activation!r}. "
-                f"{suggestion(activation, ACTIVATIONS)}"
-            )
+        positive("TransformerEncoder", num_layers=num_layers, dim_feedforward=dim_feedforward)
+        one_of(activation, ACTIVATIONS, "activation", "TransformerEncoder")
         layer = (d_model, nhead, dim_feedforward, dropout, activation, norm_first)
         layers = [TransformerEncoderLayer(*layer) for _ in range(num_layers)]
         self.layers = self.nn.ModuleList(layers)
@@ -193,14 +187,10 @@ class TransformerClassifier(Model):
     ) -> None:
         super().__init__()
         nn = self.nn
-        checks.positive(vocab_size, "vocab_size", "TransformerClassifier")
-        checks.positive(max_tokens, "max_tokens", "TransformerClassifier")
-        checks.positive(d_model, "d_model", "TransformerClassifier")
-        if pooling not in POOLINGS:
-            raise SettingError(
-                f"TransformerClassifier: there is no pooling {pooling!r}. "
-                f"{suggestion(pooling, POOLINGS)}"
-            )
+        positive(
+            "TransformerClassifier", vocab_size=vocab_size, max_tokens=max_tokens, d_model=d_model
+        )
+        one_of(pooling, POOLINGS, "pooling", "TransformerClassifier")
         self.max_tokens = max_tokens
         self.d_model = d_model
         self.pooling = pooling

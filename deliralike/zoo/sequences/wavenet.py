@@ -12,6 +12,7 @@ from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import check_tokens
+from deliralike.zoo.setting_checks import positive
 
 
 def mu_law(signal: np.ndarray, levels: int = 256) -> np.ndarray:
@@ -121,8 +122,7 @@ class WaveNet(Model):
             "skip_width": skip_width,
             "kernel_size": kernel_size,
         }
-        for name, value in sizes.items():
-            checks.positive(value, name, "WaveNet")
+        positive("WaveNet", **sizes)
         nn = self.nn
         self.levels = levels
         self.stacks = stacks
