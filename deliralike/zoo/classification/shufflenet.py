@@ -88,6 +88,7 @@ class ShuffleNetV2(Model):
     """
 
     stem_paths = ("conv1.0",)
+    head_paths = ("fc",)
     can_stop = True
 
     def __init__(
@@ -119,12 +120,6 @@ class ShuffleNetV2(Model):
             nn.Conv2d(stages[-1], last, 1, bias=False), nn.BatchNorm2d(last), nn.ReLU(inplace=True)
         )
         self.fc = classifier(nn, last, num_classes, "ShuffleNetV2")
-        self.num_classes = num_classes
-
-    @property
-    def head_paths(self):  # type: ignore[override]
-        """The linear layer."""
-        return ("fc",) if self.num_classes else ()
 
     def forward(self, x):
         x = self.forward_stages(x)["conv5"]
