@@ -50,6 +50,27 @@ def images(side: int) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
     return shape
 
 
+def images_of_size(settings: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return one sample's shape from the settings: images whose side is ``image_size``."""
+    return images(settings["image_size"])(settings)
+
+
+def has_side(model: Any, x: Any, side: int, advice: str = "") -> None:
+    """Check that every spatial axis of an input has the length that a network was built for.
+
+    Args:
+        advice: What to do otherwise; the error ends with it.
+
+    Raises:
+        ShapeError: An axis has another length.
+    """
+    if any(size != side for size in x.shape[2:]):
+        raise ShapeError(
+            f"{checks.where(model)}: got an input of shape {tuple(x.shape)}, wanted {side} "
+            f"elements along each spatial axis{advice}"
+        )
+
+
 def large_enough(model: Any, x: Any, least: int, stage: str) -> None:
     """Check that every spatial axis of an input is long enough.
 

@@ -4,6 +4,9 @@ import math
 
 import numpy as np
 
+# what a network says of images of another size
+RESAMPLED = ": build it with another image_size, its position table is resampled on loading"
+
 _A = -0.75  # the free coefficient of the cubic kernel, as in PyTorch and OpenCV
 
 

@@ -229,7 +229,7 @@ def test_settings_that_make_no_sense_are_refused(subtests):
 
 SHAPES = [
     ([zoo.Input((78,), below=9), (3, 224, 224)], "positions for max_position_embeddings=77; cut"),
-    ([zoo.Input((7,), below=9), (3, 224, 96)], "wanted height and width of 224"),
+    ([zoo.Input((7,), below=9), (3, 224, 96)], "wanted 224 elements along each spatial axis"),
     ([zoo.Input((7,), below=9), (1, 224, 224)], "'vision_model.embeddings.patch_embedding'"),
     ([zoo.Input((7,), 9), (3, 224, 224), zoo.Input((6,), 2)], "got attention_mask of shape"),
 ]

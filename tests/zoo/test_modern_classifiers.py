@@ -361,11 +361,11 @@ def test_settings_that_make_no_sense_are_refused(subtests):
 
 
 SHAPES = [
-    ("vit_b_16", (1, 3, 20, 15), "height and width of 15"),
+    ("vit_b_16", (1, 3, 20, 15), "15 elements along each spatial axis"),
     ("vit_b_16", (1, 4, 15, 15), "conv_proj"),
-    ("efficientformer_l1", (1, 3, 40, 49), "height and width of 49"),
+    ("efficientformer_l1", (1, 3, 40, 49), "49 elements along each spatial axis"),
     ("efficientformer_l1", (1, 4, 49, 49), "stem.conv1"),
-    ("mixer_s32_224", (1, 3, 20, 20), "height and width of 15"),
+    ("mixer_s32_224", (1, 3, 20, 20), "15 elements along each spatial axis"),
     ("mixer_s32_224", (1, 4, 15, 15), "stem.proj"),
     ("efficientnet_b0", (1, 4, 15, 15), "features.0.0"),
     ("efficientnet_b0", (1, 3, 15), "features.0.0"),

@@ -102,7 +102,7 @@ def test_settings_that_make_no_sense_are_refused(subtests):
 
 def test_images_that_do_not_fit_are_refused():
     settings = {"image_size": 32, "depth": 1, "global_attn_indexes": ()}
-    with pytest.raises(ShapeError, match="wanted height and width of 32: pad them"):
+    with pytest.raises(ShapeError, match="wanted 32 elements along each spatial axis: pad them"):
         zoo.outline("samvit_base_patch16", (3, 32, 48), **settings)
     with pytest.raises(ShapeError, match="Conv2d at 'patch_embed.proj'"):
         zoo.outline("samvit_base_patch16", (1, 32, 32), **settings)

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, ShapeError
+from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Constant, Normal
-from deliralike.zoo.blocks import classifier, in_turn
+from deliralike.zoo.blocks import classifier, has_side, images_of_size, in_turn
 from deliralike.zoo.classification.mixer import Mlp
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
@@ -306,7 +305,7 @@ class EfficientFormer(Model):
         self.head_dist = classifier(nn, widths[-1], num_classes, "EfficientFormer")
 
     def forward(self, x):
-        self._check_size(x)
+        has_side(self, x, self.image_size, ": build it with another image_size")
         x = self.norm(self.stages(self.stem(x)))  # (batch, tokens, width)
         x = self.nn.mean(x, 1)
         by_label = self.head(x)
@@ -317,7 +316,7 @@ class EfficientFormer(Model):
 
     def forward_stages(self, x):
         """Return the stem and each stage, ``stage1`` …: / 4, / 4, / 8, / 16 and / 32."""
-        self._check_size(x)
+        has_side(self, x, self.image_size, ": build it with another image_size")
         steps = {"stem": self.stem}
         for i, stage in enumerate(self.stages, 1):
             steps[f"stage{i}"] = stage
@@ -326,14 +325,6 @@ class EfficientFormer(Model):
         tokens = self.nn.permute(stages[name], (0, 2, 1))
         stages[name] = self.nn.reshape(tokens, (*tokens.shape[:2], self.side, self.side))
         return stages
-
-    def _check_size(self, x) -> None:
-        side = self.image_size
-        if len(x.shape) == 4 and tuple(x.shape[2:]) != (side, side):
-            raise ShapeError(
-                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and "
-                f"width of {side}: build it with another image_size"
-            )
 
 
 def _distances(side: int) -> np.ndarray:
@@ -352,16 +343,12 @@ _VARIANTS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, int]] = {
 }
 
 
-def _shape(settings: Any) -> tuple[int, ...]:
-    return (settings["in_channels"], settings["image_size"], settings["image_size"])
-
-
 for _name, (_layers, _widths, _num_vit, _parameters) in _VARIANTS.items():
     register(
         EfficientFormer,
         name=_name,
         variant={"layers": _layers, "widths": _widths, "num_vit": _num_vit},
         source="Li et al. 2022, arXiv 2206.01191; timm",
-        shape=_shape,
+        shape=images_of_size,
         parameters=_parameters,
     )

@@ -6,7 +6,7 @@ connected, and linear outputs instead of radial ones.
 
 from deliralike.errors import SettingError
 from deliralike.nn import checks
-from deliralike.zoo.blocks import classifier
+from deliralike.zoo.blocks import classifier, images_of_size
 from deliralike.zoo.classification.mlp import activation_layer
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
@@ -76,10 +76,6 @@ register(
     LeNet,
     name="lenet",
     source="LeCun et al. 1998, doi 10.1109/5.726791",
-    shape=lambda settings: (
-        settings["in_channels"],
-        settings["image_size"],
-        settings["image_size"],
-    ),
+    shape=images_of_size,
     parameters=61_706,
 )

@@ -7,11 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deliralike.errors import ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ONES, ZEROS, Constant, Normal, TruncatedNormal, XavierUniform
-from deliralike.zoo.blocks import classifier
+from deliralike.zoo.blocks import classifier, has_side, images_of_size
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import one_of, positive
@@ -236,12 +235,7 @@ class MlpMixer(Model):
 
     def _tokens(self, x):
         """Return the patches as tokens: (batch, tokens, embed_dim)."""
-        side = self.image_size
-        if len(x.shape) == 4 and tuple(x.shape[2:]) != (side, side):
-            raise ShapeError(
-                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and "
-                f"width of {side}"
-            )
+        has_side(self, x, self.image_size)
         patches = self.stem(x)  # (batch, embed_dim, rows, columns)
         patches = self.nn.reshape(patches, (*patches.shape[:2], -1))
         return self.nn.permute(patches, (0, 2, 1))
@@ -269,17 +263,13 @@ _RESIDUAL = {
 }
 
 
-def _shape(settings: Any) -> tuple[int, ...]:
-    return (settings["in_channels"], settings["image_size"], settings["image_size"])
-
-
 for _name, (_patch, _count, _width, _parameters) in _MIXERS.items():
     register(
         MlpMixer,
         name=_name,
         variant={"patch_size": _patch, "num_blocks": _count, "embed_dim": _width},
         source=_MIXER,
-        shape=_shape,
+        shape=images_of_size,
         parameters=_parameters,
     )
 
@@ -296,6 +286,6 @@ for _name, (_patch, _count, _width, _scale, _parameters) in _RESIDUAL.items():
             "layer_scale": _scale,
         },
         source=_RESMLP,
-        shape=_shape,
+        shape=images_of_size,
         parameters=_parameters,
     )

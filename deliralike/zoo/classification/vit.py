@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, ShapeError
+from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal, XavierUniform
-from deliralike.zoo.blocks import classifier
+from deliralike.zoo.blocks import classifier, has_side, images_of_size
 from deliralike.zoo.keymaps import KeyMap, Replacement, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import positive
-from deliralike.zoo.tables import resampled, square_side
+from deliralike.zoo.tables import RESAMPLED, resampled, square_side
 
 _LAYER = r"encoder\.layers\.encoder_layer_(\d+)"
 _TIMM = KeyMap(
@@ -337,13 +337,7 @@ class VisionTransformer(Model):
         return self.encoder.dropout(tokens + self.encoder.pos_embedding)
 
     def _checked(self, x):
-        side = self.image_size
-        if len(x.shape) == 4 and tuple(x.shape[2:]) != (side, side):
-            raise ShapeError(
-                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and "
-                f"width of {side}: build it with another image_size, its position table is "
-                "resampled when weights are loaded"
-            )
+        has_side(self, x, self.image_size, RESAMPLED)
         return x
 
     def adapt_weight(
@@ -393,10 +387,6 @@ _VARIANTS = {
 }
 
 
-def _shape(settings: Any) -> tuple[int, ...]:
-    return (settings["in_channels"], settings["image_size"], settings["image_size"])
-
-
 for _name, (_patch, _layers, _heads, _width, _parameters, _source) in _VARIANTS.items():
     register(
         VisionTransformer,
@@ -410,6 +400,6 @@ for _name, (_patch, _layers, _heads, _width, _parameters, _source) in _VARIANTS.
             "distilled": _source is _DISTILLED,
         },
         source=_source,
-        shape=_shape,
+        shape=images_of_size,
         parameters=_parameters,
     )

@@ -10,7 +10,7 @@ from typing import Any
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
 from deliralike.nn.start import Normal
-from deliralike.zoo.blocks import by_dims, images, run_stages
+from deliralike.zoo.blocks import by_dims, has_side, images_of_size, run_stages
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import one_of, positive
@@ -168,11 +168,7 @@ class Discriminator(Model):
 
         Each is ``(batch, width * 2**n, *size / 2**(n + 1))``, with n from 0.
         """
-        if any(size != self.image_size for size in x.shape[2:]):
-            raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted "
-                f"{self.image_size} elements along each spatial axis"
-            )
+        has_side(self, x, self.image_size)
         return run_stages(self.main, x, self._ends())
 
     def _ends(self) -> list[tuple[str, int]]:
@@ -251,11 +247,6 @@ def noise(settings: Mapping[str, Any]) -> tuple[int, ...]:
     return (settings["latent_size"],)
 
 
-def pictures(settings: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the shape of one sample's picture, from the settings."""
-    return images(settings["image_size"])(settings)
-
-
 _SOURCE = "Radford et al. 2016, arXiv 1511.06434; PyTorch's example"
 
 register(
@@ -273,6 +264,6 @@ register(
     task="generation",
     dims=(1, 2, 3),
     source=_SOURCE,
-    shape=pictures,
+    shape=images_of_size,
     parameters=2_765_568,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
-from deliralike.zoo.blocks import by_dims, in_turn
+from deliralike.zoo.blocks import by_dims, has_side, images_of_size, in_turn
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
@@ -149,11 +149,7 @@ class ConvVAE(Model):
     def forward_stages(self, x, noise=None):
         """Return the levels of the encoder and the decoder, and the distribution between them."""
         nn = self.nn
-        if any(size != self.image_size for size in x.shape[2:]):
-            raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted "
-                f"{self.image_size} elements along each spatial axis"
-            )
+        has_side(self, x, self.image_size)
         stages = in_turn(x, {f"encoder{n}": block for n, block in enumerate(self.encoder)})
         flat = nn.flatten(next(reversed(stages.values())))
         mu = self.fc_mu(flat)
@@ -212,8 +208,7 @@ def _vectors(settings: Mapping[str, Any]) -> list[Any]:
 
 
 def _pictures(settings: Mapping[str, Any]) -> list[Any]:
-    size = (settings["image_size"],) * settings["dims"]
-    return [(settings["in_channels"], *size), Input((settings["latent_size"],))]
+    return [images_of_size(settings), Input((settings["latent_size"],))]
 
 
 _SOURCE = "Kingma and Welling 2013, arXiv 1312.6114; "

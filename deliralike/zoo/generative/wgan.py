@@ -3,7 +3,8 @@
 The generator is DCGAN's. The critics follow the papers, on DCGAN's layers.
 """
 
-from deliralike.zoo.generative.dcgan import Discriminator, pictures
+from deliralike.zoo.blocks import images_of_size
+from deliralike.zoo.generative.dcgan import Discriminator
 from deliralike.zoo.registry import register
 
 
@@ -50,6 +51,6 @@ for _name, (_norm, _source, _parameters) in _SOURCES.items():
         task="generation",
         dims=(1, 2, 3),
         source=_source,
-        shape=pictures,
+        shape=images_of_size,
         parameters=_parameters,
     )

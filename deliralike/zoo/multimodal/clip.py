@@ -13,6 +13,7 @@ from deliralike.errors import ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Constant, Normal
+from deliralike.zoo.blocks import has_side, images_of_size
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
@@ -26,7 +27,7 @@ from deliralike.zoo.sequences.tokens import (
     position_numbers,
 )
 from deliralike.zoo.setting_checks import one_of, positive
-from deliralike.zoo.tables import resampled, square_side
+from deliralike.zoo.tables import RESAMPLED, resampled, square_side
 
 ACTIVATIONS = ("quick_gelu", "gelu")
 
@@ -391,13 +392,7 @@ class VisionEmbeddings(Network):
 
     def forward(self, pixel_values):
         nn = self.nn
-        side = self.image_size
-        if len(pixel_values.shape) == 4 and tuple(pixel_values.shape[2:]) != (side, side):
-            raise ShapeError(
-                f"{checks.where(self)}: got pictures of shape {tuple(pixel_values.shape)}, wanted "
-                f"height and width of {side}: build it with another image_size, its position table "
-                "is resampled when weights are loaded"
-            )
+        has_side(self, pixel_values, self.image_size, RESAMPLED)
         patches = nn.permute(nn.flatten(self.patch_embedding(pixel_values), 2), (0, 2, 1))
         batch, _, width = patches.shape
         class_token = nn.broadcast_to(self.class_embedding, (batch, 1, width))
@@ -521,8 +516,7 @@ _VARIANTS: dict[str, tuple[dict[str, Any], int]] = {
 
 def _inputs(settings: Mapping[str, Any]) -> list[Any]:
     text = Input((settings["max_position_embeddings"],), below=settings["vocab_size"])
-    side = settings["image_size"]
-    return [text, (settings["in_channels"], side, side)]
+    return [text, images_of_size(settings)]
 
 
 for _name, (_variant, _parameters) in _VARIANTS.items():

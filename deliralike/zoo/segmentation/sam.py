@@ -3,15 +3,15 @@
 It follows the paper. Prompts and masks are not part of it.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from deliralike.errors import SettingError, ShapeError
+from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.start import ZEROS
+from deliralike.zoo.blocks import has_side, images_of_size
 from deliralike.zoo.classification.convnext import ChannelNorm
 from deliralike.zoo.keymaps import KeyMap, State, by_patterns
 from deliralike.zoo.model import Model
@@ -144,13 +144,8 @@ class SAMEncoder(Model):
     def forward_stages(self, x):
         """Return the patches and each block, ``(batch, embed_dim, *size / patch_size)``."""
         nn = self.nn
-        side = self.image_size
-        if len(x.shape) == 4 and tuple(x.shape[2:]) != (side, side):
-            raise ShapeError(
-                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and "
-                f"width of {side}: pad them, or build it with another image_size, its position "
-                "tables are resampled when weights are loaded"
-            )
+        advice = ": pad them, or build it with another image_size, its tables are then resampled"
+        has_side(self, x, self.image_size, advice)
         x = self.patch_embed(x)
         stages = {"patches": x}
         x = nn.permute(x, (0, 2, 3, 1)) + self.pos_embed
@@ -284,10 +279,6 @@ class MLP(Network):
         return self.fc2(self.nn.gelu(self.fc1(x)))
 
 
-def _shape(settings: Mapping[str, Any]) -> tuple[int, ...]:
-    return (settings["in_channels"], settings["image_size"], settings["image_size"])
-
-
 # name: (width, blocks, heads, blocks across the image, parameters)
 _VARIANTS = {
     "samvit_base_patch16": (768, 12, 12, (2, 5, 8, 11), 89_670_912),
@@ -307,6 +298,6 @@ for _name, (_width, _depth, _heads, _across, _parameters) in _VARIANTS.items():
         },
         task="feature extraction",
         source="Kirillov et al. 2023, arXiv 2304.02643; timm VisionTransformerSAM",
-        shape=_shape,
+        shape=images_of_size,
         parameters=_parameters,
     )
