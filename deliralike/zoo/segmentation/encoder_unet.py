@@ -6,7 +6,7 @@ size.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
@@ -56,6 +56,7 @@ class EncoderUNet(EncoderDecoder):
     """
 
     start_values = DECODER_START
+    least_depth: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -71,8 +72,9 @@ class EncoderUNet(EncoderDecoder):
         encoder_settings: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        depth = depth_of(encoder_depth, 1, "EncoderUNet")
-        out = numbers(decoder_channels, "decoder_channels", "EncoderUNet", count=depth)
+        what = type(self).__name__
+        depth = depth_of(encoder_depth, self.least_depth, what)
+        out = numbers(decoder_channels, "decoder_channels", what, count=depth)
         channels = self.encode_with(
             encoder, range(1, depth + 1), in_channels, dims, encoder_settings
         )
@@ -83,8 +85,13 @@ class EncoderUNet(EncoderDecoder):
         }
         if center is None:
             center = has_center(encoder)
-        self.decoder = Decoder(channels, out, center, **options)
+        self.decoder = self._make_decoder(channels, out, center, **options)
         self.segmentation_head = segmentation_head(self.nn, out[-1], num_classes, 3, dims)
+
+    def _make_decoder(
+        self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, **options: Any
+    ) -> Any:
+        return Decoder(channels, out, center, **options)
 
 
 class Decoder(Network):

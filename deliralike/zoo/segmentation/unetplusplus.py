@@ -3,23 +3,15 @@
 Unlike the paper: no deep supervision; the decoder is segmentation_models_pytorch's.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deliralike.network.base import Network
 from deliralike.zoo.blocks import images
-from deliralike.zoo.encoders import (
-    DECODER_START,
-    EncoderDecoder,
-    depth_of,
-    segmentation_head,
-)
 from deliralike.zoo.registry import register
-from deliralike.zoo.segmentation.encoder_unet import Block, doubled, has_center
-from deliralike.zoo.setting_checks import numbers
+from deliralike.zoo.segmentation.encoder_unet import Block, EncoderUNet, doubled
 
 
-class UNetPlusPlus(EncoderDecoder):
+class UNetPlusPlus(EncoderUNet):
     """A U-Net whose skips are dense blocks.
 
     Each node joins all nodes of its level so far with the one below.
@@ -29,9 +21,8 @@ class UNetPlusPlus(EncoderDecoder):
     level.
 
     Args:
-        encoder, encoder_depth: The depth is 2 to 5.
-        decoder_channels, center, interpolation, attention: As in `EncoderUNet`.
-        num_classes, in_channels, dims, encoder_settings: As in `EncoderUNet`.
+        encoder_depth: How often the encoder halves the size, 2 to 5; the others are as in
+            `EncoderUNet`.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a
@@ -44,37 +35,13 @@ class UNetPlusPlus(EncoderDecoder):
         ShapeError: The size is no such multiple.
     """
 
-    start_values = DECODER_START
+    least_depth = 2
 
-    def __init__(
-        self,
-        encoder: Any = "resnet34",
-        encoder_depth: int = 5,
-        decoder_channels: Sequence[int] = (256, 128, 64, 32, 16),
-        num_classes: int = 1,
-        in_channels: int = 3,
-        dims: int = 2,
-        center: bool | None = None,
-        interpolation: str = "nearest",
-        attention: str | None = None,
-        encoder_settings: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__()
-        depth = depth_of(encoder_depth, 2, "UNetPlusPlus")
-        out = numbers(decoder_channels, "decoder_channels", "UNetPlusPlus", count=depth)
-        self.multiple = 2**depth
-        channels = self.encode_with(
-            encoder, range(1, depth + 1), in_channels, dims, encoder_settings
-        )
-        options: dict[str, Any] = {
-            "interpolation": interpolation,
-            "attention": attention,
-            "dims": dims,
-        }
-        if center is None:
-            center = has_center(encoder)
-        self.decoder = Decoder(channels, out, center, **options)
-        self.segmentation_head = segmentation_head(self.nn, out[-1], num_classes, 3, dims)
+    def _make_decoder(
+        self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, **options: Any
+    ) -> Any:
+        self.multiple = 2 ** len(channels)
+        return Decoder(channels, out, center, **options)
 
 
 class Decoder(Network):
