@@ -94,13 +94,12 @@ class DynUNet(Model):
         ups = medical.per_stage(ups, count - 1, "upsample_kernel_size", "DynUNet")
         widths = _widths(filters, count, dims)
         options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout}
-        block = ResBlock if res_block else BasicBlock
         self.factors = medical.reductions(strides, dims)
         self.several = norm == "instance"
         self.deep_supervision = bool(deep_supervision)
         nn = self.nn
         stages = zip((in_channels, *widths), widths, kernel_size, strides, strict=False)
-        first, *downs, last = [block(*stage, **options) for stage in stages]
+        first, *downs, last = [Block(*stage, res_block=res_block, **options) for stage in stages]
         fine = widths[-2::-1]
         coarse = widths[:0:-1]
         steps = zip(coarse, fine, kernel_size[:0:-1], ups[::-1], strict=True)
@@ -201,8 +200,11 @@ class SkipLayer(Network):
         self.super_head = super_head
 
 
-class BasicBlock(Network):
+class Block(Network):
     """Two convolutions, each with normalisation and leaky ReLU.
+
+    With `res_block` there is a shortcut before the last activation, which is a 1x1 convolution
+    where size or width change.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
@@ -219,6 +221,7 @@ class BasicBlock(Network):
         norm: str,
         dropout: float = 0.0,
         affine: bool = True,
+        res_block: bool = False,
     ) -> None:
         super().__init__()
         nn = self.nn
@@ -227,50 +230,21 @@ class BasicBlock(Network):
         self.lrelu = nn.LeakyReLU(0.01)
         self.norm1 = medical.normalisation(nn, norm, out_channels, dims, affine)
         self.norm2 = medical.normalisation(nn, norm, out_channels, dims, affine)
-
-    def forward(self, x):
-        return self.lrelu(self.branch(x))
-
-    def branch(self, x):
-        """Run all but the last activation."""
-        x = self.lrelu(self.norm1(self.conv1(x)))
-        return self.norm2(self.conv2(x))
-
-
-class ResBlock(BasicBlock):
-    """`BasicBlock` with a shortcut before the last activation.
-
-    The shortcut is a 1x1 convolution where size or width change.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes = 3,
-        stride: Sizes = 1,
-        *,
-        dims: int,
-        norm: str,
-        dropout: float = 0.0,
-        affine: bool = True,
-    ) -> None:
-        options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout, "affine": affine}
-        super().__init__(in_channels, out_channels, kernel_size, stride, **options)
-        steps = geometry.steps(stride, dims, "strides")
-        self.changes = in_channels != out_channels or max(steps) > 1
+        self.res_block = bool(res_block)
+        halves = max(geometry.steps(stride, dims, "strides")) > 1
+        self.changes = self.res_block and (in_channels != out_channels or halves)
         if self.changes:
             self.conv3 = Conv(in_channels, out_channels, 1, stride, dims, dropout)
-            self.norm3 = medical.normalisation(self.nn, norm, out_channels, dims, affine)
+            self.norm3 = medical.normalisation(nn, norm, out_channels, dims, affine)
 
     def forward(self, x):
-        y = self.branch(x)
+        y = self.lrelu(self.norm1(self.conv1(x)))
+        y = self.norm2(self.conv2(y))
         if self.changes:
             x = self.norm3(self.conv3(x))
-        return self.lrelu(y + x)
+        if self.res_block:
+            y = y + x
+        return self.lrelu(y)
 
 
 class UpBlock(Network):
@@ -289,19 +263,16 @@ class UpBlock(Network):
         upsample: Sizes,
         *,
         dims: int,
-        norm: str,
         dropout: float = 0.0,
-        affine: bool = True,
         bias: bool = False,
-        res_block: bool = False,
+        **block: Any,
     ) -> None:
         super().__init__()
-        options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout, "affine": affine}
         self.transp_conv = Conv(
             in_channels, out_channels, upsample, upsample, dims, dropout, bias, transposed=True
         )
-        block = ResBlock if res_block else BasicBlock
-        self.conv_block = block(2 * out_channels, out_channels, kernel_size, **options)
+        block |= {"dims": dims, "dropout": dropout}
+        self.conv_block = Block(2 * out_channels, out_channels, kernel_size, **block)
 
     def forward(self, x, skip):
         x = self.transp_conv(x)  # (batch, out_channels, *size)

@@ -20,7 +20,7 @@ from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.dynunet import OutBlock, UpBlock
-from deliralike.zoo.segmentation.unetr import ConvLayer, attend
+from deliralike.zoo.segmentation.unetr import MLP, ConvLayer, attend
 from deliralike.zoo.setting_checks import numbers, one_of
 
 _FORBIDDEN = 100.0  # what is taken from the scores of tokens that are neighbours only after rolling
@@ -254,6 +254,7 @@ class SwinTransformer(Network):
             start += depth
         if use_v2:
             convs: dict[str, Any] = {"dims": len(window), "norm": "instance", "affine": False}
+            convs["res_block"] = True
             for i in range(4):
                 layer = ConvLayer(width * 2**i, width * 2**i, **convs)
                 setattr(self, f"layers{i + 1}c", nn.ModuleList([layer]))
@@ -443,22 +444,6 @@ class WindowAttention(Network):
             bias = bias + mask
         y = attend(self, self.qkv(x), self.num_heads, self.attn_drop, bias)
         return self.proj_drop(self.proj(y))
-
-
-class MLP(Network):
-    """Two linear maps, GELU between them; the shape stays."""
-
-    def __init__(self, width: int, inner: int, dropout: float) -> None:
-        super().__init__()
-        nn = self.nn
-        self.linear1 = nn.Linear(width, inner)
-        self.linear2 = nn.Linear(inner, width)
-        self.fn = nn.GELU()
-        self.drop = nn.Dropout(dropout)
-
-    def forward(self, x):
-        x = self.drop(self.fn(self.linear1(x)))
-        return self.drop(self.linear2(x))
 
 
 class PatchMerging(Network):

@@ -17,7 +17,7 @@ from deliralike.nn.windows import Sizes
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.segmentation.dynunet import BasicBlock, Conv, OutBlock, ResBlock, UpBlock
+from deliralike.zoo.segmentation.dynunet import Block, Conv, OutBlock, UpBlock
 from deliralike.zoo.setting_checks import one_of
 
 PATCH, LAYERS = 16, 12  # the reference has no other: four steps up lead from patches to elements
@@ -375,12 +375,9 @@ class ConvLayer(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
     """
 
-    def __init__(
-        self, in_channels: int, out_channels: int, res_block: bool = True, **options: Any
-    ) -> None:
+    def __init__(self, in_channels: int, out_channels: int, **options: Any) -> None:
         super().__init__()
-        block = ResBlock if res_block else BasicBlock
-        self.layer = block(in_channels, out_channels, **options)
+        self.layer = Block(in_channels, out_channels, **options)
 
     def forward(self, x):
         return self.layer(x)
@@ -401,17 +398,15 @@ class ProjectedUp(Network):
         out_channels: int,
         count: int,
         conv_block: bool,
-        res_block: bool,
         **options: Any,
     ) -> None:
         super().__init__()
         nn = self.nn
         dims = options["dims"]
-        block = ResBlock if res_block else BasicBlock
         ups = [Conv(out_channels, out_channels, 2, 2, dims, transposed=True) for _ in range(count)]
         self.transp_conv_init = Conv(in_channels, out_channels, 2, 2, dims, transposed=True)
         if conv_block:
-            ups = [nn.Sequential(up, block(out_channels, out_channels, **options)) for up in ups]
+            ups = [nn.Sequential(up, Block(out_channels, out_channels, **options)) for up in ups]
         self.blocks = nn.ModuleList(ups)
 
     def forward(self, x):
