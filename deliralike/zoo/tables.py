@@ -29,6 +29,29 @@ def resampled(table: np.ndarray, side: int, align_corners: bool) -> np.ndarray:
     return exact.astype(table.dtype)
 
 
+def resampled_rows(
+    rows: np.ndarray, count: int, align_corners: bool, first: int = 0
+) -> np.ndarray | None:
+    """Resample rows over a square grid, with so many rows before them that stay as they are.
+
+    Returns:
+        So many rows as `count`; None when either number leaves no square grid.
+    """
+    old = square_side(len(rows) - first)
+    new = square_side(count - first)
+    if old is None or new is None:
+        return None
+    grid = resampled(rows[first:].reshape(old, old, -1), new, align_corners)
+    return np.concatenate([rows[:first], grid.reshape(new * new, -1)])
+
+
+def cut(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Return the first rows of a table that has more of them; None when it has not."""
+    if table.shape[1:] != shape[1:] or len(table) <= shape[0]:
+        return None
+    return table[: shape[0]]
+
+
 def square_side(count: int) -> int | None:
     """Return the side of a square grid of so many points; None when there is no such square.
 

@@ -21,7 +21,7 @@ from deliralike.zoo.classification.convnext import Permute
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers, paired, positive
-from deliralike.zoo.tables import resampled, square_side
+from deliralike.zoo.tables import resampled_rows
 
 # Torchvision subtracts this from the scores of tokens that are neighbours only after rolling.
 _FORBIDDEN = 100.0
@@ -449,12 +449,7 @@ class SwinTransformer(Model):
         is_table = name.endswith("relative_position_bias_table") and value.ndim == 2
         if not is_table or value.shape[1] != shape[1]:
             return None
-        old = square_side(value.shape[0])
-        new = square_side(shape[0])
-        if old is None or new is None:
-            return None
-        grid = value.reshape(old, old, -1)
-        return resampled(grid, new, align_corners=False).reshape(shape)
+        return resampled_rows(value, shape[0], align_corners=False)
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Add the tables of this network that follow from its windows.

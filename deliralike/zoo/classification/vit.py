@@ -22,7 +22,7 @@ from deliralike.zoo.keymaps import KeyMap, Replacement, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import positive
-from deliralike.zoo.tables import RESAMPLED, resampled, square_side
+from deliralike.zoo.tables import RESAMPLED, resampled_rows
 
 _LAYER = r"encoder\.layers\.encoder_layer_(\d+)"
 _TIMM = KeyMap(
@@ -346,14 +346,9 @@ class VisionTransformer(Model):
         """Resample the position table of another image size; other tokens' rows are kept."""
         if name != "encoder.pos_embedding" or value.ndim != 3 or value.shape[2] != shape[2]:
             return None
-        old = square_side(value.shape[1] - self.prefixes)
-        new = square_side(shape[1] - self.prefixes)
-        if old is None or new is None:
-            return None
-        grid = value[0, self.prefixes :].reshape(old, old, -1)
-        patches = resampled(grid, new, align_corners=True)  # as in torchvision
-        patches = patches.reshape(1, new * new, -1)
-        return np.concatenate([value[:, : self.prefixes], patches], axis=1)
+        align = True  # as in torchvision
+        rows = resampled_rows(value[0], shape[1], align, self.prefixes)
+        return None if rows is None else rows[None]
 
 
 def _check_distillation(distilled: bool, training: bool, representation_size: int | None) -> None:

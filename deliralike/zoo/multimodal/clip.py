@@ -27,7 +27,7 @@ from deliralike.zoo.sequences.tokens import (
     position_numbers,
 )
 from deliralike.zoo.setting_checks import one_of, positive
-from deliralike.zoo.tables import RESAMPLED, resampled, square_side
+from deliralike.zoo.tables import RESAMPLED, cut, resampled_rows
 
 ACTIVATIONS = ("quick_gelu", "gelu")
 
@@ -262,14 +262,8 @@ class CLIP(Model):
         if not name.endswith("position_embedding.weight") or value.shape[1:] != shape[1:]:
             return None
         if name.startswith("text_model."):
-            return value[: shape[0]] if len(value) > shape[0] else None
-        old = square_side(len(value) - 1)
-        new = square_side(shape[0] - 1)
-        if old is None or new is None:
-            return None
-        grid = value[1:].reshape(old, old, -1)
-        patches = resampled(grid, new, align_corners=False)  # as in Hugging Face
-        return np.concatenate([value[:1], patches.reshape(new * new, -1)])
+            return cut(value, shape)
+        return resampled_rows(value, shape[0], align_corners=False, first=1)  # as in Hugging Face
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave out the tables of numbers in older files."""

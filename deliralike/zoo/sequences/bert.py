@@ -25,6 +25,7 @@ from deliralike.zoo.sequences.tokens import (
     position_numbers,
 )
 from deliralike.zoo.setting_checks import positive
+from deliralike.zoo.tables import cut
 
 EPS = 1e-12  # of every normalisation
 PADDING = 0  # the token whose row of the table stays zero
@@ -179,10 +180,7 @@ class _BERTModel(Model):
 
     def adapt_weight(self, name, value, shape):
         """Cut a longer table of positions."""
-        is_table = name.endswith("position_embeddings.weight")
-        if is_table and value.shape[1:] == shape[1:] and len(value) > shape[0]:
-            return value[: shape[0]]
-        return None
+        return cut(value, shape) if name.endswith("position_embeddings.weight") else None
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave out the tables of numbers in older files, and the heads of the pretraining."""

@@ -26,6 +26,7 @@ from deliralike.zoo.sequences.tokens import (
     split_heads,
 )
 from deliralike.zoo.setting_checks import positive
+from deliralike.zoo.tables import cut
 
 START = Normal(0.02)
 
@@ -261,9 +262,7 @@ class GPT2(Model):
 
     def adapt_weight(self, name, value, shape):
         """Cut a longer table of positions."""
-        if name.endswith("wpe.weight") and value.shape[1:] == shape[1:] and len(value) > shape[0]:
-            return value[: shape[0]]
-        return None
+        return cut(value, shape) if name.endswith("wpe.weight") else None
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave out the causal masks that older files hold."""
