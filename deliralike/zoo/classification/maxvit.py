@@ -14,11 +14,11 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.blocks import classifier, images, in_turn
-from deliralike.zoo.classification.swin import relative_positions
 from deliralike.zoo.mobile import SqueezeExcitation
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import paired
+from deliralike.zoo.windows import relative_positions
 
 _NORM: dict[str, Any] = {"eps": 1e-3, "momentum": 0.01}
 
@@ -108,7 +108,7 @@ class RelativeAttention(Network):
         checks.divides(channels, head_dim, "MaxViT: channels of a stage", "head_dim")
         self.heads = channels // head_dim
         table = ((2 * side - 1) ** 2, self.heads)
-        index = relative_positions(side).reshape(side**2, side**2)
+        index = relative_positions((side, side))
         self.relative_position_bias_table = nn.Parameter(table, Normal(0.02))
         self.relative_position_index = nn.Buffer(index)
         self.to_qkv = nn.Linear(channels, 3 * channels)

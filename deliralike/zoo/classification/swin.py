@@ -22,9 +22,7 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers, paired, positive
 from deliralike.zoo.tables import resampled_rows
-
-# Torchvision subtracts this from the scores of tokens that are neighbours only after rolling.
-_FORBIDDEN = 100.0
+from deliralike.zoo.windows import relative_positions, within_windows
 
 
 class PatchMerging(Network):
@@ -106,6 +104,7 @@ class WindowAttention(Network):
         checks.divides(channels, heads, "SwinTransformer: width of a stage", "num_heads")
         self.window, self.shift, self.heads = window, shift, heads
         self.pretrained_window = pretrained_window
+        self.sides = (window, window)
         self._make_positions()
         self._make_layers(channels)
         self.attention_dropout = nn.Dropout(attention_dropout)
@@ -115,7 +114,7 @@ class WindowAttention(Network):
         nn = self.nn
         offsets = (2 * self.window - 1) ** 2
         self.relative_position_bias_table = nn.Parameter((offsets, self.heads), Normal(0.02))
-        self.relative_position_index = nn.Buffer(relative_positions(self.window))
+        self.relative_position_index = nn.Buffer(relative_positions(self.sides).ravel())
 
     def _make_layers(self, channels: int) -> None:
         self.qkv = self.nn.Linear(channels, 3 * channels)
@@ -123,39 +122,17 @@ class WindowAttention(Network):
 
     def tables(self) -> dict[str, np.ndarray]:
         """Return the arrays of the state that follow from the window alone."""
-        return {"relative_position_index": relative_positions(self.window)}
+        return {"relative_position_index": relative_positions(self.sides).ravel()}
 
     def forward(self, x):
-        nn = self.nn
-        side = self.window
-        batch, height, width, channels = x.shape
-        # the numbers of windows along both axes, rounded up
-        rows = -(-height // side)
-        columns = -(-width // side)
-        extra = (rows * side - height, columns * side - width)
-        if any(extra):
-            x = nn.pad(x, [(0, extra[0]), (0, extra[1]), (0, 0)])
-        shifts = [self.shift if windows > 1 else 0 for windows in (rows, columns)]
-        if any(shifts):
-            x = nn.roll(x, [-shift for shift in shifts], (1, 2))
-        x = self._windows(x, batch, rows, columns, channels)
-        x = self._attend(x, self._bias(x, rows, columns, shifts))
-        x = self.dropout(self.proj(x))  # (batch, windows, tokens, channels)
-        x = nn.reshape(x, (batch, rows, columns, side, side, channels))
-        x = nn.permute(x, (0, 1, 3, 2, 4, 5))
-        x = nn.reshape(x, (batch, rows * side, columns * side, channels))
-        if any(shifts):
-            x = nn.roll(x, shifts, (1, 2))
-        if any(extra):
-            x = x[:, :height, :width]
-        return x
+        shift = [self.shift if size > self.window else 0 for size in x.shape[1:3]]
+        return within_windows(self.nn, x, self.sides, shift, self._attended)
 
-    def _windows(self, x, batch: int, rows: int, columns: int, channels: int):
-        """Cut into windows: (batch, windows, tokens, channels)."""
-        nn, side = self.nn, self.window
-        x = nn.reshape(x, (batch, rows, side, columns, side, channels))
-        x = nn.permute(x, (0, 1, 3, 2, 4, 5))
-        return nn.reshape(x, (batch, rows * columns, side * side, channels))
+    def _attended(self, x, apart):
+        bias = self._bias()
+        if apart is not None:
+            bias = bias + apart
+        return self.dropout(self.proj(self._attend(x, bias)))  # (batch, windows, tokens, channels)
 
     def _attend(self, x, bias):
         nn, heads = self.nn, self.heads
@@ -179,32 +156,12 @@ class WindowAttention(Network):
         """Return the term of each relative position: ((2 * window - 1) ** 2, heads)."""
         return self.relative_position_bias_table
 
-    def _bias(self, x, rows: int, columns: int, shifts: Sequence[int]):
-        """Return the term of the scores: (heads, tokens, tokens).
-
-        Where windows are shifted there is one for each window.
-        """
+    def _bias(self):
+        """Return the term of the scores: (heads, tokens, tokens)."""
         nn = self.nn
         tokens = self.window**2
         bias = nn.select(self._offsets(), self.relative_position_index, 0)
-        bias = nn.permute(nn.reshape(bias, (tokens, tokens, self.heads)), (2, 0, 1))
-        if not any(shifts):
-            return bias
-        vertical = nn.reshape(self._regions(x, rows, shifts[0]), (-1, 1, 1))
-        horizontal = nn.reshape(self._regions(x, columns, shifts[1]), (1, -1, 1))
-        region = vertical * 3.0 + horizontal
-        region = self._windows(region, 1, rows, columns, 1)[0]  # (windows, tokens, 1)
-        apart = nn.clip(nn.abs(region - nn.permute(region, (0, 2, 1))), 0.0, 1.0)
-        return bias - nn.expand_dims(apart, 1) * _FORBIDDEN
-
-    def _regions(self, x, windows: int, shift: int):
-        """Number the elements of an axis by what lay together before rolling.
-
-        The first windows have 0, the two parts of the last one 1 and 2.
-        """
-        first = (windows - 1) * self.window
-        numbers = [0.0] * first + [1.0] * (self.window - shift) + [2.0] * shift
-        return self.nn.constant(np.array(numbers), like=x)
+        return nn.permute(nn.reshape(bias, (tokens, tokens, self.heads)), (2, 0, 1))
 
 
 class LinearWithoutKeyBias(Linear):
@@ -463,14 +420,6 @@ class SwinTransformer(Model):
             for name, table in block.tables().items():
                 own[f"{path}.{name}"] = table
         return {**state, **own}
-
-
-def relative_positions(window: int) -> np.ndarray:
-    """Return the row of the bias table for each pair of tokens in a window, flat."""
-    rows, columns = (axis.ravel() for axis in np.indices((window, window)))
-    down = rows[:, None] - rows[None, :] + window - 1
-    right = columns[:, None] - columns[None, :] + window - 1
-    return (down * (2 * window - 1) + right).ravel().astype(np.int64)
 
 
 def _relative_coordinates(window: int, pretrained: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import positive
 from deliralike.zoo.tables import resampled
+from deliralike.zoo.windows import within_windows
 
 _OTHER_PARTS = ("prompt_encoder.", "mask_decoder.", "shared_image_embedding.", "pixel_")
 
@@ -209,19 +210,12 @@ class Block(Network):
         return x + self.mlp(self.norm2(x))
 
     def _within_windows(self, x):
-        nn = self.nn
-        batch, side, _, width = x.shape
-        window = self.window
-        extra = -side % window
-        if extra:
-            x = nn.pad(x, [(0, extra), (0, extra), (0, 0)])
-        count = (side + extra) // window
-        x = nn.reshape(x, (batch, count, window, count, window, width))
-        x = nn.permute(x, (0, 1, 3, 2, 4, 5))
-        x = self.attn(nn.reshape(x, (batch * count * count, window, window, width)))
-        x = nn.reshape(x, (batch, count, count, window, window, width))
-        x = nn.permute(x, (0, 1, 3, 2, 4, 5))
-        return nn.reshape(x, (batch, side + extra, side + extra, width))[:, :side, :side]
+        sides = (self.window, self.window)
+        return within_windows(self.nn, x, sides, (0, 0), self._attended)
+
+    def _attended(self, windows, _):
+        grids = self.nn.reshape(windows, (-1, self.window, self.window, windows.shape[-1]))
+        return self.nn.reshape(self.attn(grids), tuple(windows.shape))
 
 
 class Attention(Network):

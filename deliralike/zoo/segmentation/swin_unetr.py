@@ -22,8 +22,7 @@ from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.dynunet import OutBlock, UpBlock
 from deliralike.zoo.segmentation.unetr import MLP, ConvLayer, attend
 from deliralike.zoo.setting_checks import numbers, one_of
-
-_FORBIDDEN = 100.0  # what is taken from the scores of tokens that are neighbours only after rolling
+from deliralike.zoo.windows import relative_positions, within_windows
 
 # The neighbours that merge in 3 dimensions, in order. MONAI's first version, from 0.9 on, took two
 # of the eight twice and left two out; published weights are made with it. Later its "merging" takes
@@ -209,7 +208,7 @@ class SwinUNETR(Model):
             if not isinstance(block, WindowAttention):
                 continue
             if f"{path}.relative_position_bias_table" in state:
-                own[f"{path}.relative_position_index"] = _relative_positions(block.window_size)
+                own[f"{path}.relative_position_index"] = relative_positions(block.window_size)
         return {**state, **own}
 
 
@@ -355,51 +354,9 @@ class SwinBlock(Network):
         return x + self.drop_path(self.mlp(self.norm2(x)))
 
     def attend(self, x):
-        """Attend within windows, shifted along the axes that have several.
-
-        Windows that are not full end in zeros.
-        """
-        nn = self.nn
-        batch, *size, width = x.shape
-        axes = tuple(range(1, len(size) + 1))
-        window, shift = _fitted(size, self.window, self.shift)
-        whole = [-(-n // side) * side for n, side in zip(size, window, strict=True)]
-        if whole != list(size):
-            extra = [(0, full - n) for full, n in zip(whole, size, strict=True)]
-            x = nn.pad(x, [*extra, (0, 0)])
-        mask = None
-        if any(shift):
-            x = nn.roll(x, [-step for step in shift], axes)
-            mask = self._mask(x, whole, window, shift)
-        x = self.attn(_windows(nn, x, window), mask)  # (batch, windows, tokens, width)
-        x = _images(nn, x, (batch, *whole, width), window)
-        if any(shift):
-            x = nn.roll(x, list(shift), axes)
-        if whole != list(size):
-            x = x[(slice(None), *(slice(0, n) for n in size))]
-        return x
-
-    def _mask(self, x, size: Sequence[int], window: Sequence[int], shift: Sequence[int]):
-        """Return the term of the scores of tokens which are neighbours only after rolling.
-
-        It is ``(windows, 1, tokens, tokens)``.
-        """
-        nn = self.nn
-        n = len(size)
-        regions = None
-        for axis, (length, side, step) in enumerate(zip(size, window, shift, strict=True)):
-            numbers = np.zeros(length)
-            if step:
-                numbers[length - side :] = 1.0
-                numbers[length - step :] = 2.0
-            shape = [1] * (n + 2)
-            shape[1 + axis] = length
-            along = nn.reshape(nn.constant(numbers * 3.0**axis, like=x), tuple(shape))
-            regions = along if regions is None else regions + along
-        regions = nn.broadcast_to(regions, (1, *size, 1))
-        regions = _windows(nn, regions, window)[0]  # (windows, tokens, 1)
-        apart = nn.clip(nn.abs(regions - nn.permute(regions, (0, 2, 1))), 0.0, 1.0)
-        return nn.expand_dims(apart, 1) * -_FORBIDDEN
+        """Attend within windows, shifted along the axes that have several."""
+        window, shift = _fitted(x.shape[1:-1], self.window, self.shift)
+        return within_windows(self.nn, x, window, shift, self.attn)
 
 
 class WindowAttention(Network):
@@ -426,7 +383,7 @@ class WindowAttention(Network):
         self.window_size, self.num_heads = window, heads
         rows = math.prod(2 * side - 1 for side in window)
         self.relative_position_bias_table = nn.Parameter((rows, heads), Normal(0.02))
-        self.relative_position_index = nn.Buffer(_relative_positions(window))
+        self.relative_position_index = nn.Buffer(relative_positions(window))
         self.qkv = nn.Linear(width, 3 * width, bias=qkv_bias)
         self.attn_drop = nn.Dropout(attention_dropout)
         self.proj = nn.Linear(width, width)
@@ -498,34 +455,6 @@ def _fitted(
     return sides, steps
 
 
-def _windows(nn, x, window: Sequence[int]):
-    """Cut ``(batch, *size, width)`` into windows: ``(batch, windows, tokens, width)``."""
-    batch, *size, width = x.shape
-    n = len(size)
-    split = [batch]
-    for length, side in zip(size, window, strict=True):
-        split += [length // side, side]
-    x = nn.reshape(x, (*split, width))
-    grid = range(1, 2 * n, 2)
-    within = range(2, 2 * n + 1, 2)
-    x = nn.permute(x, (0, *grid, *within, 2 * n + 1))
-    tokens = math.prod(window)
-    return nn.reshape(x, (batch, math.prod(size) // tokens, tokens, width))
-
-
-def _images(nn, x, shape: Sequence[int], window: Sequence[int]):
-    """Put together what `_windows` cut."""
-    batch, *size, width = shape
-    n = len(size)
-    grid = [length // side for length, side in zip(size, window, strict=True)]
-    x = nn.reshape(x, (batch, *grid, *window, width))
-    axes = [0]
-    for i in range(n):
-        axes += [1 + i, 1 + n + i]
-    x = nn.permute(x, (*axes, 2 * n + 1))
-    return nn.reshape(x, tuple(shape))
-
-
 def _channels_last(nn, x):
     return nn.permute(x, (0, *range(2, len(x.shape)), 1))
 
@@ -533,16 +462,6 @@ def _channels_last(nn, x):
 def _channels_first(nn, x):
     last = len(x.shape) - 1
     return nn.permute(x, (0, last, *range(1, last)))
-
-
-def _relative_positions(window: Sequence[int]) -> np.ndarray:
-    """Return the row of the bias table for each pair of tokens in a window."""
-    places = np.indices(tuple(window)).reshape(len(window), -1)
-    offsets = places[:, :, None] - places[:, None, :]
-    rows = np.zeros(offsets.shape[1:], np.int64)
-    for side, offset in zip(window, offsets, strict=True):
-        rows = rows * (2 * side - 1) + offset + side - 1
-    return rows
 
 
 register(
