@@ -13,6 +13,7 @@ from deliralike.nn import checks, geometry
 from deliralike.nn.start import ZEROS
 from deliralike.zoo.blocks import has_side, images_of_size
 from deliralike.zoo.classification.convnext import ChannelNorm
+from deliralike.zoo.classification.mixer import PatchEmbed
 from deliralike.zoo.keymaps import KeyMap, State, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
@@ -125,7 +126,7 @@ class SAMEncoder(Model):
         self.image_size = image_size
         side = image_size // patch_size
         self.pos_embed = nn.Parameter((1, side, side, embed_dim), ZEROS)
-        self.patch_embed = Patches(in_channels, embed_dim, patch_size)
+        self.patch_embed = PatchEmbed(in_channels, embed_dim, patch_size)
         inner = int(embed_dim * mlp_ratio)
         blocks = []
         for number in range(depth):
@@ -167,17 +168,6 @@ class SAMEncoder(Model):
             matrix = geometry.linear_matrix(len(value), shape[0], False, None)
             return (matrix @ value.astype(np.float64)).astype(value.dtype)
         return None
-
-
-class Patches(Network):
-    """A convolution over patches that do not overlap."""
-
-    def __init__(self, in_channels: int, width: int, patch_size: int) -> None:
-        super().__init__()
-        self.proj = self.nn.Conv2d(in_channels, width, patch_size, patch_size)
-
-    def forward(self, x):
-        return self.proj(x)
 
 
 class Block(Network):
