@@ -148,6 +148,22 @@ class Convolution(Network):
         return x
 
 
+class Deconv(Network):
+    """Double the size by a transposed convolution.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *2 * size)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
+        super().__init__()
+        kind = by_dims(self.nn, dims, "ConvTranspose")
+        self.deconv = kind(in_channels, out_channels, 2, stride=2)
+
+    def forward(self, x):
+        return self.deconv(x)
+
+
 def odd(kernel_size: Sizes, dims: int) -> tuple[int, ...]:
     """Return a kernel's size for each axis; only odd ones keep an image's size.
 

@@ -140,17 +140,6 @@ class ResBlock(Network):
         return x + y
 
 
-class Deconv(Network):
-    """A transposed convolution that doubles the size."""
-
-    def __init__(self, channels: int, dims: int) -> None:
-        super().__init__()
-        self.deconv = by_dims(self.nn, dims, "ConvTranspose")(channels, channels, 2, stride=2)
-
-    def forward(self, x):
-        return self.deconv(x)
-
-
 def _conv(
     in_channels: int, out_channels: int, dims: int, bias: bool = False, **options: Any
 ) -> Any:
@@ -159,7 +148,7 @@ def _conv(
 
 def _upsample(nn: Any, channels: int, dims: int, kind: str) -> Any:
     if kind == "deconv":
-        return Deconv(channels, dims)
+        return medical.Deconv(channels, channels, dims)
     return nn.Upsample(scale_factor=2.0, mode="linear")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from deliralike.network.base import Network
 from deliralike.zoo.blocks import by_dims, large_enough
-from deliralike.zoo.medical import Convolution, volume
+from deliralike.zoo.medical import Convolution, Deconv, volume
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers, one_of, positive
@@ -174,22 +174,6 @@ class UpCat(Network):
         missing = [(0, fine - size) for fine, size in sizes]  # 0 or 1
         x = nn.pad(x, missing, mode="replicate")
         return self.convs(nn.concatenate([skip, x], dim=1))
-
-
-class Deconv(Network):
-    """Double the size by a transposed convolution.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *2 * size)``.
-    """
-
-    def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
-        super().__init__()
-        kind = by_dims(self.nn, dims, "ConvTranspose")
-        self.deconv = kind(in_channels, out_channels, 2, stride=2)
-
-    def forward(self, x):
-        return self.deconv(x)
 
 
 class Resize(Network):
