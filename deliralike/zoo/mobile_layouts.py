@@ -62,6 +62,21 @@ def by_blocks(
     return rename
 
 
+def timm_ends(last: int) -> dict[str, str]:
+    """Return timm's names of the layers before and after the blocks of a row ``features``.
+
+    Args:
+        last: The number of the last convolution.
+    """
+    return {
+        "features.0.0": "conv_stem",
+        "features.0.1": "bn1",
+        f"features.{last}.0": "conv_head",
+        f"features.{last}.1": "bn2",
+        "classifier.1": "classifier",
+    }
+
+
 def _layers_by_block(names: Iterable[str], blocks: Iterable[str]) -> dict[str, list[str]]:
     """Return the paths of the layers in each block, in order."""
     layers: dict[str, list[str]] = {block: [] for block in blocks}

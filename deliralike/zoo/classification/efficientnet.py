@@ -28,6 +28,7 @@ from deliralike.zoo.mobile_layouts import (
     TIMM_FUSED,
     by_blocks,
     timm,
+    timm_ends,
 )
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
@@ -250,14 +251,7 @@ class EfficientNet(Model):
         return (self._timm_names(), self._pytorch_names())
 
     def _timm_names(self) -> KeyMap:
-        last = len(self.features) - 1
-        ends = {
-            "features.0.0": "conv_stem",
-            "features.0.1": "bn1",
-            f"features.{last}.0": "conv_head",
-            f"features.{last}.1": "bn2",
-            "classifier.1": "classifier",
-        }
+        ends = timm_ends(len(self.features) - 1)
         places = []
         for stage, kind in enumerate(self.kinds):
             words = TIMM if kind == "mb" else TIMM_FUSED

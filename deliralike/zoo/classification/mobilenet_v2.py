@@ -20,7 +20,7 @@ from deliralike.zoo.mobile import (
     make_divisible,
     stage_ends,
 )
-from deliralike.zoo.mobile_layouts import TIMM, by_blocks
+from deliralike.zoo.mobile_layouts import TIMM, by_blocks, timm_ends
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers
@@ -163,14 +163,7 @@ class MobileNetV2(Model):
     @property
     def keymaps(self):  # type: ignore[override]
         """The names of timm."""
-        last = len(self.features) - 1
-        ends = {
-            "features.0.0": "conv_stem",
-            "features.0.1": "bn1",
-            f"features.{last}.0": "conv_head",
-            f"features.{last}.1": "bn2",
-            "classifier.1": "classifier",
-        }
+        ends = timm_ends(len(self.features) - 1)
         places = [(ours, theirs, TIMM) for ours, theirs in self.places]
         return (KeyMap("timm", by_blocks(places, ends)),)
 

@@ -10,6 +10,7 @@ from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.blocks import classifier, images, in_turn
+from deliralike.zoo.mobile import ConvNormActivation
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers
@@ -107,18 +108,12 @@ class ShuffleNetV2(Model):
                 f"ShuffleNetV2: widths={widths!r}; wanted even numbers for the three stages"
             )
         nn = self.nn
-        self.conv1 = nn.Sequential(
-            nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(first),
-            nn.ReLU(inplace=True),
-        )
+        self.conv1 = ConvNormActivation(in_channels, first, 3, stride=2)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         self.stage2 = _stage(nn, first, stages[0], layers[0])
         self.stage3 = _stage(nn, stages[0], stages[1], layers[1])
         self.stage4 = _stage(nn, stages[1], stages[2], layers[2])
-        self.conv5 = nn.Sequential(
-            nn.Conv2d(stages[-1], last, 1, bias=False), nn.BatchNorm2d(last), nn.ReLU(inplace=True)
-        )
+        self.conv5 = ConvNormActivation(stages[-1], last, 1)
         self.fc = classifier(nn, last, num_classes, "ShuffleNetV2")
 
     def forward(self, x):
@@ -132,15 +127,8 @@ class ShuffleNetV2(Model):
 
         The last convolution keeps the size.
         """
-        steps = {
-            "conv1": self.conv1,
-            "maxpool": self.maxpool,
-            "stage2": self.stage2,
-            "stage3": self.stage3,
-            "stage4": self.stage4,
-            "conv5": self.conv5,
-        }
-        return in_turn(x, steps, until)
+        names = ("conv1", "maxpool", "stage2", "stage3", "stage4", "conv5")
+        return in_turn(x, {name: getattr(self, name) for name in names}, until)
 
 
 def _stage(nn, in_channels: int, out_channels: int, count: int):

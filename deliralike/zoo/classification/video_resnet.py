@@ -145,14 +145,8 @@ class VideoResNet(Model):
 
         Height and width are halved by the stem and by the last three stages.
         """
-        steps = {
-            "stem": self.stem,
-            "layer1": self.layer1,
-            "layer2": self.layer2,
-            "layer3": self.layer3,
-            "layer4": self.layer4,
-        }
-        return in_turn(x, steps, until)
+        names = ("stem", "layer1", "layer2", "layer3", "layer4")
+        return in_turn(x, {name: getattr(self, name) for name in names}, until)
 
 
 def _stem(nn, in_channels: int, is_split: bool):
