@@ -6,6 +6,8 @@ import chainer.links as L
 import numpy as np
 import pytest
 
+from deliralike import wrap
+
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -189,3 +191,22 @@ def test_the_numpy_seed_decides_what_dropout_drops():
             np.random.seed(3)
             draws.append(F.dropout(np.ones((7, 5), "float32")).array)
     np.testing.assert_array_equal(*draws)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_copy_in_another_type_normalizes_in_it_without_gamma_and_beta(rng, training):
+    link = L.BatchNormalization(3, eps=1e-3, use_gamma=False, use_beta=False)
+    x = rng.normal(1, 2, size=(4, 3, 5))
+    mean, variance = rng.normal(size=3), rng.uniform(0.5, 2, size=3)
+    link.avg_mean[...], link.avg_var[...] = mean, variance
+    copy = wrap(link).backend.in_dtype(wrap(link), "float64")
+    with chainer.using_config("train", training):
+        y = copy(chainer.Variable(x))
+    if training:
+        mean, variance = x.mean((0, 2)), x.var((0, 2))
+    else:
+        mean, variance = (value.astype("float32").astype(float) for value in (mean, variance))
+    expected = (x - mean[:, None]) / np.sqrt(variance[:, None] + 1e-3)
+    assert y.dtype == np.float64
+    np.testing.assert_allclose(y.array, expected, rtol=1e-12)
+    assert link(x.astype("float32")).dtype == np.float32

@@ -541,7 +541,10 @@ class WrappedChainerNetwork(EnclosingNetwork, AbstractChainerNetwork):
 
 
 def set_dtype(network: chainer.Link, dtype: str) -> None:
-    """Convert the floating parameters and persistent arrays of a link and all below it."""
+    """Convert the floating parameters and persistent arrays of a link and all below it.
+
+    A batch normalization without gamma or beta makes them at each call, in a type that it notes.
+    """
     for parameter in list(network.params(include_uninit=False)):
         if parameter.dtype.kind == "f":
             parameter.array = parameter.array.astype(dtype)
@@ -551,6 +554,8 @@ def set_dtype(network: chainer.Link, dtype: str) -> None:
             value = vars(link)[name]
             if arrays.is_array(value) and value.dtype.kind == "f":
                 object.__setattr__(link, name, value.astype(dtype))
+        if hasattr(link, "_highprec_dtype"):
+            link._highprec_dtype = np.dtype(dtype)
 
 
 def _tree(link: chainer.Link) -> str:
