@@ -239,6 +239,8 @@ class Ladder:
             modes[name] = self.running.mode(name)
             collect(self.running.reference.network)
         self.seconds_a_pass = (time.perf_counter() - start) / self.settings.passes("L1")
+        if not sides.folded and not modes["train"].agrees and modes["eval"].agrees:
+            self._turn_masks(sides)
         folded = sides.folded or self._held_otherwise(sides)
         found = semantics.level(modes)
         notes = self._of_dropout()
@@ -256,6 +258,27 @@ class Ladder:
         figures = {**found.figures, "by_layer": self._by_layer()}
         self._add(replace(found, figures=figures, notes=(*found.notes, *notes)))
         self._after(found, folded)
+
+    def _turn_masks(self, sides: Sides) -> None:
+        """Turn the masks of features that the candidate flattens in another order.
+
+        Its weights behind them are matched in that order. Masks stay as they are where training
+        differs all the same, with equal rates.
+        """
+        pairs = () if sides.match is None else sides.match.names
+        transforms = [pair.transform for pair in pairs]
+        flattened = [one for one in transforms if one.axes == (0, 2, 1) and one.start == one.end]
+        for turned in self.masks.turns(flattened):
+            self.masks.turned = turned
+            self.masks.rate_of_reference = True
+            training = self.running.mode("train")
+            self.masks.rate_of_reference = False
+            if training.agrees:
+                if self.masks.differing_rates():
+                    training = self.running.mode("train")
+                self.running.modes["train"] = training
+                return
+        self.masks.turned = {}
 
     def _with_filled_zeros(
         self, sides: Sides, found: Level, notes: tuple[str, ...]

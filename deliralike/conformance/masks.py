@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from deliralike import random
 from deliralike.backends.base import Backend
 from deliralike.conformance.kinds import Shape
 from deliralike.network.base import AbstractNetwork
+from deliralike.weights.matching.layouts import Transform
 
 REFERENCE, CANDIDATE = 0, 1
 _MOST_AXES = 5  # of which all orders are tried
@@ -51,6 +52,8 @@ class Masks:
     Attributes:
         drops: The calls of each side in its first run with any.
         rate_of_reference: Whether a candidate drops as often as the reference, whatever it says.
+        turned: How the features of a call's mask lie in the candidate, where it flattens pictures
+            in another order.
         is_misfit: Whether a candidate made a call whose mask does not fit the reference's.
     """
 
@@ -60,6 +63,7 @@ class Masks:
         self.drops: dict[int, list[Drop]] = {}
         self.rate_of_reference = False
         self.is_misfit = False
+        self.turned: Mapping[int, Transform] = {}  # the candidate's features by number of the call
         self.off = False  # whether nothing is dropped at all
         self._running = threading.local()
         self._path = ""
@@ -152,10 +156,29 @@ class Masks:
         is_moved = sorted(shape) == sorted(wanted.shape)
         like = wanted.shape if is_moved else (shape[0], *wanted.shape[1:])
         mask = _fitted(self._drawn(number, like, rate), shape)
+        if mask is not None and run.is_of_loss and number in self.turned:
+            mask = _with_features(mask, self.turned[number])
         if mask is None:
             self.is_misfit = True
             return self._drawn(number, shape, rate)
         return mask
+
+    def turns(self, flattened: Iterable[Transform]) -> Iterator[dict[int, Transform]]:
+        """Yield ways to turn masks of features: all that fit, then those of single calls.
+
+        Args:
+            flattened: How the weights of layers behind a flattening are laid out in the candidate.
+        """
+        fitting = {}
+        for number, drop in enumerate(self.drops.get(REFERENCE, ())):
+            for transform in flattened:
+                if drop.shape[1:] == transform.start[1:]:
+                    fitting[number] = transform
+        if fitting:
+            yield fitting
+        if len(fitting) > 1:
+            for number, transform in fitting.items():
+                yield {number: transform}
 
     def _drawn(self, number: int, shape: Shape, rate: float) -> np.ndarray:
         stream = random.current()
@@ -183,6 +206,12 @@ class Masks:
                 del functions.keep_mask
             else:
                 functions.keep_mask = before  # type: ignore[method-assign]
+
+
+def _with_features(mask: np.ndarray, transform: Transform) -> np.ndarray:
+    """A mask (samples, features) with its features in another order."""
+    split = (len(mask), *transform.split[1:])
+    return mask.reshape(split).transpose(transform.axes).reshape(mask.shape)
 
 
 def _fitted(mask: np.ndarray, shape: Shape) -> np.ndarray | None:

@@ -118,6 +118,43 @@ def test_so_is_one_of_a_network_that_was_written_once(candidate):
     assert found.proved, found
 
 
+class Flattened(nnx.Module):
+    """Flattens channels last, and drops features; weights of the first layer are in that order."""
+
+    def __init__(self, factor=1.0, rate=0.3):
+        rngs = nnx.Rngs(0)
+        self.conv = nnx.Conv(1, 4, (3, 3), padding=1, rngs=rngs)
+        self.drop = nnx.Dropout(rate, rngs=rngs)
+        self.hidden = nnx.Linear(144, 144, rngs=rngs)
+        self.head = nnx.Linear(144, 3, rngs=rngs)
+        self.factor = factor
+
+    def __call__(self, x):
+        y = self.drop(jax.nn.relu(self.conv(x)).reshape(len(x), -1))
+        return self.head(self.drop(jnp.tanh(self.factor * self.hidden(y))))
+
+
+class FlattenedFirst(torch.nn.Module):
+    """The same with channels first."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.drop = torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.Dropout(0.3)
+        self.fc, self.out = torch.nn.Linear(144, 144), torch.nn.Linear(144, 3)
+
+    def forward(self, x):
+        y = self.drop(torch.relu(self.conv(x)).flatten(1))
+        return self.out(self.drop(torch.tanh(self.fc(y))))
+
+
+def test_a_mask_of_features_follows_the_order_in_which_pictures_are_flattened():
+    found = proof(FlattenedFirst(), Flattened())
+    assert found.proved, found
+    found = proof(FlattenedFirst(), Flattened(rate=0.5))
+    assert found.diverges
+    assert "dropout p=0.5 instead of 0.3" in str(found)
+
+
 def test_the_functions_are_the_frameworks_own_again():
     before = F.dropout, CF.dropout, nnx.Dropout.__call__
     proof(OnTorch(), OnChainer())
