@@ -7,6 +7,7 @@ metaclass of a framework's own, is a leaf.
 
 import functools
 import threading
+import warnings
 from collections import OrderedDict, UserDict, UserList, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
@@ -202,6 +203,25 @@ def register(classes: set[type]) -> None:
                 path_entry_type=_Step,
                 namespace=NAMESPACE,
             )
+
+
+def register_named_tuple(cls: type) -> None:
+    """Register a named tuple whose own ``__new__`` takes, or makes, something else than its fields.
+
+    It is rebuilt without it.
+    """
+
+    def unflatten(_: Any, children: Iterable[Any]) -> Any:
+        return tuple.__new__(cls, children)
+
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of what is meant
+        optree.register_pytree_node(
+            cls,
+            lambda instance: (tuple(instance), None),
+            unflatten,
+            path_entry_type=optree.NamedTupleEntry,
+            namespace=NAMESPACE,
+        )
 
 
 def _base(cls: type) -> Any:

@@ -9,8 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from deliralike.errors import DtypeError, suggestion
+from deliralike.nest.containers import register_named_tuple
+
+register_named_tuple(PackedSequence)  # its __new__ wants tensors, and may sort
 
 DTYPES: Mapping[str, torch.dtype] = {
     "float64": torch.float64,
