@@ -143,7 +143,10 @@ def compare(
 
 
 def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> Subject:
-    subject = given if isinstance(given, Subject) else Subject(backends.of(given).wrap(given), loss)
+    if isinstance(given, Subject):
+        subject = given.but(network=backends.of(given.network).wrap(given.network))
+    else:
+        subject = Subject(backends.of(given).wrap(given), loss)
     if subject.optimizers:
         return subject
     return subject.but(optimizers={name: _following(wanted) for name, wanted in optimizers.items()})
