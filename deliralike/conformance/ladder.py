@@ -219,12 +219,14 @@ class Ladder:
             self._add(replace(level, status=status, findings=kept, notes=notes))
 
     def _leave_undecided(self, match: Match) -> None:
-        """A difference that a wrong match would show as well decides nothing."""
+        """A difference that a wrong match would show as well decides nothing, nor does its cause."""
         why = match.doubtful if match.holds_all else match.left_over
         for name, level in self.levels.items():
             if level.status == FAILED:
+                findings = tuple(replace(one, explanation=None) for one in level.findings)
                 notes = (why, *level.notes)
-                self.levels[name] = replace(level, status=NOT_REACHED, notes=notes)
+                undecided = replace(level, status=NOT_REACHED, findings=findings, notes=notes)
+                self.levels[name] = undecided
 
     # Values
     # -------------------------------------------------------------------------

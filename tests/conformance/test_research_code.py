@@ -66,3 +66,26 @@ def test_a_subject_takes_a_native_network():
     assert proof.proved, proof
     proof = compare(side(), side(slope=0.2), (ROWS,), weights="load", levels=QUICK)
     assert "negative_slope=0.2 instead of 0.01" in proof.headline
+
+
+class Grouped(torch.nn.Module):
+    """Has a kernel whose shape follows from the number of groups."""
+
+    def __init__(self, groups):
+        super().__init__()
+        self.enter = torch.nn.Linear(36, 4)
+        self.conv = torch.nn.Conv2d(4, 4, 3, padding=1, groups=groups)
+        self.head = torch.nn.Linear(36, 3)
+
+    def forward(self, x):
+        rows = x.flatten(1) @ self.enter.weight.T @ self.enter.weight
+        return self.head(self.conv(x + rows.reshape(x.shape)).flatten(1))
+
+
+def test_what_is_not_matched_is_told_with_the_free_tensor_and_without_a_cause():
+    x = np.random.default_rng(0).normal(size=(3, 4, 3, 3))
+    proof = compare(Grouped(2), Grouped(1), (x, np.array([0, 1, 2])), weights="load", levels=QUICK)
+    assert proof.verdict == "undecided", proof
+    assert "missing: conv.weight, nearest conv.weight" in str(proof)
+    assert "Of its shape" not in str(proof)
+    assert "Explained by" not in str(proof)

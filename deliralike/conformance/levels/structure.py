@@ -236,7 +236,7 @@ def _names(sides: _Sides) -> Iterator[Finding]:
     ):
         for name in names:
             others = ", ".join(near.get(name, ()))
-            remark = f"Of its shape {where}: {others}." if others else ""
+            remark = f"Nearest {where}: {others}." if others else ""
             if not name.endswith(COUNTER):
                 yield _finding(name, what, remark)
 

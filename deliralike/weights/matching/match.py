@@ -267,15 +267,18 @@ def _not_covered(side: Side, found: Sequence[Unit]) -> list[str]:
 def _nearest(name: str, side: Side, other: Side, free: Sequence[str]) -> tuple[str, ...]:
     """Return up to three similar tensors of the other side.
 
-    Those of the same shape that are free come first, then the same shape, then a similar name.
+    Those of the same shape that are free come first, then those that are free with as many axes,
+    then the same shape, then a similar name.
     """
     shape = side.tensors[name].shape
     shapes = other.shapes
     fitting = [each for each in shapes if transforms(shape, shapes[each])]
     fitting_and_free = [each for each in fitting if each in free]
+    free_with_as_many_axes = [each for each in free if len(shapes[each]) == len(shape)]
     alike_and_fitting = get_close_matches(name, fitting, n=3, cutoff=0.0)
     alike = get_close_matches(name, list(shapes), n=3, cutoff=0.4)
-    ordered = dict.fromkeys([*fitting_and_free, *alike_and_fitting, *alike])
+    first = [*fitting_and_free, *free_with_as_many_axes]
+    ordered = dict.fromkeys([*first, *alike_and_fitting, *alike])
     return tuple(ordered)[:3]
 
 
