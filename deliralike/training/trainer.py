@@ -668,9 +668,13 @@ def _optimizer(network: AbstractNetwork, name: str, optimizer: Any) -> AbstractO
 
 
 def _wrapped(network: AbstractNetwork, name: str, native: Any) -> AbstractOptimizer:
-    """Return a framework's own optimizer as one of the network's."""
+    """Return a framework's own optimizer as one of the network's.
+
+    Raises:
+        ArgumentError: It is no such optimizer, or it has parameters, and none is the network's.
+    """
     try:
-        return network.backend.wrap_optimizer(native, network)
+        optimizer = network.backend.wrap_optimizer(native, network)
     except (TypeError, AttributeError) as error:
         raise ArgumentError(
             f"optimizer {name!r} is a {type(native).__name__}, wanted a rule such as "
@@ -678,6 +682,13 @@ def _wrapped(network: AbstractNetwork, name: str, native: Any) -> AbstractOptimi
             "torch.optim.Adam(module.parameters())), or one from backend.optimizer or "
             "backend.wrap_optimizer"
         ) from error
+    held = optimizer.holds()
+    if held and not set(held).intersection(network.neutral_slots()):
+        raise ArgumentError(
+            f"optimizer {name!r} holds none of the network's parameters, but others ({held[0]}): "
+            "make it of those of the network that is trained"
+        )
+    return optimizer
 
 
 def _schedules(schedule: Any, optimizers: Mapping[str, AbstractOptimizer]) -> dict[str, Any]:
