@@ -5,6 +5,7 @@ Every network takes this step unless it has steps of its own.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -122,8 +123,31 @@ def train_step(
     """Make one update on a batch; see `AbstractNetwork.train_step`."""
     loss, optimizer = step_loss(losses), the_optimizer(optimizers)
     inputs, target = inputs_and_target(batch)
-    result = optimizer.update(loss, *inputs, target)
+    try:
+        result = optimizer.update(loss, *inputs, target)
+    except TypeError:
+        _refuse_two_arguments(loss)
+        raise
     return named_losses(network, result)
+
+
+def _refuse_two_arguments(loss: Callable[..., Any]) -> None:
+    """Refuse a loss of (prediction, target) in the place of one of (network, *inputs, target).
+
+    Raises:
+        ArgumentError: The loss takes at most two arguments.
+    """
+    called = getattr(loss, "forward", loss)  # a module's own call takes anything
+    try:
+        inspect.signature(called).bind("network", "input", "target")
+    except ValueError:  # a function that tells nothing of its arguments
+        return
+    except TypeError as error:
+        name = getattr(loss, "__name__", type(loss).__name__)
+        raise ArgumentError(
+            f"losses={name} is called as (network, *inputs, target), and does not take these "
+            f"({error}): a function of (prediction, target) has a name, losses={{'loss': {name}}}"
+        ) from error
 
 
 def train_steps(

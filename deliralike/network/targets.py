@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.errors import ArgumentError, BatchError, IndexRangeError, ShapeError
+from deliralike.errors import BatchError, IndexRangeError, ShapeError, StructureError
 
 IGNORED = (-100, -1, 255)  # what the losses of PyTorch, Chainer and MMSegmentation leave out
 
@@ -20,18 +20,14 @@ def default_loss(prediction: Any, target: Any, *, network: Any) -> Any:
     """Return mean cross-entropy for targets of whole numbers, mean squared error for floats.
 
     Raises:
+        StructureError: The prediction is a container, such as a dict, or a tuple with auxiliary
+            outputs.
         ShapeError: Floating targets have another shape than the prediction.
         BatchError: Floating targets are one-hot rows, or rows of probabilities.
         IndexRangeError: A whole number is no class.
-        ArgumentError: The prediction is no array, such as a tuple with auxiliary outputs.
     """
     if not hasattr(prediction, "shape"):
-        raise ArgumentError(
-            f"the prediction is {nest.described(prediction)}, and the default loss takes one "
-            "array: name your own, losses={'loss': function of (prediction, target)}, or build the "
-            "network without auxiliary outputs (in the zoo by aux_logits, aux_loss or "
-            "deep_supervision)"
-        )
+        raise _no_array(prediction)
     if "float" not in str(target.dtype):
         return network.nn.cross_entropy(prediction, target)
     shape, wanted = tuple(target.shape), tuple(prediction.shape)
@@ -44,6 +40,19 @@ def default_loss(prediction: Any, target: Any, *, network: Any) -> Any:
     if len(wanted) > 1 and wanted[1] > 1:
         network.nn.checked(target, refuse_probabilities)
     return network.nn.mse_loss(prediction, target)
+
+
+def _no_array(prediction: Any) -> StructureError:
+    """Return the error for a prediction that holds its arrays, or is something else."""
+    path = nest.leaves_with_paths(prediction, "prediction")[:1]
+    inside = path[0][0] if path else "prediction"
+    return StructureError(
+        f"the network gives {nest.described(prediction)}, and the default loss wants one array: "
+        "name a loss that takes it out, losses={'loss': lambda prediction, target: "
+        f"network.nn.cross_entropy({inside}, target)}}; or build the network without auxiliary "
+        "outputs, if it has them in training alone (in the zoo by aux_logits, aux_loss or "
+        "deep_supervision)"
+    )
 
 
 def refuse_probabilities(values: np.ndarray) -> None:

@@ -21,6 +21,14 @@ def no_scalar(shape: Sequence[int]) -> ShapeError:
     )
 
 
+def no_array(loss: Any) -> ArgumentError:
+    """Return the error for a loss without a graph, such as a number of Python."""
+    return ArgumentError(
+        f"the loss function gave {loss!r}, a {type(loss).__name__}, of which no gradient can be "
+        "computed: return the framework's own scalar, without float(...) or .item()"
+    )
+
+
 @dataclass(frozen=True)
 class LossResult:
     """The parts of what a loss function returned.

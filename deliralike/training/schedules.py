@@ -416,7 +416,8 @@ def schedule_of(given: Any, updates: int | None = None) -> Any:
 
     Raises:
         UnknownName: There is no such schedule; the nearest is named.
-        ArgumentError: It has no such setting, or lacks one that it needs.
+        ArgumentError: It has no such setting, or lacks one that it needs; or what was given is no
+            schedule, such as one of PyTorch's, which sets learning rates itself.
         SettingError: A setting makes no sense, or the number of updates is needed and unknown.
 
     Example:
@@ -428,6 +429,12 @@ def schedule_of(given: Any, updates: int | None = None) -> Any:
     if isinstance(given, str):
         given = {"name": given}
     if not isinstance(given, Mapping):
+        if isinstance(given, type) or not hasattr(given, "factor"):
+            raise ArgumentError(
+                f"a schedule is {_described(given)}, wanted a name such as 'cosine', a mapping "
+                "with it, {'name': 'cosine', 'steps': 1000}, or an object of "
+                "deliralike.training.schedules, whose factor(step) multiplies the learning rate"
+            )
         return given
     settings = dict(given)
     name = settings.pop("name", None)
@@ -444,6 +451,12 @@ def schedule_of(given: Any, updates: int | None = None) -> Any:
             )
         settings["steps"] = updates
     return schedule(name, **settings)
+
+
+def _described(given: Any) -> str:
+    if isinstance(given, type):
+        return f"the class {given.__name__}"
+    return f"a {type(given).__name__}"
 
 
 def _nested(value: Any) -> Any:

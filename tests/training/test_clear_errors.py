@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from deliralike import Network, data, training, zoo
-from deliralike.errors import ArgumentError, SettingError, UnknownName, naming
+from deliralike.errors import SettingError, StructureError, UnknownName, naming
 from deliralike.optim import rules
 from deliralike.training.callbacks.lines import LineFile
 from deliralike.training.experiment import folder, read_settings
@@ -48,7 +48,7 @@ class WithAuxiliaryOutput(Network):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_default_loss_of_several_outputs_says_what_to_do(backend):
     network = WithAuxiliaryOutput.on(backend)()
-    with pytest.raises(ArgumentError, match=r"prediction is a tuple of length 2.*losses=.*aux_log"):
+    with pytest.raises(StructureError, match=r"gives a tuple of length 2.*losses=.*aux_log"):
         training.Trainer(network, rules.rule("sgd", lr=0.5)).fit(SAMPLES)
 
     def both(prediction, target):

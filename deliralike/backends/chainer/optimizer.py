@@ -16,7 +16,7 @@ from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUp
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import first_names
-from deliralike.optim.loss import as_loss, no_scalar, value_of, with_value
+from deliralike.optim.loss import as_loss, no_array, no_scalar, value_of, with_value
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
@@ -227,6 +227,8 @@ def _backward(loss: Any) -> None:
 
 
 def _refuse_array(loss: Any) -> None:
+    if not isinstance(loss, chainer.Variable):
+        raise no_array(loss)
     if loss.size != 1:
         raise no_scalar(loss.shape)
 

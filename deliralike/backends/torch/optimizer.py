@@ -14,7 +14,7 @@ from deliralike.backends.torch.owned_parameters import OwnedParameters
 from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot
-from deliralike.optim.loss import as_loss, no_scalar, value_of, with_value
+from deliralike.optim.loss import as_loss, no_array, no_scalar, value_of, with_value
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
@@ -177,6 +177,8 @@ def _backward(loss: torch.Tensor) -> None:
 
 
 def _refuse_array(loss: torch.Tensor) -> None:
+    if not isinstance(loss, torch.Tensor):
+        raise no_array(loss)
     if loss.numel() != 1:
         raise no_scalar(loss.shape)
 
