@@ -1,8 +1,10 @@
 """Networks as research repositories have them: packed sequences, batches that are dicts, layers of
 other sizes."""
 
+import jax
 import numpy as np
 import torch
+from flax import nnx
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from deliralike.conformance import compare
@@ -66,6 +68,54 @@ def test_a_subject_takes_a_native_network():
     assert proof.proved, proof
     proof = compare(side(), side(slope=0.2), (ROWS,), weights="load", levels=QUICK)
     assert "negative_slope=0.2 instead of 0.01" in proof.headline
+
+
+class Attending(torch.nn.Module):
+    """Attention with a mask of padding, which is true where a token is hidden."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+        self.norm, self.out = torch.nn.LayerNorm(4), torch.nn.Linear(4, 2)
+
+    def forward(self, x, hidden):
+        y, _ = self.attention(x, x, x, key_padding_mask=hidden, need_weights=False)
+        return self.out(torch.nn.functional.gelu(self.norm(x + y)).mean(1))
+
+
+class AttendingOnFlax(nnx.Module):
+    """The same with flax's mask, which is true where a token is seen."""
+
+    def __init__(self, epsilon=1e-5, hides=False):
+        rngs = nnx.Rngs(0)
+        self.attention = nnx.MultiHeadAttention(2, 4, decode=False, rngs=rngs)
+        self.norm = nnx.LayerNorm(4, epsilon=epsilon, rngs=rngs)
+        self.out, self.hides = nnx.Linear(4, 2, rngs=rngs), hides
+
+    def __call__(self, x, hidden):
+        seen = hidden if self.hides else ~hidden
+        y = self.attention(x, mask=seen[:, None, None, :])
+        return self.out(jax.nn.gelu(self.norm(x + y), approximate=False).mean(1))
+
+
+def attending(**settings):
+    x = np.random.default_rng(0).normal(size=(3, 5, 4))
+    hidden = np.arange(5) >= np.array([5, 3, 4])[:, None]
+    batch = x, hidden, np.array([0, 1, 1])
+    return compare(Attending(), AttendingOnFlax(**settings), batch, weights="load", levels=QUICK)
+
+
+def test_a_mask_of_the_contrary_meaning_is_no_mistake_beside_another_one():
+    found = attending(epsilon=1e-3)
+    (finding,) = found.level("L3").findings
+    assert (finding.place, finding.explained) == ("norm", True), found
+    assert "eps=0.001 instead of 1e-05" in finding.explanation.cause
+
+
+def test_a_mask_that_is_inverted_by_mistake_is_found_at_the_attention():
+    found = attending(hides=True)
+    assert found.diverges
+    assert found.level("L3").findings[0].place == "attention"
 
 
 class Grouped(torch.nn.Module):

@@ -8,7 +8,7 @@ it elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,12 +40,25 @@ class Leaf:
         mine, theirs: Positions among the leaves of each nest.
         transform: From the reference's layout to the candidate's.
         by_value: Whether both held the same numbers; else their shapes fit.
+        inverted: Whether what is true in the one is false in the other, as in masks that say what
+            is hidden and what is seen.
     """
 
     mine: int
     theirs: int
     transform: Transform
     by_value: bool
+    inverted: bool = False
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """From the reference's layout and meaning to the candidate's."""
+        moved = self.transform.apply(array)
+        return ~moved if self.inverted else moved
+
+    def invert(self, array: np.ndarray) -> np.ndarray:
+        """From the candidate's layout and meaning to the reference's."""
+        moved = self.transform.invert(array)
+        return ~moved if self.inverted else moved
 
 
 @dataclass
@@ -101,13 +114,26 @@ class Alignment:
         """Whether values decided everything."""
         return self.complete and all(leaf.by_value for leaf in self.leaves)
 
+    def with_inverted_masks(self, reference: Any, candidate: Any) -> Alignment:
+        """The same with truth values that are the contrary throughout taken for the same mask.
+
+        That is right where a layer gives the same with them: it means the contrary by them.
+        """
+        mine, theirs = nest.leaves(reference), nest.leaves(candidate)
+        found = []
+        for leaf in self.leaves:
+            if not leaf.by_value and _are_contrary(leaf, mine[leaf.mine], theirs[leaf.theirs]):
+                leaf = replace(leaf, by_value=True, inverted=True)
+            found.append(leaf)
+        return replace(self, leaves=tuple(found))
+
     def there(self, reference: Any, like: Any) -> Any:
         """The candidate's nest `like` with the reference's arrays in the places of its own."""
         mine = nest.leaves(reference)
         theirs, structure = nest.flatten(like)
         theirs = list(theirs)
         for leaf in self.leaves:
-            theirs[leaf.theirs] = _moved(leaf.transform.apply, mine[leaf.mine])
+            theirs[leaf.theirs] = _moved(leaf.apply, mine[leaf.mine])
         return nest.unflatten(structure, theirs)
 
     def back(self, candidate: Any, like: Any) -> Any:
@@ -122,7 +148,7 @@ class Alignment:
             if leaf.theirs < len(theirs):
                 array = theirs[leaf.theirs]
                 fits = np.shape(array) == leaf.transform.end
-                found[leaf.mine] = _moved(leaf.transform.invert, array) if fits else array
+                found[leaf.mine] = _moved(leaf.invert, array) if fits else array
         return nest.unflatten(structure, found)
 
     def numbers_there(self, numbers: Sequence[Any], count: int) -> list[Any]:
@@ -134,6 +160,12 @@ class Alignment:
                 before = found[leaf.theirs]
                 found[leaf.theirs] = moved if before is None else before + moved
         return found
+
+
+def _are_contrary(leaf: Leaf, mine: np.ndarray, theirs: np.ndarray) -> bool:
+    if mine.dtype.kind != "b" or theirs.dtype.kind != "b":
+        return False
+    return np.array_equal(leaf.transform.apply(mine), ~theirs)
 
 
 def _moved(move: Callable[[np.ndarray], np.ndarray], array: Any) -> Any:

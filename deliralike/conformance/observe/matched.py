@@ -202,6 +202,8 @@ class Matched(Correspondence):
         output = self._as_weight(align(call.output, theirs.output, self.orders), path, 0)
         if not inputs.complete or not (output.leaves or of_any_size):
             return None
+        if output.leaves and output.by_value:
+            inputs = inputs.with_inverted_masks(call.given, theirs.given)
         return SharedCall(name, call, theirs, inputs, output)
 
     def _as_weight(self, alignment: Alignment, path: str, axis: int) -> Alignment:
