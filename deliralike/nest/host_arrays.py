@@ -39,9 +39,11 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
     if "float" in dtype.name and dtype.kind != "f":
         return array.astype(np.float32)  # bfloat16 and shorter ones, which NumPy itself lacks
     if dtype.kind not in _KEPT:
+        remedy = "convert it, such as by array.astype('float32')"
+        if dtype.kind in "SU":
+            remedy = "number the texts, labels = np.unique(texts, return_inverse=True)[1]"
         raise DtypeError(
-            f"{where} is an array of {dtype}, wanted numbers or truth values: convert it, such as "
-            "by array.astype('float32')"
+            f"{where} is an array of {dtype}, wanted numbers or truth values: {remedy}"
         )
     size = min(dtype.itemsize, _WIDEST.get(dtype.kind, dtype.itemsize))
     return array.astype(np.dtype(f"{dtype.kind}{size}"), copy=False)

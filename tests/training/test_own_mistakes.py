@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.errors import ArgumentError, StructureError
+from deliralike.errors import ArgumentError, DtypeError, StructureError
 from deliralike.optim import rules
 from deliralike.training import Trainer
 
@@ -90,6 +90,18 @@ def test_a_loss_of_prediction_and_target_without_a_name_is_refused():
     with pytest.raises(ArgumentError, match=r"losses=CrossEntropyLoss is called as \(network"):
         fit(network, losses=loss)
     assert len(fit(network, losses={"loss": loss}).losses) == 2
+
+
+def test_labels_that_are_texts_are_to_be_numbered():
+    texts = np.array(["cat", "ape", "cat", "ape", "ape", "cat"])
+    trainer = Trainer(torch.nn.Linear(3, 2), SGD)
+    with pytest.raises(
+        DtypeError, match=r"batch\[1\] is an array of <U3.*np\.unique\(texts, return"
+    ):
+        trainer.fit((SAMPLES[0], texts))
+    labels = np.unique(texts, return_inverse=True)[1]
+    assert labels.tolist() == [1, 0, 1, 0, 0, 1]
+    assert len(trainer.fit((SAMPLES[0], labels)).losses) == 1
 
 
 def test_an_error_of_type_within_a_loss_stays_as_it_is():
