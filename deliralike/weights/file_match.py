@@ -25,21 +25,18 @@ class FileMatch:
     """Which tensor of a file is which of a network, as far as names, shapes and order tell.
 
     Attributes:
+        source: The file.
         match: The network is the reference, the file the candidate.
         originals: The names in the file, by those under which they were matched.
         notes: What was guessed of the file when it was read.
         confirmed: Whether the pairs were given, so that none of them is open.
     """
 
+    source: str
     match: Match
     originals: Mapping[str, str] = field(repr=False)
     notes: tuple[str, ...] = ()
     confirmed: bool = False
-
-    @property
-    def source(self) -> str:
-        """The file."""
-        return self.match.candidate.name
 
     @property
     def open_pairs(self) -> tuple[Pair, ...]:
@@ -57,6 +54,11 @@ class FileMatch:
     def unexpected(self) -> tuple[str, ...]:
         """The file's tensors without one in the network, by their names in the file."""
         return tuple(self.originals[name] for name in self.match.unexpected)
+
+    @property
+    def spelled(self) -> dict[str, str]:
+        """The names under which the file's tensors were matched, by those in the file."""
+        return {original: name for name, original in self.originals.items()}
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the file's arrays under the network's names and in its layouts."""

@@ -173,7 +173,7 @@ class _File:
             partner = None if theirs is None else spelled.get(theirs, theirs)
             corrections[spelled.get(mine, mine)] = partner
         match = by_number(propose_between(reference, self.side, corrections))
-        return FileMatch(match, self.originals, self.notes)
+        return FileMatch(self.side.name, match, self.originals, self.notes)
 
 
 def _side(

@@ -27,7 +27,7 @@ def given(proposal: FileMatch, path: str | os.PathLike[str]) -> FileMatch:
     """
     mine_units, their_units = _units(proposal)
     match = proposal.match
-    spelled = {original: name for name, original in proposal.originals.items()}
+    spelled = proposal.spelled
     pairs = []
     mine_out = []
     theirs_out = []
