@@ -188,7 +188,16 @@ def weighted_loss(network, x, y, factor, name):
         {"loss": weighted_loss, "extras": [(0.5, "aa"), (1.5, "aa"), (1.0, "aa")]},
         {"loss": weighted_loss, "extras": [(0.5, "aa"), (1.5, "b"), (1.0, "aa")]},
     ],
-    ids=str,
+    ids=[
+        "accumulated",
+        "another shape",
+        "native",
+        "of both kinds",
+        "kept gradients",
+        "replicas",
+        "other numbers",
+        "another text",
+    ],
 )
 def test_updates_made_at_once_are_those_made_one_by_one(settings):
     (state, losses, optimizer), (wanted, wanted_losses, one_by_one) = map(
