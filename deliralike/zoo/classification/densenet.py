@@ -217,7 +217,6 @@ class DenseNet(Model):
     """
 
     stem_paths = ("features.conv0",)
-    head_paths = ("classifier",)
     can_stop = True
     start_values = {
         "*conv?.weight": HeNormal("in"),
@@ -249,6 +248,12 @@ class DenseNet(Model):
         )
         self.avgpool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
         self.classifier = classifier(self.nn, self.features.width, num_classes, "DenseNet")
+        self.num_classes = num_classes
+
+    @property
+    def head_paths(self):  # type: ignore[override]
+        """The linear layer."""
+        return ("classifier",) if self.num_classes else ()
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()

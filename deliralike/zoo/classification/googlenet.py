@@ -160,6 +160,7 @@ class GoogLeNet(Model):
         check_input_settings("GoogLeNet", in_channels, transform_input)
         nn = self.nn
         self.transform_input = transform_input
+        self.num_classes = num_classes
         self.aux_logits = bool(aux_logits) and num_classes != 0
         self.names = _names(blocks, self.aux_logits)
         self.conv1 = ConvNorm(in_channels, 64, 7, 2, 3)
@@ -186,6 +187,8 @@ class GoogLeNet(Model):
     @property
     def head_paths(self):  # type: ignore[override]
         """The last linear layer, and those of the auxiliary classifiers."""
+        if not self.num_classes:
+            return ()
         return ("fc", "aux1.fc2", "aux2.fc2") if self.aux_logits else ("fc",)
 
     def forward(self, x):

@@ -258,6 +258,7 @@ class Inception3(Model):
         check_input_settings("Inception3", in_channels, transform_input)
         nn = self.nn
         self.transform_input = transform_input
+        self.num_classes = num_classes
         self.Conv2d_1a_3x3 = ConvNorm(in_channels, 32, 3, 2)
         self.Conv2d_2a_3x3 = ConvNorm(32, 32, 3)
         self.Conv2d_2b_3x3 = ConvNorm(32, 64, 3, padding=1)
@@ -292,6 +293,8 @@ class Inception3(Model):
     @property
     def head_paths(self):  # type: ignore[override]
         """The last linear layer, and that of the auxiliary classifier."""
+        if not self.num_classes:
+            return ()
         return ("fc",) if self.AuxLogits is None else ("fc", "AuxLogits.fc")
 
     def forward(self, x):

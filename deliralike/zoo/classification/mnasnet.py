@@ -91,7 +91,6 @@ class MNASNet(Model):
     """
 
     stem_paths = ("layers.0",)
-    head_paths = ("classifier.1",)
     can_stop = True
 
     def __init__(
@@ -161,6 +160,11 @@ class MNASNet(Model):
             for block in range(len(self.layers[at])):
                 places.append((f"layers.{at}.{block}", f"blocks.{at - 7}.{block}", TIMM))
         return (KeyMap("timm", by_blocks(places, ends)),)
+
+    @property
+    def head_paths(self):  # type: ignore[override]
+        """The linear layer."""
+        return ("classifier.1",) if self.num_classes else ()
 
     @property
     def start_values(self):  # type: ignore[override]

@@ -116,7 +116,6 @@ class MobileNetV2(Model):
     """
 
     stem_paths = ("features.0.0",)
-    head_paths = ("classifier.1",)
     can_stop = True
     start_values = {
         "*.0.weight": HeNormal("out"),
@@ -159,6 +158,7 @@ class MobileNetV2(Model):
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         head = classifier(nn, last, num_classes, "MobileNetV2")
         self.classifier = nn.Sequential(nn.Dropout(dropout), head)
+        self.num_classes = num_classes
 
     @property
     def keymaps(self):  # type: ignore[override]
@@ -166,6 +166,11 @@ class MobileNetV2(Model):
         ends = timm_ends(len(self.features) - 1)
         places = [(ours, theirs, TIMM) for ours, theirs in self.places]
         return (KeyMap("timm", by_blocks(places, ends)),)
+
+    @property
+    def head_paths(self):  # type: ignore[override]
+        """The linear layer."""
+        return ("classifier.1",) if self.num_classes else ()
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()

@@ -206,7 +206,6 @@ class MobileNetV3(Model):
     """
 
     stem_paths = ("features.0.0",)
-    head_paths = ("classifier.3",)
     can_stop = True
     start_values = {
         "*.0.weight": HeNormal("out"),
@@ -248,6 +247,7 @@ class MobileNetV3(Model):
             nn.Dropout(dropout),
             classifier(nn, hidden, num_classes, "MobileNetV3"),
         )
+        self.num_classes = num_classes
         self.eps = eps
         self.same_padding = bool(same_padding)
         self.places = _timm_places(rows)
@@ -265,6 +265,11 @@ class MobileNetV3(Model):
         keymap = timm(places, ends, self.eps, self.same_padding)
         as_linear = (_without_kernel, _with_kernel)
         return (replace(keymap, shapes={"classifier.0.weight": as_linear}),)
+
+    @property
+    def head_paths(self):  # type: ignore[override]
+        """The last linear layer."""
+        return ("classifier.3",) if self.num_classes else ()
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()

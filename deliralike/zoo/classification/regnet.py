@@ -169,7 +169,6 @@ class RegNet(Model):
     """
 
     stem_paths = ("stem.0",)
-    head_paths = ("fc",)
     can_stop = True
     keymaps = (_TIMM,)
     start_values = {
@@ -207,6 +206,12 @@ class RegNet(Model):
         self.trunk_output = self.nn.ModuleDict(stages)
         self.avgpool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
         self.fc = classifier(self.nn, width, num_classes, "RegNet")
+        self.num_classes = num_classes
+
+    @property
+    def head_paths(self):  # type: ignore[override]
+        """The linear layer."""
+        return ("fc",) if self.num_classes else ()
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()

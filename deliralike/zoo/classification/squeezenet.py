@@ -103,7 +103,6 @@ class SqueezeNet(Model):
     """
 
     stem_paths = ("features.0",)
-    head_paths = ("classifier.1",)
     can_stop = True
     start_values = {
         "*.weight": HeUniform("in"),
@@ -146,6 +145,12 @@ class SqueezeNet(Model):
         self.classifier = nn.Sequential(
             nn.Dropout(dropout), last, nn.ReLU(inplace=True), average(1)
         )
+        self.num_classes = num_classes
+
+    @property
+    def head_paths(self):  # type: ignore[override]
+        """The last convolution."""
+        return ("classifier.1",) if self.num_classes else ()
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()

@@ -71,7 +71,6 @@ class VGG(Model):
     """
 
     stem_paths = ("features.0",)
-    head_paths = ("classifier.6",)
     can_stop = True
 
     def __init__(
@@ -105,6 +104,7 @@ class VGG(Model):
             nn.Dropout(dropout),
             classifier(nn, hidden, num_classes, "VGG"),
         )
+        self.num_classes = num_classes
         self.window = (widths[-1], *(pooled,) * dims)  # that the first linear layer sees
         self.least = 2 ** len(layers)
 
@@ -115,6 +115,11 @@ class VGG(Model):
         second = (_flat, partial(_windowed, (-1, *(1,) * (len(self.window) - 1))))
         shapes = {"classifier.0.weight": first, "classifier.3.weight": second}
         return (chainer_links.VGG, KeyMap("timm", _TIMM, shapes, notes=_NOTES))
+
+    @property
+    def head_paths(self):  # type: ignore[override]
+        """The last linear layer."""
+        return ("classifier.6",) if self.num_classes else ()
 
     @property
     def start_values(self):  # type: ignore[override]

@@ -101,8 +101,6 @@ class WaveNet(Model):
         IndexRangeError: A sample is not below `levels`.
     """
 
-    head_paths = ("post2",)
-
     def __init__(
         self,
         levels: int = 256,
@@ -139,9 +137,15 @@ class WaveNet(Model):
         self.layers = nn.ModuleList(gated)
         self.post1 = nn.Conv1d(skip_width, skip_width, 1)
         self.post2 = nn.Identity()
-        if num_classes != 0:
+        self.has_head = num_classes != 0
+        if self.has_head:
             checks.positive(num_classes, "num_classes", "WaveNet")
             self.post2 = nn.Conv1d(skip_width, num_classes, 1)
+
+    @property
+    def head_paths(self):  # type: ignore[override]
+        """The last convolution."""
+        return ("post2",) if self.has_head else ()
 
     def forward(self, samples):
         nn = self.nn
