@@ -150,7 +150,11 @@ class Subset(Sequence[Any]):
 
 
 def check_index(index: int, count: int, what: str = "dataset") -> None:
-    """Check that there is a sample of that index, counted from the start or from the end."""
+    """Check that there is a sample of that index, counted from the start or from the end.
+
+    Raises:
+        IndexRangeError: There is none.
+    """
     if not -count <= index < count:
         raise IndexRangeError(f"there is no sample {index}: this {what} has {count}")
 

@@ -24,8 +24,8 @@ def within_windows(
         window: The size of the windows.
         shift: By how much they are shifted along each axis.
         attend: A function of the windows ``(batch, windows, tokens, channels)``, which gives the
-            same shape, and of a term of the scores ``(windows, 1, tokens, tokens)``, None without
-            a shift.
+            same shape, and of a mask that is added to the scores, ``(windows, 1, tokens, tokens)``;
+            None without a shift.
 
     Returns:
         The shape of `x`.
@@ -36,11 +36,11 @@ def within_windows(
     if whole != size:
         extra = [(0, full - n) for full, n in zip(whole, size, strict=True)]
         x = nn.pad(x, [*extra, (0, 0)])
-    bias = None
+    mask = None
     if any(shift):
         x = nn.roll(x, [-step for step in shift], axes)
-        bias = _apart(nn, x, whole, window, shift)
-    y = _joined(nn, attend(_cut(nn, x, window), bias), (batch, *whole, channels), window)
+        mask = _mask(nn, x, whole, window, shift)
+    y = _joined(nn, attend(_cut(nn, x, window), mask), (batch, *whole, channels), window)
     if any(shift):
         y = nn.roll(y, list(shift), axes)
     if whole != size:
@@ -86,10 +86,8 @@ def _joined(nn: Any, x: Any, shape: Sequence[int], window: Sequence[int]) -> Any
     return nn.reshape(x, tuple(shape))
 
 
-def _apart(
-    nn: Any, x: Any, size: Sequence[int], window: Sequence[int], shift: Sequence[int]
-) -> Any:
-    """Return the term of the scores of tokens which are neighbours only after rolling.
+def _mask(nn: Any, x: Any, size: Sequence[int], window: Sequence[int], shift: Sequence[int]) -> Any:
+    """Return what is added to the scores of tokens which are neighbours only after rolling.
 
     It is ``(windows, 1, tokens, tokens)``.
     """

@@ -147,7 +147,7 @@ def test_labels_out_of_range_are_an_error_as_in_single_steps():
             trainer.fit((x[:8], y[:8]), batch_size=BATCH // 2)
 
 
-def updated(together, *, kinds=("numpy",), batches=(4, 4, 4), devices=None, loss=None, **settings):
+def updated(at_once, *, kinds=("numpy",), batches=(4, 4, 4), devices=None, loss=None, **settings):
     """Return the parameters, and the loss of each update, of an optimizer that is used directly."""
     network = zoo.build("mlp", backend="jax", in_features=3, out_features=2, dtype="float64")
     if devices is not None:
@@ -164,7 +164,7 @@ def updated(together, *, kinds=("numpy",), batches=(4, 4, 4), devices=None, loss
             x, y = network.backend.array(x), network.backend.array(y)
         given.append((x, y, *settings.get("extras", [()] * len(batches))[i]))
     moments = [Moment(0.01 * i) for i in range(1, 1 + len(given))]
-    if together:
+    if at_once:
         results = optimizer.update_several(loss, given, moments)
     else:
         results = AbstractOptimizer.update_several(optimizer, loss, given, moments)

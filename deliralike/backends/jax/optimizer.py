@@ -126,14 +126,14 @@ class JaxOptimizer(AbstractOptimizer):
         if not self._can_run_ahead(moments):
             return super().update_several(loss_function, batches, moments)
         try:
-            together = stack_steps(batches)
+            stacked = stack_steps(batches)
         except DtypeError as error:
             raise host_arrays.explained(error, batches, self.network.backend.is_array) from None
         except ValueError:
             return super().update_several(loss_function, batches, moments)
         loss = self.network.parallelism.adapt_loss(as_loss(loss_function))
         loss = loss.with_precision(self.precision)
-        arguments = flatten_arguments(self.prepared(together))
+        arguments = flatten_arguments(self.prepared(stacked))
         variables = self._programs.latest  # of `prepared`
         state = self.rule.state_for(variables)
         numbers = []

@@ -67,14 +67,14 @@ def make_batch_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:
     """
     if not entries:
         return None
-    made = [_make(BATCH_TRANSFORMS, "transform of batches", entry) for entry in entries]
-    if len(made) > 1:
+    mixings = [_make(BATCH_TRANSFORMS, "transform of batches", entry) for entry in entries]
+    if len(mixings) > 1:
         names = " and ".join(repr(entry[NAME]) for entry in entries)
         raise SettingError(
             f"{names} cannot follow one another, as the first one makes probabilities of the "
             "classes: name one alone"
         )
-    return made[0]
+    return mixings[0]
 
 
 def with_classes(entries: Sequence[Entry], classes: int) -> list[dict[str, Any]]:

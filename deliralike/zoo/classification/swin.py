@@ -128,10 +128,10 @@ class WindowAttention(Network):
         shift = [self.shift if size > self.window else 0 for size in x.shape[1:3]]
         return within_windows(self.nn, x, self.sides, shift, self._attended)
 
-    def _attended(self, x, apart):
+    def _attended(self, x, mask):
         bias = self._bias()
-        if apart is not None:
-            bias = bias + apart
+        if mask is not None:
+            bias = bias + mask
         return self.dropout(self.proj(self._attend(x, bias)))  # (batch, windows, tokens, channels)
 
     def _attend(self, x, bias):

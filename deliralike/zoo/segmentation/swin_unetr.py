@@ -252,8 +252,12 @@ class SwinTransformer(Network):
             setattr(self, f"layers{i + 1}", nn.ModuleList([stage]))
             start += depth
         if use_v2:
-            convs: dict[str, Any] = {"dims": len(window), "norm": "instance", "affine": False}
-            convs["res_block"] = True
+            convs: dict[str, Any] = {
+                "dims": len(window),
+                "norm": "instance",
+                "affine": False,
+                "res_block": True,
+            }
             for i in range(4):
                 layer = ConvLayer(width * 2**i, width * 2**i, **convs)
                 setattr(self, f"layers{i + 1}c", nn.ModuleList([layer]))
