@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from deliralike import nest
+from deliralike.backends.jax import arrays as jax_arrays
 from deliralike.errors import DtypeError
 from deliralike.network.calls import functions_called_through
 from tests.conformance import small
@@ -362,6 +363,24 @@ def test_jax_gives_the_same_compiled_quickly_whole_or_not_at_all():
     expected = 2 * plain(state, x)
     for one in found:
         np.testing.assert_allclose(one.parameters["two.bias"], expected.sum(0), rtol=1e-12)
+
+
+def test_what_a_quick_program_of_jax_loses_comes_from_one_compiled_as_usual(monkeypatch):
+    """A rounding in two ways, which XLA does on some processors, is played by the compiler here."""
+    compiled = jax_arrays.kept
+
+    def lossy(function, compiler_options, **options):
+        program = compiled(function, **options)
+        quick = compiler_options["xla_backend_optimization_level"] == 0
+        return lambda *args: (
+            jax.tree.map(lambda x: x * np.nan, program(*args)) if quick else program(*args)
+        )
+
+    monkeypatch.setattr(jax_arrays, "kept", lossy)
+    backend, network, (x, _) = get("jax"), made(Plain, "jax"), batch()
+    found = backend.gradients(squares, network, x)
+    expected = 2 * plain(network.neutral_state(), x)
+    np.testing.assert_allclose(found.parameters["two.bias"], expected.sum(0), rtol=1e-12)
 
 
 def test_a_layer_of_flax_that_was_told_another_type_keeps_it():

@@ -347,16 +347,42 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile a function as ``jax.jit`` does.
 
     Within `compiling_quickly` the compilation is fast and the program slower, and none is compiled
-    that has been; within `op_by_op` the function itself is called, with JAX's arrays, as a program
-    is.
+    that has been; results with a NaN are computed again by a program compiled as usual. Within
+    `op_by_op` the function itself is called, with JAX's arrays, as a program is.
     """
     if _op_by_op.get():
         return lambda *args: function(*jax.tree.map(_on_device, args))
     if not _quickly.get():
         return jax.jit(function, **options)
-    if jax.default_backend() == "cpu":
-        options["compiler_options"] = _QUICKLY
-    return kept(function, **options)
+    if jax.default_backend() != "cpu":
+        return kept(function, **options)
+    quick = kept(function, compiler_options=_QUICKLY, **options)
+    # of several processes all have to run the same programs, and each sees its own results alone
+    if "donate_argnums" in options or jax.process_count() > 1:
+        return quick
+    return _again_without_nan(quick, kept(function, compiler_options=_AS_USUAL, **options))
+
+
+def _again_without_nan(quick: Callable[..., Any], usual: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a program that gives what another gives where its own results have a NaN.
+
+    XLA, compiling quickly, may compute a number twice, and round it in two ways: the gradient of a
+    maximum then divides by the count of elements that are the maximum, which is zero.
+    """
+
+    def run(*args: Any) -> Any:
+        results = quick(*args)
+        if any(map(_has_nan, jax.tree.leaves(results))):
+            return usual(*args)
+        return results
+
+    return run
+
+
+def _has_nan(leaf: Any) -> bool:
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
+        return False
+    return jnp.issubdtype(leaf.dtype, jnp.inexact) and bool(np.isnan(leaf).any())
 
 
 def _on_device(leaf: Any) -> Any:
@@ -475,4 +501,9 @@ _QUICKLY = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,
+}
+# XLA's defaults, also in a process whose programs are all compiled quickly
+_AS_USUAL = {
+    "xla_backend_optimization_level": 3,
+    "xla_llvm_disable_expensive_passes": False,
 }
