@@ -11,6 +11,8 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.data import batching
 from deliralike.errors import ArgumentError, BatchError, UnknownName
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.forward_errors import explain
 
 Predictor = Callable[..., Any]
 
@@ -32,13 +34,19 @@ def predictor_of(network: Any) -> Predictor:
         return lambda *inputs: batching.on_host(network(*inputs))
     wrapped = backend.wrap(network)
 
-    def compute(*inputs: np.ndarray) -> Any:
-        arguments = backend.prepare(inputs, wrapped)
-        with wrapped.training_mode(False), backend.evaluating():
-            run = backend.program(operator.call, wrapped)
-            return backend.to_numpy(run(*arguments))
+    return lambda *inputs: backend.to_numpy(outputs_of(wrapped, inputs))
 
-    return compute
+
+def outputs_of(network: AbstractNetwork, inputs: tuple[Any, ...]) -> Any:
+    """Return the native outputs in evaluation mode; the mode of every block is restored after."""
+    backend = network.backend
+    arguments = backend.prepare(inputs, network)
+    with network.training_mode(False), backend.evaluating():
+        try:
+            return backend.program(operator.call, network)(*arguments)
+        except Exception as error:
+            explain(error)
+            raise
 
 
 def pictures(inputs: Any, network: Any) -> tuple[np.ndarray, ...]:

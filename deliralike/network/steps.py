@@ -14,6 +14,7 @@ from deliralike.errors import ArgumentError, BatchError, BatchTypeError, Setting
 from deliralike.network.batch_names import inputs_and_label
 from deliralike.network.closure import INPUT, LABEL, MAIN, refuse_loss_named, sum_of_losses
 from deliralike.network.core import NetworkCore
+from deliralike.network.forward_errors import explain
 from deliralike.network.targets import check_classes, default_loss
 from deliralike.optim.loss import value_of
 from deliralike.optim.optimizer import AbstractOptimizer, Moment
@@ -162,7 +163,11 @@ def train_steps(
     for batch in batches:
         inputs, target = inputs_and_target(batch)
         arguments.append((*inputs, target))
-    results = optimizer.update_several(step_loss(losses), arguments, moments)
+    try:
+        results = optimizer.update_several(step_loss(losses), arguments, moments)
+    except Exception as error:
+        explain(error)
+        raise
     return [named_losses(network, result) for result in results]
 
 
@@ -172,7 +177,11 @@ def val_step(network: NetworkCore, batch: Any, losses: Losses | None = None) -> 
     inputs, target = inputs_and_target(batch)
     with network.training_mode(training=False), backend.evaluating():
         arrays = backend.prepare((*inputs, target), network)
-        return named_losses(network, loss(network, *arrays))
+        try:
+            return named_losses(network, loss(network, *arrays))
+        except Exception as error:
+            explain(error)
+            raise
 
 
 def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:

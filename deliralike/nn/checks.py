@@ -19,7 +19,7 @@ def where(layer: Any) -> str:
         >>> where(Linear())
         "Linear at 'layers.0'"
     """
-    name = type(layer).__name__
+    name = getattr(layer, "kind", type(layer).__name__)
     path = getattr(layer, "block_path", "")
     if not path:
         return name
@@ -37,7 +37,18 @@ def channels(layer: Any, x: Any, wanted: int, n: int | None = None) -> None:
     if not has_right_axes or shape[1] != wanted:
         raise ShapeError(
             f"{where(layer)}: got an input of shape {shape}, wanted (batch, {wanted}, {_axes(n)})"
+            f"{_advice_on_channels(shape, wanted, n)}"
         )
+
+
+def _advice_on_channels(shape: tuple[int, ...], wanted: int, n: int | None) -> str:
+    """Return what to do about an input of pictures, where the shape shows what is wrong."""
+    if len(shape) > 2 and shape[-1] == wanted != shape[1]:
+        return ": its channels come last, np.moveaxis(images, -1, 1) puts them before the size"
+    if n is not None and len(shape) == n + 1:
+        axes = "np.newaxis, :" if shape[0] == wanted else ":, np.newaxis"
+        return f": an axis is lacking, images[{axes}] adds it"
+    return ""
 
 
 def floating(layer: Any, x: Any) -> None:
@@ -78,7 +89,14 @@ def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
     first = len(shape) - len(wanted)
     if first < 0 or shape[first:] != tuple(wanted):
         axes = ", ".join(map(str, wanted))
-        raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (..., {axes})")
+        advice = ""
+        if len(shape) > 2 and math.prod(shape[1:]) == math.prod(wanted):
+            advice = ": x.reshape(len(x), -1) makes one row of each sample"
+        elif len(shape) > 1 and len(wanted) == 1:
+            advice = f": make the layer for {shape[-1]} instead of {axes}, or give inputs of {axes}"
+        raise ShapeError(
+            f"{where(layer)}: got an input of shape {shape}, wanted (..., {axes}){advice}"
+        )
 
 
 def window_fits(layer: Any, x: Any, size: tuple[int, ...]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from deliralike import random
 from deliralike.errors import CapabilityError, SettingError, StateError, UnknownName, suggestion
+from deliralike.network.forward_errors import explain
 from deliralike.optim.accumulation import (
     AccumulationWindow,
     Gradients,
@@ -166,10 +167,14 @@ class AbstractOptimizer(ABC):
         loss = parallelism.adapt_loss(as_loss(loss_function)).with_precision(self.precision)
         if self._compiler is not None:
             loss = loss.with_function(self._compiler(loss.function))
+        is_part = self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None
+        take = self._add_micro_batch if is_part else self.update_at_once
         with parallelism.update_context(self):
-            if self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None:
-                return self._add_micro_batch(loss, batch)
-            return self.update_at_once(loss, batch)
+            try:
+                return take(loss, batch)
+            except Exception as error:
+                explain(error)
+                raise
 
     def update_several(
         self,

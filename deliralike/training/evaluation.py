@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,6 +14,7 @@ import numpy as np
 
 from deliralike import backends, data
 from deliralike.errors import BatchError, SettingError
+from deliralike.inference.predictor import outputs_of
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.batch_names import inputs_and_label, only_inputs
 from deliralike.network.closure import INPUT, LABEL
@@ -203,14 +203,10 @@ def predict(
 
 
 def _outputs(network: AbstractNetwork, batch: Any, inferer: Inferer | None) -> Any:
-    """Return native outputs in evaluation mode; the mode of every block is restored before."""
-    backend = network.backend
+    """Return native outputs, those of an inferer if there is one."""
     if inferer is not None:
-        return backend.prepare(inferer(batch, network), network)
-    inputs = backend.prepare(batch, network)
-    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
-    with network.training_mode(False), backend.evaluating():
-        return backend.program(operator.call, network)(*arguments)
+        return network.backend.prepare(inferer(batch, network), network)
+    return outputs_of(network, batch if isinstance(batch, tuple) else (batch,))
 
 
 def _evaluated(
