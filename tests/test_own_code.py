@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deliralike import own_code, zoo
-from deliralike.errors import DataUnavailable, SettingError
+from deliralike.errors import DataUnavailable, SettingError, UnknownName
 from deliralike.training.experiment import Experiment, load_run
 
 TORCH = """
@@ -38,6 +38,8 @@ class Net(nnx.Module):
 
 def make(width=5):
     return Net(width, rngs=nnx.Rngs(0))
+
+net = make()
 """
 ONCE = """
 from deliralike import Network
@@ -68,7 +70,7 @@ def code(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for name in {"nets_t", "nets_f", "nets_o", "neighbour"} - before:
+    for name in {"nets_t", "nets_f", "nets_o", "nets_l", "neighbour"} - before:
         sys.modules.pop(name, None)
 
 
@@ -90,6 +92,15 @@ def test_a_function_of_a_module(code):
     assert net.neutral_state()["layer.weight"].shape == (6, 3)
 
 
+def test_a_network_of_flax_gets_its_rngs_by_the_seed(code):
+    weights = []
+    for seed in (3, 3, 4):
+        network = zoo.build("nets_f.py:Net", backend="jax", width=5, seed=seed)
+        weights.append(network.neutral_state()["layer.weight"])
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
+
+
 @pytest.mark.parametrize("name", ["torch", "chainer", "jax"])
 def test_a_network_written_once(code, name):
     made = [zoo.build(f"nets_o:{one}", backend=name, in_channels=2) for one in ("Once", "wide")]
@@ -108,6 +119,7 @@ WRONG = {
     "no_where.nets:Net": "there is no module 'no_where.nets', looked for in ",
     "broken.py:Net": "'broken.py' cannot be imported: ModuleNotFoundError",
     "broken:Net": "'broken' cannot be imported: ModuleNotFoundError",
+    "nets_f.py:net": "'nets_f.py:net' is a network already, .*: name its class, or a function",
     "neighbour:WIDTH": "'neighbour:WIDTH' is of type int: wanted is the class of a network",
 }
 
@@ -121,8 +133,14 @@ def test_names_of_nothing(code, name):
 def test_networks_that_cannot_be_built(code):
     with pytest.raises(SettingError, match="Net is a network of torch, and was asked for on jax"):
         zoo.build("nets_t.py:Net", backend="jax", in_chans=2)
-    with pytest.raises(SettingError, match="needs 'width' and 'rngs', which neither the data nor"):
+    with pytest.raises(SettingError, match="needs 'width', which neither the data nor"):
         zoo.build("nets_f.py:Net", backend="jax")
+
+
+def test_a_network_of_linen_is_told_how_it_becomes_one_of_nnx(code):
+    (code / "nets_l.py").write_text("import flax.linen as nn\nclass Net(nn.Module):\n    pass\n")
+    with pytest.raises(UnknownName, match=r"no available backend .*: .*nnx\.bridge\.ToNNX"):
+        zoo.build("nets_l.py:Net", backend="jax")
 
 
 def test_a_file_with_the_name_of_a_package(code):

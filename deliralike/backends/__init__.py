@@ -189,15 +189,23 @@ def of(network: Any) -> Backend:
     """
     if getattr(network, "backend", None) is not None:
         return network.backend
-    # A native network exists only where its framework has been imported: no other one needs to be.
-    candidates = [name for name, entry in known().items() if _may_be_imported(entry)]
-    for name in candidates:
-        backend = get(name)
+    how_to_bind = ""
+    for backend in imported():
         if backend.is_native(network):
             return backend
+        how_to_bind = how_to_bind or backend.how_to_bind(network)
     raise UnknownName(
         f"{type(network).__name__} is a network of no available backend ({', '.join(available())})"
+        + (f": {how_to_bind}" if how_to_bind else "")
     )
+
+
+def imported() -> list[Backend]:
+    """Return the backends whose framework has been imported or is unknown.
+
+    A native network exists only there.
+    """
+    return [get(name) for name, entry in known().items() if _may_be_imported(entry)]
 
 
 def _may_be_imported(entry: Entry) -> bool:

@@ -1,6 +1,6 @@
 """Batches in a seeded order, which is the same on every backend, machine and version of NumPy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -147,19 +147,24 @@ def _on_host(path: str, leaf: Any) -> Any:
 
 
 def _refuse_lists(arrays: Any) -> None:
-    """Raise an error for a list of numbers in a named tuple.
+    """Raise an error for a list in the place of an array.
 
-    A list counts as a container, so each of its numbers would go into every batch.
+    A list counts as a container, so each of its numbers or arrays would go into every batch, or
+    its first axis would be taken for that of the samples.
     """
-    if not hasattr(arrays, "_fields"):
+    if isinstance(arrays, Mapping):
+        entries = {f"[{name!r}]": value for name, value in arrays.items()}
+    elif hasattr(arrays, "_fields"):
+        entries = {f".{name}": getattr(arrays, name) for name in arrays._fields}
+    elif isinstance(arrays, tuple):
+        entries = {f"[{place}]": value for place, value in enumerate(arrays)}
+    else:
         return
-    for name, value in zip(arrays._fields, arrays, strict=True):
-        if type(value) is not list or not value:
-            continue
-        if isinstance(value[0], bool | int | float | str | list):
+    for place, value in entries.items():
+        if type(value) is list and value:
             raise ArgumentError(
-                f"{type(arrays).__name__}.{name} is a list, wanted an array with the samples "
-                f"along its first axis: np.asarray({name})"
+                f"samples{place} is a list of {len(value)}, wanted an array with the samples along "
+                f"its first axis: np.asarray(samples{place}). Several arrays are a tuple"
             )
 
 

@@ -178,7 +178,10 @@ class Batches(Loader):
             if count <= first:
                 self._compare(epoch, count, batch)
                 continue
-            yield _on_host(batch)
+            arrays = _on_host(batch)
+            if count == 1:
+                _refuse_sample(arrays, name)
+            yield arrays
         if count < first:
             raise SettingError(
                 f"first is {first}, and {name} ended after {count} batches in epoch {epoch}"
@@ -264,6 +267,16 @@ def _refuse_single_samples(source: Any) -> None:
         raise BatchError(
             f"the elements of {_class_name(source)} are single samples, wanted batches: "
             f"dataset.batch(32). It has {spec}"
+        )
+
+
+def _refuse_sample(batch: Any, name: str) -> None:
+    """Raise an error for the first element of a source if its target has no axis of samples."""
+    is_pair = isinstance(batch, tuple) and len(batch) >= 2
+    if is_pair and isinstance(batch[-1], int | float | np.ndarray) and np.ndim(batch[-1]) == 0:
+        raise BatchError(
+            f"{name} gives single samples, wanted batches: read them by data.Stream(function), "
+            "whose function returns an iterator of samples, or give a list of them"
         )
 
 

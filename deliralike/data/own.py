@@ -6,6 +6,7 @@ import csv
 import inspect
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -15,13 +16,14 @@ import numpy as np
 
 from deliralike import own_code
 from deliralike.data.dataset import Dataset
-from deliralike.data.folders import ImageFolder, image_folder, listed_pictures
+from deliralike.data.folders import image_folder, listed_pictures
 from deliralike.data.own_arrays import INPUTS, LABELS, as_dataset, first_present
 from deliralike.errors import SettingError, refuse_unknown_settings
 
 # Names of folders, of parts of archives, and of columns in tables, as they are in use.
 _PATHS = ("path", "file", "filename", "image")
-_CLASSES = ("label", "class", "target")
+_CLASSES = ("label", "labels", "class", "target", "y")
+_SPLIT = "split"
 _TRAIN = ("train", "training")
 _HELD_OUT = ("held_out", "val", "valid", "validation", "test", "testing")
 
@@ -43,9 +45,10 @@ def load_own(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any)
 
     Args:
         name: ``"package.module:function"`` or ``"file.py:function"``, a folder with a subfolder for
-            each class, an archive ``.npz``, or a table ``.csv`` with the columns ``path`` and
-            ``label``. What holds a part for training and one for validation (folders, arrays, or a
-            column ``split``) is taken as it is split.
+            each class, an archive ``.npz``, or a table ``.csv`` with a column ``label`` and one
+            ``path``, or else columns of numbers, which are the inputs. What holds a part for
+            training and one for validation (folders, arrays, or a column ``split``) is taken as it
+            is split.
         held_out: The fraction that is held out where the data are not split.
         seed: Which samples are held out.
         options: Of a function: its arguments. Of pictures: ``size``, ``mode`` and ``classes`` as
@@ -80,6 +83,10 @@ class _Request:
     held_out: float
     seed: int
     options: Mapping[str, Any]
+
+    def of_parts(self, parts: Sequence[Any], classes: Sequence[str] = ()) -> Dataset:
+        """Return the dataset of samples to learn from and held out, or of samples to be split."""
+        return self.dataset(tuple(parts) if len(parts) > 1 else parts[0], classes)
 
     def dataset(self, made: Any, classes: Sequence[str] = ()) -> Dataset:
         """Return what was read as a dataset, whose classes may have names."""
@@ -131,20 +138,25 @@ def _from_archive(request: _Request, path: Path) -> Dataset:
     request.refuse_options_but(())
     with np.load(path, allow_pickle=False) as archive:
         names = archive.files
-        whole = _pair(names)
-        if whole is not None:
-            return request.dataset([archive[name] for name in whole])
-        train = _part(names, _TRAIN)
-        held_out = _part(names, _HELD_OUT)
-        if train is None or held_out is None:
-            raise SettingError(
-                f"{request.name!r} holds {names}: wanted are arrays such as {INPUTS[0]} and "
-                f"{LABELS[0]}, x_train, y_train, x_test and y_test, or train_images, "
-                "train_labels, val_images and val_labels"
-            )
-        first = [archive[name] for name in train]
-        second = [archive[name] for name in held_out]
-    return request.dataset((first, second))
+        pairs = [_pair(names)] if _pair(names) else [_part(names, _TRAIN), _part(names, _HELD_OUT)]
+        parts = [[_read(request, archive, name) for name in pair] for pair in pairs if pair]
+    if not parts or pairs[0] is None:
+        raise SettingError(
+            f"{request.name!r} holds {names}: wanted are arrays such as {INPUTS[0]} and "
+            f"{LABELS[0]}, x_train and y_train, also with x_test and y_test, or train_images, "
+            "train_labels, val_images and val_labels"
+        )
+    return request.of_parts(parts)
+
+
+def _read(request: _Request, archive: Any, name: str) -> np.ndarray:
+    try:
+        return archive[name]
+    except ValueError as error:
+        raise SettingError(
+            f"{request.name!r}: {name!r} cannot be read ({error}), since reading objects may run "
+            f"code: save numbers or texts, np.savez(path, {name}=np.asarray(..., dtype=str))"
+        ) from error
 
 
 def _part(names: Sequence[str], words: Sequence[str]) -> tuple[str, str] | None:
@@ -165,36 +177,68 @@ def _pair(names: Sequence[str], word: str = "") -> tuple[str, str] | None:
 
 
 def _from_table(request: _Request, path: Path) -> Dataset:
-    request.refuse_options_but(("size", "mode"))
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     columns = list(rows[0]) if rows else []
     of_path = _column(columns, _PATHS)
     of_label = _column(columns, _CLASSES)
-    if of_path is None or of_label is None:
+    if of_label is None:
         raise SettingError(
-            f"{request.name!r} has the columns {columns}: wanted are one of {_PATHS}, one of "
-            f"{_CLASSES}, and split (train, val) where the data are split"
+            f"{request.name!r} has the columns {columns}: wanted is one of {_CLASSES}, one of "
+            f"{_PATHS} or columns of numbers, and {_SPLIT} (train, val) where the data are split"
         )
     _refuse_uneven_rows(request.name, rows, columns)
+    if of_path is None:
+        request.refuse_options_but(())
+        return request.of_parts([_numbers(request.name, part, of_label) for part in _split(rows)])
+    request.refuse_options_but(("size", "mode"))
     classes = sorted({row[of_label] for row in rows})
+    parts = []
+    for part in _split(rows):
+        files = [path.parent / row[of_path] for row in part]
+        numbers = [classes.index(row[of_label]) for row in part]
+        parts.append(listed_pictures(files, numbers, classes, **request.options))
+    return request.of_parts(parts, classes)
 
-    def pictures(entries: Iterable[tuple[Path, int]]) -> ImageFolder:
-        files, numbers = zip(*entries, strict=True)
-        return listed_pictures(files, numbers, classes, **request.options)
 
-    entries = []
-    parts: dict[str, list[tuple[Path, int]]] = defaultdict(list)
+def _split(rows: Sequence[Mapping[str, str]]) -> list[list[Mapping[str, str]]]:
+    """Return the rows to learn from and those held out, if the table says so; else all rows."""
+    parts: dict[str, list[Mapping[str, str]]] = defaultdict(list)
     for row in rows:
-        entry = path.parent / row[of_path], classes.index(row[of_label])
-        split = row.get("split", "").strip().lower()
-        entries.append(entry)
-        parts[split].append(entry)
+        parts[row.get(_SPLIT, "").strip().lower()].append(row)
     train = first_present(_TRAIN, parts)
     held_out = first_present(_HELD_OUT, parts)
     if train is None or held_out is None:
-        return request.dataset(pictures(entries), classes)
-    return request.dataset((pictures(parts[train]), pictures(parts[held_out])), classes)
+        return [list(rows)]
+    return [parts[train], parts[held_out]]
+
+
+def _numbers(
+    name: str, rows: Sequence[Mapping[str, str]], of_label: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of a table, a row for each sample, and the labels.
+
+    All columns count but those of the labels, of the split, and the nameless one that pandas writes
+    before the others.
+    """
+    columns = [column for column in rows[0] if column not in (of_label, _SPLIT, "")]
+    if not columns:
+        raise SettingError(f"{name!r} has the column {of_label!r} alone: inputs are lacking")
+    features = []
+    for column in columns:
+        try:
+            features.append(np.array([row[column] for row in rows], np.float32))
+        except ValueError as error:
+            raise SettingError(
+                f"{name!r}: column {column!r} holds something else than numbers ({error}): take it "
+                f"out, or write numbers. A column of pictures is called one of {_PATHS}"
+            ) from error
+    labels = np.array([row[of_label] for row in rows])
+    for kind in (np.int64, np.float64):
+        with suppress(ValueError):
+            labels = labels.astype(kind)
+            break
+    return np.stack(features, axis=1), labels
 
 
 def _refuse_uneven_rows(name: str, rows: Iterable[Mapping[Any, Any]], columns: list[str]) -> None:

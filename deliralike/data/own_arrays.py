@@ -95,7 +95,14 @@ def _samples(part: Any, name: str) -> Samples:
             f"{name!r} has inputs {inputs.shape} and labels {labels.shape}: wanted is one label, "
             "or one picture of labels, for each input"
         )
-    return Samples(_pictures(inputs), labels)
+    return Samples(_pictures(inputs), _texts(labels))
+
+
+def _texts(labels: np.ndarray) -> np.ndarray:
+    """Return labels that are objects, as pandas keeps texts, as an array of texts."""
+    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels.flat):
+        return labels.astype(str)
+    return labels
 
 
 def _stacked(samples: Any, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -176,14 +176,19 @@ def readable(samples: Any) -> Source:
     """
     if isinstance(samples, tuple | Mapping | np.ndarray):
         return Arrays(samples)
+    if hasattr(samples, "iloc") and getattr(samples, "ndim", 0) == 2:
+        raise ArgumentError(
+            f"a table, {nest.described(samples)}, is indexed by its columns: give the arrays of "
+            "inputs and target, (table[names].to_numpy(), table[name].to_numpy())"
+        )
     if is_indexable(samples) and not isinstance(samples, str | bytes):
         return Indexed(samples)
     if is_dataclass(samples) and not isinstance(samples, type):
         return Arrays(samples)
     raise ArgumentError(
-        "samples come from a tuple or dict of arrays, from a dataset with a length and an item "
-        "for each index, or from data.Stream(factory) for an iterator, not from "
-        f"{nest.described(samples)}"
+        "samples come from a tuple or dict of arrays, from a dataset with a length (__len__) and an "
+        "item for each index, or from data.Stream(function) or data.Batches(function), whose "
+        f"function returns an iterator of samples or batches, not from {nest.described(samples)}"
     )
 
 

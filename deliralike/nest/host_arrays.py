@@ -40,7 +40,8 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
         return array.astype(np.float32)  # bfloat16 and shorter ones, which NumPy itself lacks
     if dtype.kind not in _KEPT:
         remedy = "convert it, such as by array.astype('float32')"
-        if dtype.kind in "SU":
+        first = array.flat[0] if array.size else None
+        if isinstance(first, str | bytes):
             remedy = "number the texts, labels = np.unique(texts, return_inverse=True)[1]"
         raise DtypeError(
             f"{where} is an array of {dtype}, wanted numbers or truth values: {remedy}"

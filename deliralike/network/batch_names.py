@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deliralike.network.closure import INPUT, LABEL, entry
+from deliralike.errors import BatchError, suggestion
+from deliralike.network.closure import INPUT, LABEL
 
 INPUTS = (INPUT, "inputs", "input", "x", "X", "images", "image", "img", "pixel_values", "input_ids")
 LABELS = (LABEL, "labels", "y", "target", "targets", "mask", "masks")
@@ -21,13 +22,19 @@ def inputs_and_label(batch: Mapping[str, Any]) -> tuple[Any, Any]:
         >>> inputs_and_label({"image": "a picture", "label": "its class", "idx": 3})
         ('a picture', 'its class')
     """
-    return entry(batch, _name(batch, INPUTS)), entry(batch, _name(batch, LABELS))
+    return _entry(batch, INPUTS), _entry(batch, LABELS)
 
 
 def only_inputs(batch: Mapping[str, Any]) -> Any:
     """Return the inputs of a batch that may have no label."""
-    return entry(batch, _name(batch, INPUTS))
+    return _entry(batch, INPUTS)
 
 
-def _name(batch: Mapping[str, Any], names: Sequence[str]) -> str:
-    return next((name for name in names if name in batch), names[0])
+def _entry(batch: Mapping[str, Any], names: Sequence[str]) -> Any:
+    for name in names:
+        if name in batch:
+            return batch[name]
+    raise BatchError(
+        f"the batch has no {names[0]!r}. {suggestion(names[0], batch)} Usual names are "
+        f"{', '.join(names[1:])}; a network with a train_step of its own gets the whole batch"
+    )

@@ -77,6 +77,14 @@ class Networks(Arrays, Generic[N]):
         """
         return ""
 
+    def constructor_arguments(self, seed: int) -> dict[str, Any]:
+        """Return what networks of the framework take in ``__init__`` by its conventions, by name.
+
+        Args:
+            seed: The seed of start values.
+        """
+        return {}
+
     def wrappers(self) -> tuple[type, ...]:
         """Return the framework's own classes of networks that only wrap another network.
 

@@ -119,7 +119,8 @@ def several_values(layer: Any, x: Any, count: int | None = None) -> None:
     if count <= 1:
         raise ShapeError(
             f"{where(layer)}: batch statistics need more than one value per channel, got shape "
-            f"{tuple(x.shape)}: use a larger batch, or evaluation mode"
+            f"{tuple(x.shape)}: use a larger batch, or evaluation mode. In "
+            "training, drop_last=True leaves out a smaller last batch"
         )
 
 

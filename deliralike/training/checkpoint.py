@@ -278,7 +278,9 @@ def _existing(folder: Path) -> Path | None:
 def _described(path: Path) -> dict[str, Any]:
     """Return the checked content of ``state.json``."""
     if not os.path.lexists(path):
-        raise CheckpointError(f"{path.parent} is no checkpoint: there is no {STATE} in it")
+        held = sorted(place.parent.name for place in path.parent.glob(f"*/{STATE}"))
+        advice = f", but checkpoints: give one of them, such as {held[-1]}" if held else ""
+        raise CheckpointError(f"{path.parent} is no checkpoint: there is no {STATE} in it{advice}")
     data = array_file.read_bytes(path).tobytes()
     try:
         described = json.loads(data)

@@ -253,7 +253,7 @@ def batches_of(source: Any, batch_size: int) -> Iterator[Any]:
 
 def _input_batches(inputs: Any, batch_size: int) -> Iterator[Any]:
     """Return the inputs of each batch, of arrays or of whatever holds samples."""
-    is_nest = isinstance(inputs, tuple | list | Mapping) or is_dataclass(inputs)
+    is_nest = isinstance(inputs, tuple | Mapping) or is_dataclass(inputs)
     if is_nest or hasattr(inputs, "__array__"):
         return data.batches(inputs, batch_size, shuffle=False)
     loader = data.loader_of(inputs, batch_size=batch_size, shuffle=False)

@@ -162,6 +162,8 @@ class _Growing(Schedule):
 class _Watch(Callback):
     """Records rates and losses, and ends the run."""
 
+    watches_nan = True
+
     def __init__(self, steps: int, smoothing: float, bound: float, optimizer: str) -> None:
         self.rates: list[float] = []
         self.losses: list[float] = []

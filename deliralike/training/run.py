@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -11,7 +13,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.network.steps import the_optimizer
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup
-from deliralike.training.history import History
+from deliralike.training.history import History, Step
 from deliralike.training.unread import Unread
 
 
@@ -85,10 +87,11 @@ class Run:
     fingerprints: dict[str, str] = field(default_factory=dict, repr=False)
     fingerprinted_at: int | None = None
     unread: Unread = field(init=False, repr=False)
+    _warns_of_nan: bool = field(default=True, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Begin without a step."""
-        self.unread = Unread(self.network.backend.numbers)
+        self.unread = Unread(self.network.backend.numbers, self._warn_of_nan)
 
     @property
     def network(self) -> AbstractNetwork:
@@ -137,6 +140,21 @@ class Run:
     def stop(self, reason: str) -> None:
         """Stop the run after this step or epoch; the first reason stays, in the history too."""
         self.stopped = self.history.stopped = self.stopped or reason
+
+    def _warn_of_nan(self, step: Step) -> None:
+        """Warn of the first loss that is not finite, unless a callback looks for it."""
+        if math.isfinite(step.loss) or not self._warns_of_nan:
+            return
+        self._warns_of_nan = False
+        if not any(callback.watches_nan for callback in self.callbacks):
+            warnings.warn(
+                f"the loss is {step.loss} in step {step.step} of epoch {step.epoch}, and training "
+                "goes on: look for NaN in the data, or take a smaller learning rate or clip_norm. "
+                "The callback StopOnNaN (--set stop_on_nan=1) stops there and names the first bad "
+                "tensor",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def position(self) -> dict[str, int]:
         """Return the position of the run, as a checkpoint keeps it."""

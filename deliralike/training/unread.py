@@ -29,11 +29,17 @@ class Unread:
 
     Args:
         numbers: Gives the values of native scalars on the host.
+        on_read: Called with each step, in order, when its losses have been read.
     """
 
-    def __init__(self, numbers: Callable[[Sequence[Any]], list[float]]) -> None:
+    def __init__(
+        self,
+        numbers: Callable[[Sequence[Any]], list[float]],
+        on_read: Callable[[Step], None] | None = None,
+    ) -> None:
         """Begin without a step."""
         self._numbers = numbers
+        self._on_read = on_read
         self._waiting: list[_Waiting] = []
 
     def add(self, results: Sequence[Mapping[str, Any]], sizes: Sequence[int], **known: Any) -> Step:
@@ -67,6 +73,9 @@ class Unread:
         for each in waiting:
             _complete(each, numbers, waited)
         del self._waiting[: len(waiting)]
+        if self._on_read is not None:
+            for each in waiting:
+                self._on_read(each.step)
 
 
 def _values(results: Iterable[Mapping[str, Any]]) -> Iterator[Any]:

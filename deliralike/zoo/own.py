@@ -33,8 +33,24 @@ def architecture(name: str) -> Architecture:
             f"{name!r} is of type {type(made_by).__name__}: wanted is the class of a network, or a "
             "function that returns one"
         )
+    if _is_network(made_by):
+        raise SettingError(
+            f"{name!r} is a network already, whose start values no seed decides: name its class, "
+            "or a function that creates it and returns it"
+        )
     task, shape = getattr(made_by, "task", ""), getattr(made_by, "input_shape", None)
     return OwnArchitecture(name, made_by, task=task, shape=None if shape is None else tuple(shape))
+
+
+def _is_network(made_by: Any) -> bool:
+    """Return whether it is a network rather than what makes one."""
+    if isinstance(made_by, type):
+        return False
+    backends = importlib.import_module("deliralike.backends")
+    return any(
+        backend.is_native(made_by) or backend.how_to_bind(made_by)
+        for backend in backends.imported()
+    )
 
 
 class OwnArchitecture(Architecture):
@@ -53,7 +69,7 @@ class OwnArchitecture(Architecture):
         device: Any,
         **settings: Any,
     ) -> Any:
-        self._refuse_missing(self.arguments(*args, **settings))
+        settings |= self._by_convention(backend, seed, self.arguments(*args, **settings))
         if not hasattr(self.network, "on"):
             _seed(backend, seed)
         chosen: dict[str, Any] = {"seed": seed, "dtype": dtype, "device": device}
@@ -62,18 +78,31 @@ class OwnArchitecture(Architecture):
             return made
         return self._wrapped(made, backend, dtype, device)
 
-    def _refuse_missing(self, arguments: dict[str, Any]) -> None:
-        """Raise an error if the network cannot be created without a setting that was not given."""
+    def _by_convention(
+        self, backend: Networks[Any], seed: int, arguments: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the arguments that were not given, and that the framework's conventions give.
+
+        Raises:
+            SettingError: The network cannot be created without another one.
+        """
+        conventional = backend.constructor_arguments(seed)
+        chosen = {}
         missing = []
         for name, parameter in parameters_of(self.network).items():
             has_value = parameter.default is not parameter.empty or name in arguments
-            if not has_value and parameter.kind not in _OPEN_ENDED:
+            if has_value or parameter.kind in _OPEN_ENDED:
+                continue
+            if name in conventional:
+                chosen[name] = conventional[name]
+            else:
                 missing.append(name)
         if missing:
             raise SettingError(
                 f"{self.name} needs {' and '.join(map(repr, missing))}, which neither the data nor "
                 f"the settings give: --set {missing[0]}=..., or name a function that needs none"
             )
+        return chosen
 
     def _wrapped(self, made: Any, backend: Networks[Any], dtype: str, device: Any) -> Any:
         """Wrap a framework's own network, which must be one of this backend's."""

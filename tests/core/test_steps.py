@@ -6,6 +6,7 @@ import pytest
 
 from deliralike import DataParallel, Network, in_replicas
 from deliralike.errors import ArgumentError, BatchError, SettingError
+from deliralike.network.steps import inputs_and_target
 from deliralike.optim.rules import rule
 from tests.parallel.networks import Small, batch_of, devices
 from tests.training.networks import Gan, Vae, batch_of_noise
@@ -305,3 +306,8 @@ def test_a_network_with_two_optimizers_trains_as_by_hand_on_any_number_of_replic
         assert found == pytest.approx(want, rel=1e-10)
     for name, value in weights.items():
         np.testing.assert_allclose(state[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def test_a_batch_without_a_usual_name_is_told_the_usual_ones():
+    with pytest.raises(BatchError, match=r"no 'data'. Known: cls, feats. Usual names are inputs, "):
+        inputs_and_target({"feats": X, "cls": Y})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deliralike import data
-from deliralike.errors import BatchError, SettingError
+from deliralike.errors import ArgumentError, BatchError, SettingError
 
 
 def labels_of(batches):
@@ -75,7 +75,25 @@ def test_arrays_of_different_lengths_are_both_named():
     with pytest.raises(
         BatchError, match=r"along dim 0: batch\['image'\] has 4, batch\['label'\]\[1\] has 3"
     ):
-        data.batches({"image": np.zeros((4, 2)), "label": [np.zeros(4), np.zeros(3)]}, 2)
+        data.batches({"image": np.zeros((4, 2)), "label": (np.zeros(4), np.zeros(3))}, 2)
+
+
+ROWS = [np.zeros(4), np.ones(4), np.zeros(4)]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "path"),
+    [
+        ((ROWS, [0, 1, 0]), r"samples\[0\]"),
+        ((ROWS, ROWS), r"samples\[0\]"),  # images and masks of one size
+        ((np.zeros((3, 4)), [0, 1, 0]), r"samples\[1\]"),
+        ({"x": np.zeros((3, 4)), "y": ROWS}, r"samples\['y'\]"),
+    ],
+    ids=["labels", "masks", "array and list", "dict"],
+)
+def test_a_list_of_samples_in_the_place_of_an_array_is_refused(arrays, path):
+    with pytest.raises(ArgumentError, match=rf"^{path} is a list of 3, .* np.asarray\({path}\)"):
+        data.batches(arrays, 2)
 
 
 @pytest.mark.parametrize("arrays", [{}, "text", {"x": np.float64(1)}])

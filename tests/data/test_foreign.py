@@ -300,3 +300,9 @@ def test_loaders_of_grain():
         operations=[grain.transforms.Batch(4)],
     )
     assert run("torch", loader)[0] == in_order
+
+
+def test_an_iterator_of_single_samples_is_refused():
+    samples = ((np.zeros(3, np.float32), np.int64(1)) for _ in range(4))
+    with pytest.raises(BatchError, match="gives single samples, wanted batches: .*data.Stream"):
+        next(data.loader_of(samples).batches())

@@ -152,7 +152,7 @@ REFUSED = {
     "list": (
         WHOLE.tolist(),
         ArgumentError,
-        r"^Samples.inputs is a list, wanted an array .*: np.asarray\(inputs\)",
+        r"^samples.inputs is a list of 7, wanted an array .*: np.asarray\(samples.inputs\)",
     ),
 }
 
@@ -215,7 +215,7 @@ REFUSED_LABELS = {
     "column": (CLASSES[:, None], ShapeError, r"leave out the axis of size 1, labels\[:, 0\]"),
     "object": (CLASSES.astype(object), DtypeError, r"^batch\[1\] is an array of object"),
     "masked": (np.ma.masked_equal(CLASSES, 2), DtypeError, r"^batch\[1\] has 1 masked elements"),
-    "list": (CLASSES.tolist(), ArgumentError, r"^Samples.labels is a list"),
+    "list": (CLASSES.tolist(), ArgumentError, r"^samples.labels is a list of 7"),
 }
 
 

@@ -131,7 +131,8 @@ def test_batches_own_their_memory():
 @pytest.mark.parametrize("source", [None, 3, "text", iter([1, 2]), {1, 2}])
 def test_what_holds_no_samples_is_refused(source):
     with pytest.raises(
-        ArgumentError, match=r"from data.Stream\(factory\) for an iterator, not from"
+        ArgumentError,
+        match=r"from data.Stream\(function\) or data.Batches\(function\), .*, not from",
     ):
         data.Loader(source)
 
@@ -453,3 +454,12 @@ def test_a_subset_reads_on_demand_and_checks_its_index():
     assert (part[1]["y"], part[-1]["y"]) == (3, 3)
     with pytest.raises(IndexError, match="there is no sample 2: this subset has 2"):
         part[2]
+
+
+def test_a_table_is_refused_in_the_place_of_its_arrays():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": [0.0, 1.0], "label": [0, 1]})
+    with pytest.raises(ArgumentError, match=r"a table, a DataFrame.*table\[name\].to_numpy"):
+        data.Loader(table)
+    batch = next(data.Loader((table[["a"]], table["label"]), 2, shuffle=False).batches())
+    assert batch[0].tolist() == [[0.0], [1.0]]

@@ -54,6 +54,74 @@ def test_an_archive_that_is_whole_is_split(tmp_path):
     assert {row.tobytes() for row in both} == {row.tobytes() for row in inputs.astype(np.float32)}
 
 
+def test_an_archive_with_a_part_for_training_alone_is_split(tmp_path):
+    dataset = data.load(saved(tmp_path, x_train=BYTES, y_train=LABELS), held_out=0.4)
+    assert (len(dataset.train.labels), len(dataset.held_out.labels)) == (9, 6)
+
+
+def test_an_archive_of_objects_is_refused_with_the_arrays_name(tmp_path):
+    texts = np.array(["ape"] * 15, dtype=object)
+    with pytest.raises(SettingError, match=r"'labels' cannot be read .*np.asarray\(.*dtype=str"):
+        data.load(saved(tmp_path, inputs=BYTES, labels=texts))
+
+
+def test_texts_that_are_objects_are_classes():
+    """pandas keeps texts so."""
+    texts = np.array(["dog", "cat", "ape"] * 5, dtype=object)
+    assert data.as_dataset((BYTES, texts), "mine").classes == ("ape", "cat", "dog")
+
+
+NUMBERS = GENERATOR.normal(size=(15, 4)).astype(np.float32)
+
+
+def table_of_numbers(folder, labels, parts=None, index=False):
+    """The name of a table whose rows are `NUMBERS` with a label each."""
+    path = folder / "numbers.csv"
+    rows = [["a", "b", "c", "d", "class"]]
+    rows += [[*map(float, row), label] for row, label in zip(NUMBERS, labels, strict=True)]
+    if parts is not None:
+        rows = [[*row, part] for row, part in zip(rows, ["split", *parts], strict=True)]
+    if index:
+        rows = [[number, *row] for row, number in zip(rows, ["", *range(15)], strict=True)]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return str(path)
+
+
+@pytest.mark.parametrize("index", [False, True], ids=["plain", "of pandas"])
+def test_a_table_of_numbers(index, tmp_path):
+    parts = ["train"] * 9 + ["val"] * 6
+    dataset = data.load(table_of_numbers(tmp_path, LABELS, parts, index))
+    np.testing.assert_array_equal(dataset.train.inputs, NUMBERS[:9])
+    np.testing.assert_array_equal(dataset.held_out.inputs, NUMBERS[9:])
+    np.testing.assert_array_equal(dataset.held_out.labels, LABELS[9:])
+    assert dataset.classes == ("0", "1", "2")
+
+
+def test_a_table_of_numbers_without_parts_is_split(tmp_path):
+    names = [("ape", "bee", "cat")[label] for label in LABELS]
+    dataset = data.load(table_of_numbers(tmp_path, names))
+    assert dataset.classes == ("ape", "bee", "cat")
+    assert (len(dataset.train.labels), len(dataset.held_out.labels)) == (12, 3)
+
+
+def test_a_table_of_something_else_names_the_column(tmp_path):
+    with pytest.raises(SettingError, match="labels of type float64: wanted are class numbers"):
+        data.load(table_of_numbers(tmp_path, LABELS + 0.5))
+    table = tmp_path / "texts.csv"
+    table.write_text("a,kind,label\n1,x,0\n2,y,1\n")
+    with pytest.raises(
+        SettingError, match=r"column 'kind' holds .*: take it out, or write numbers"
+    ):
+        data.load(str(table))
+    table.write_text("a,b\n1,2\n")
+    with pytest.raises(SettingError, match=r"columns \['a', 'b'\]: wanted is one of \('label'"):
+        data.load(str(table))
+    table.write_text("label\n1\n")
+    with pytest.raises(SettingError, match=r"has the column 'label' alone"):
+        data.load(str(table))
+
+
 def test_channels_that_come_last_are_moved_and_texts_are_classes():
     colours = GENERATOR.integers(0, 256, (6, 7, 9, 3), dtype=np.uint8)
     dataset = data.as_dataset((colours, np.array(["dog", "cat"] * 3)), "mine", held_out=0.34)

@@ -1,11 +1,13 @@
 """A run ends at the first number that is not finite: NaN is planted in each place, and named."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from deliralike import Network, data
 from deliralike.errors import SettingError
-from deliralike.training import StopOnNaN
+from deliralike.training import StopOnNaN, find_learning_rate
 from tests.training.small_runs import Do, samples, trainer
 
 # NumPy, which computes for Chainer, has warnings of its own.
@@ -145,3 +147,32 @@ def test_a_healthy_run_goes_on_with_the_same_numbers_and_the_optimizer_is_as_bef
 def test_every_must_make_sense():
     with pytest.raises(SettingError, match="every=0 must be at least 1"):
         StopOnNaN(every=0)
+
+
+def with_nan():
+    inputs = samples().inputs.copy()
+    inputs[5, 1] = np.nan
+    return data.Loader((inputs, samples().labels), 4, shuffle=False)
+
+
+def warnings_of(function):
+    """The warnings of a run that are ours."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function()
+    texts = [str(warning.message) for warning in caught]
+    return [text for text in texts if "loss" in text or "not finite" in text]
+
+
+def test_a_run_warns_once_of_a_loss_that_is_not_finite(backend):
+    fit = trainer(backend.name).fit
+    (text,) = warnings_of(lambda: fit(with_nan(), epochs=2))
+    assert text.startswith("the loss is nan in step 1 of epoch 0, and training goes on: look for")
+    assert "StopOnNaN" in text
+
+
+def test_a_run_does_not_warn_where_a_callback_looks_for_such_losses(backend):
+    (text,) = warnings_of(lambda: trainer(backend.name, [StopOnNaN()]).fit(with_nan()))
+    assert text.startswith("not finite in step 1 of epoch 0: batch[0][1, 1] is nan")
+    probe = trainer(backend.name)
+    assert not warnings_of(lambda: find_learning_rate(probe, with_nan(), steps=3))

@@ -531,3 +531,11 @@ def test_a_checkpoint_below_a_link_is_written_where_it_leads(tmp_path):
     checkpoint.write(tmp_path / "runs" / "c", OLD)
     assert alike(checkpoint.read(tmp_path / "disk" / "c"), OLD)
     assert Path(tmp_path / "runs").is_symlink()
+
+
+def test_the_folder_of_checkpoints_is_told_from_a_checkpoint(tmp_path):
+    for name in ("step-1", "step-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / checkpoint.STATE).write_text("{}")
+    with pytest.raises(CheckpointError, match=r"no state.json in it, but checkpoints: .* step-2$"):
+        checkpoint.read(tmp_path)

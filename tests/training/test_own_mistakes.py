@@ -92,14 +92,15 @@ def test_a_loss_of_prediction_and_target_without_a_name_is_refused():
     assert len(fit(network, losses={"loss": loss}).losses) == 2
 
 
-def test_labels_that_are_texts_are_to_be_numbered():
-    texts = np.array(["cat", "ape", "cat", "ape", "ape", "cat"])
+@pytest.mark.parametrize(("kind", "named"), [(str, "<U3"), (object, "object")])  # pandas' objects
+def test_labels_that_are_texts_are_to_be_numbered(kind, named):
+    texts = np.array(["cat", "ape", "cat", "ape", "ape", "cat"], kind)
     trainer = Trainer(torch.nn.Linear(3, 2), SGD)
     with pytest.raises(
-        DtypeError, match=r"batch\[1\] is an array of <U3.*np\.unique\(texts, return"
+        DtypeError, match=rf"batch\[1\] is an array of {named}.*np\.unique\(texts, return"
     ):
         trainer.fit((SAMPLES[0], texts))
-    labels = np.unique(texts, return_inverse=True)[1]
+    labels = np.unique(texts.astype(str), return_inverse=True)[1]
     assert labels.tolist() == [1, 0, 1, 0, 0, 1]
     assert len(trainer.fit((SAMPLES[0], labels)).losses) == 1
 

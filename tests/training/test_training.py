@@ -243,14 +243,15 @@ def test_every_record_is_one_line_of_strict_json(tmp_path):
         return network.nn.sum(network(inputs)) * float("nan")
 
     log = JsonLines(tmp_path / "metrics.jsonl", backend="torch")
-    fit(
-        optimizer_of(built("torch")),
-        samples(),
-        samples(),
-        batch_size=10,
-        loss_function=nan_loss,
-        callbacks=[log],
-    )
+    with pytest.warns(RuntimeWarning, match="the loss is nan in step 0"):
+        fit(
+            optimizer_of(built("torch")),
+            samples(),
+            samples(),
+            batch_size=10,
+            loss_function=nan_loss,
+            callbacks=[log],
+        )
 
     def refuse(constant):
         raise ValueError(constant)

@@ -151,6 +151,9 @@ class JaxBackend(Backend):
             return ""
         return "make it a module of nnx, flax.nnx.bridge.ToNNX(layer, rngs).lazy_init(x)"
 
+    def constructor_arguments(self, seed: int) -> dict[str, Any]:
+        return {"rngs": nnx.Rngs(seed)}
+
     def wrap(self, native: nnx.Module) -> AbstractNetwork:
         return native if isinstance(native, AbstractNetwork) else WrappedJaxNetwork(native)
 

@@ -17,10 +17,12 @@ class Callback:
     Attributes:
         runs_last: Whether it is called after the others at each moment, to see their results.
         main_only: Whether only the main process of a group calls it; see `Writer`.
+        watches_nan: Whether it looks for losses that are not finite, of which the run warns else.
     """
 
     runs_last = False
     main_only = False
+    watches_nan = False
 
     def on_start(self, run: Run) -> None:
         """Called before the first step; a resumed run has its position and state by then."""

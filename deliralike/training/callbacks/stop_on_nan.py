@@ -40,6 +40,7 @@ class StopOnNaN(Callback):
         SettingError: `every` is below one.
     """
 
+    watches_nan = True
     runs_last = True  # what another callback does to the network is found before the next step
 
     def __init__(self, every: int = 1) -> None:
