@@ -7,6 +7,8 @@ working. A message says where, what came, what was wanted and what to do.
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from numbers import Integral
+from typing import Any
 
 
 class DeliralikeError(Exception):
@@ -148,6 +150,17 @@ def naming(path: object) -> Iterator[None]:
         if error.filename is None:
             error.filename = str(path)
         raise
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """Return a setting that is a whole number of at least `least`.
+
+    Raises:
+        SettingError: It is something else.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise SettingError(f"{name}={value!r} must be a whole number of at least {least}")
+    return int(value)
 
 
 def refuse_unknown_settings(owner: str, settings: Iterable[str], known: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.data.keyed_rng import random_words
-from deliralike.errors import ArgumentError, BatchError, SettingError
+from deliralike.errors import ArgumentError, BatchError, whole_number
 
 Nest = TypeVar("Nest")
 
@@ -57,8 +57,7 @@ def batch_count(samples: int, batch_size: int, drop_last: bool = False) -> int:
         >>> batch_count(5, 2), batch_count(5, 2, drop_last=True)
         (3, 2)
     """
-    if batch_size < 1:
-        raise SettingError(f"batch_size must be at least 1, not {batch_size!r}")
+    whole_number("batch_size", batch_size, 1)
     if drop_last:
         return samples // batch_size
     return -(-samples // batch_size)

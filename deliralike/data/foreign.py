@@ -101,7 +101,6 @@ class Batches(Loader):
                 "Batches come from an iterable, or from a function that returns one, not from "
                 f"{nest.described(source)}"
             )
-        _refuse_single_samples(source)
         size = getattr(source, "batch_size", None)
         super().__init__(
             Stream(partial(_pass, source, seed)),
@@ -259,30 +258,14 @@ def _with_arrays(source: Any) -> Any:
     return source.with_format("numpy")
 
 
-def _refuse_single_samples(source: Any) -> None:
-    """Raise an error for a ``tf.data.Dataset`` whose elements have no axis of samples."""
-    spec = getattr(source, "element_spec", None)
-    shapes = [getattr(leaf, "shape", None) for leaf in nest.leaves(spec)]
-    if any(shape is not None and len(shape) == 0 for shape in map(_known, shapes)):
-        raise BatchError(
-            f"the elements of {_class_name(source)} are single samples, wanted batches: "
-            f"dataset.batch(32). It has {spec}"
-        )
-
-
 def _refuse_sample(batch: Any, name: str) -> None:
     """Raise an error for the first element of a source if its target has no axis of samples."""
     is_pair = isinstance(batch, tuple) and len(batch) >= 2
     if is_pair and isinstance(batch[-1], int | float | np.ndarray) and np.ndim(batch[-1]) == 0:
         raise BatchError(
-            f"{name} gives single samples, wanted batches: read them by data.Stream(function), "
-            "whose function returns an iterator of samples, or give a list of them"
+            f"{name} gives single samples, wanted batches: dataset.batch(32), or a list of the "
+            "samples, or data.Stream(function), whose function returns an iterator of them"
         )
-
-
-def _known(shape: Any) -> Any:
-    """Return a shape; None for one of unknown rank, whose length cannot be asked for."""
-    return None if getattr(shape, "rank", 0) is None else shape
 
 
 def _class_name(source: Any) -> str:

@@ -14,7 +14,14 @@ from deliralike.data.keyed_rng import Call
 from deliralike.data.pool import Pool
 from deliralike.data.sampling import Sampler, SequentialSampler, ShuffledSampler, drawn, repeats
 from deliralike.data.source import Stream, readable
-from deliralike.errors import ArgumentError, BatchError, SettingError, StateError, suggestion
+from deliralike.errors import (
+    ArgumentError,
+    BatchError,
+    SettingError,
+    StateError,
+    suggestion,
+    whole_number,
+)
 from deliralike.nn import start
 from deliralike.parallel.batches.partition import partition
 
@@ -230,8 +237,8 @@ class Loader:
             SettingError: `epoch` or `first` is below zero, or `first` lies past the end of the
                 epoch.
         """
-        _check_number("epoch", epoch, 0)
-        _check_number("first", first, 0)
+        whole_number("epoch", epoch, 0)
+        whole_number("first", first, 0)
         if self._read is None:
             return self._prepared(self._stream_jobs(epoch, first))
         rows = self._rows(epoch, first)
@@ -246,7 +253,7 @@ class Loader:
 
     def start_at(self, epoch: int) -> None:
         """Make `epoch` the next one to go over."""
-        _check_number("epoch", epoch, 0)
+        whole_number("epoch", epoch, 0)
         self._next_epoch = epoch
 
     def __enter__(self) -> "Loader":
@@ -435,9 +442,9 @@ def _function_of(call: Call | None) -> Callable[..., Any] | None:
 
 
 def _check_options(batch_size: int, seed: int, ahead: int, workers: int, kind: str) -> None:
-    _check_number("batch_size", batch_size, 1)
-    _check_number("prefetch", ahead, 0)
-    _check_number("workers", workers, 0)
+    whole_number("batch_size", batch_size, 1)
+    whole_number("prefetch", ahead, 0)
+    whole_number("workers", workers, 0)
     start.key(seed, "data")
     if kind not in prefetch.KINDS:
         raise SettingError(f"worker_kind {kind!r} is unknown. {suggestion(kind, prefetch.KINDS)}")
@@ -462,9 +469,3 @@ def _check_timeout(timeout: Any, ahead: int) -> None:
             f"timeout={timeout!r} limits the wait for workers, and there are none: give workers=1 "
             "or more"
         )
-
-
-def _check_number(name: str, value: Any, least: int) -> None:
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_whole or value < least:
-        raise SettingError(f"{name} must be a whole number of at least {least}, not {value!r}")

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike import nest
-from deliralike.errors import BatchError, SettingError
+from deliralike.errors import BatchError, SettingError, whole_number
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,7 @@ class CutMix:
 def _check(mixing: Mixup | CutMix) -> None:
     """Refuse settings that make no sense."""
     name, classes = type(mixing).__name__, mixing.num_classes
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
-        raise SettingError(f"{name}: num_classes={classes!r} must be a whole number of at least 2")
+    whole_number(f"{name}: num_classes", classes, 2)
     if not 0 < mixing.alpha < np.inf:  # from infinite ones NumPy draws NaN
         raise SettingError(f"{name}: alpha={mixing.alpha!r} must be a finite number above 0")
 

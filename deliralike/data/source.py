@@ -186,8 +186,8 @@ def readable(samples: Any) -> Source:
     if is_dataclass(samples) and not isinstance(samples, type):
         return Arrays(samples)
     raise ArgumentError(
-        "samples come from a tuple or dict of arrays, from a dataset with a length (__len__) and an "
-        "item for each index, or from data.Stream(function) or data.Batches(function), whose "
+        "samples come from a tuple or dict of arrays, from a dataset with a length (__len__) and "
+        "an item for each index, or from data.Stream(function) or data.Batches(function), whose "
         f"function returns an iterator of samples or batches, not from {nest.described(samples)}"
     )
 

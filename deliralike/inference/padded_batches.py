@@ -9,7 +9,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.data import batching
-from deliralike.errors import BatchError, SettingError
+from deliralike.errors import BatchError, whole_number
 from deliralike.inference.predictor import described, predictor_of
 
 
@@ -41,8 +41,7 @@ class PaddedBatchInferer:
     batch_size: int
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise SettingError(f"batch_size must be at least 1, not {self.batch_size!r}")
+        whole_number("batch_size", self.batch_size, 1)
 
     def __call__(self, inputs: Any, network: Any) -> Any:
         """Return the outputs of the samples given, as a nest of NumPy arrays."""

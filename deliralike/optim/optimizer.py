@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike import random
-from deliralike.errors import CapabilityError, SettingError, StateError, UnknownName, suggestion
+from deliralike.errors import (
+    CapabilityError,
+    SettingError,
+    StateError,
+    UnknownName,
+    suggestion,
+    whole_number,
+)
 from deliralike.network.forward_errors import explain
 from deliralike.optim.accumulation import (
     AccumulationWindow,
@@ -239,8 +246,7 @@ class AbstractOptimizer(ABC):
 
     @accumulate.setter
     def accumulate(self, count: int) -> None:
-        if not isinstance(count, int) or count < 1:
-            raise SettingError(f"accumulate={count!r} must be a whole number of at least 1")
+        count = whole_number("accumulate", count, 1)
         if self.window_is_open:
             raise SettingError(
                 "accumulate cannot change while micro-batches wait for an update: call flush() "

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import ArgumentError, SettingError, StateError
+from deliralike.errors import ArgumentError, SettingError, StateError, whole_number
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot, plan_load
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -247,9 +247,7 @@ def _refuse_nonsense(decay: float | None, start: int, every: int, warmup: bool) 
         raise SettingError(
             f"decay={decay!r} must be at least 0 and below 1, or None for a plain mean"
         )
-    if not isinstance(start, int) or start < 0:
-        raise SettingError(f"start={start!r} must be a whole number of updates, at least 0")
-    if not isinstance(every, int) or every < 1:
-        raise SettingError(f"every={every!r} must be a whole number of updates, at least 1")
+    whole_number("start", start, 0)
+    whole_number("every", every, 1)
     if warmup and decay is None:
         raise SettingError("warmup=True is for an average with a decay")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, data
-from deliralike.errors import BatchError, SettingError
+from deliralike.errors import BatchError, SettingError, whole_number
 from deliralike.inference.predictor import outputs_of
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.batch_names import inputs_and_label, only_inputs
@@ -217,8 +217,7 @@ def _evaluated(
     inferer: Inferer | None,
 ) -> Generator[tuple[Any, Any], None, None]:
     """Yield outputs and targets on the host, at most `ahead` batches behind the device."""
-    if ahead < 1:
-        raise SettingError(f"device_batches must be at least 1, not {ahead!r}")
+    whole_number("device_batches", ahead, 1)
     to_numpy = network.backend.to_numpy
     waiting: deque[tuple[Any, Any]] = deque()
     for inputs, targets in pairs:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import ArgumentError, SettingError, suggestion
+from deliralike.errors import ArgumentError, SettingError, suggestion, whole_number
 from deliralike.network.closure import MAIN
 from deliralike.optim.rules import number
 from deliralike.training.callbacks.callback import Callback
@@ -139,8 +139,7 @@ def _check(start: float, end: float, steps: int, smoothing: float, bound: float)
     """Refuse settings that make no sense."""
     if not 0.0 < number(start, "start") < number(end, "end"):
         raise SettingError(f"start={start!r} must be above 0 and below end={end!r}")
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 3:
-        raise SettingError(f"steps={steps!r} must be a whole number of at least 3")
+    whole_number("steps", steps, 3)
     if number(smoothing, "smoothing") >= 1.0:
         raise SettingError(f"smoothing={smoothing!r} must be below 1")
     if number(bound, "bound") <= 1.0:

@@ -21,6 +21,7 @@ from deliralike.errors import (
     UnknownName,
     refuse_unknown_settings,
     suggestion,
+    whole_number,
 )
 from deliralike.optim.rules import number
 from deliralike.training.fields import COUNT, NUMBER, refuse_wrong_fields
@@ -108,7 +109,7 @@ class StepDecay(Schedule):
         if (self.every is None) == (not self.milestones):
             raise SettingError("StepDecay: give either every=... or milestones=(...)")
         if self.every is not None:
-            _whole("StepDecay: every", self.every, 1)
+            whole_number("StepDecay: every", self.every, 1)
         object.__setattr__(self, "milestones", _rising("StepDecay: milestones", self.milestones))
 
     def factor(self, steps: int) -> float:
@@ -136,7 +137,7 @@ class Cosine(Schedule):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        _whole("Cosine: steps", self.steps, 1)
+        whole_number("Cosine: steps", self.steps, 1)
         number(self.final, "Cosine: final")
 
     def factor(self, steps: int) -> float:
@@ -158,7 +159,7 @@ class Linear(Schedule):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        _whole("Linear: steps", self.steps, 1)
+        whole_number("Linear: steps", self.steps, 1)
         number(self.final, "Linear: final")
 
     def factor(self, steps: int) -> float:
@@ -195,7 +196,7 @@ class OneCycle(Schedule):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        _whole("OneCycle: steps", self.steps, 1)
+        whole_number("OneCycle: steps", self.steps, 1)
         for name in ("peak", "start", "final", "warmup"):
             number(getattr(self, name), f"OneCycle: {name}")
         if self.warmup > 1:
@@ -235,7 +236,7 @@ class Warmup(Schedule):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        _whole("Warmup: steps", self.steps, 0)
+        whole_number("Warmup: steps", self.steps, 0)
         number(self.start, "Warmup: start")
         if not isinstance(self.then, Schedule):
             raise ArgumentError(f"Warmup: then={self.then!r} is no schedule")
@@ -311,8 +312,8 @@ class Plateau(Schedule):
             raise SettingError(
                 f"Plateau: gamma={self.gamma!r} must be below 1, minimum={self.minimum!r} at most 1"
             )
-        _whole("Plateau: patience", self.patience, 0)
-        _whole("Plateau: cooldown", self.cooldown, 0)
+        whole_number("Plateau: patience", self.patience, 0)
+        whole_number("Plateau: cooldown", self.cooldown, 0)
         self._observed.update(self.FRESH)
 
     def factor(self, steps: int) -> float:
@@ -475,16 +476,11 @@ def _eased(start: float, end: float, part: float) -> float:
     return end + (start - end) * (1.0 + cosine) / 2.0
 
 
-def _whole(where: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise SettingError(f"{where}={value!r} must be a whole number of at least {least}")
-
-
 def _rising(where: str, values: Any) -> tuple[int, ...]:
     if not isinstance(values, tuple | list):
         raise SettingError(f"{where}={values!r} must be whole numbers")
     for value in values:
-        _whole(where, value, 1)
+        whole_number(where, value, 1)
     if list(values) != sorted(set(values)):
         raise SettingError(f"{where}={values!r} must rise")
     return tuple(values)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from deliralike import nest
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, whole_number
 from deliralike.network.enclosing import has_own
 from deliralike.training.run import Trainer
 
@@ -18,9 +18,7 @@ def refuse_several_steps(trainer: Trainer, count: Any) -> None:
         SettingError: The count is no whole number above zero, or each step has to be made alone.
         CapabilityError: The backend makes no several steps at once.
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise SettingError(f"steps_per_call={count!r} must be a whole number of at least 1")
-    if count == 1:
+    if whole_number("steps_per_call", count, 1) == 1:
         return
     trainer.network.backend.require("several steps")
     optimizers = list(trainer.optimizers.values())

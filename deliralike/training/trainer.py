@@ -12,10 +12,8 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from deliralike import backends, data, random
-from deliralike.errors import ArgumentError, SettingError, suggestion
+from deliralike.errors import ArgumentError, SettingError, suggestion, whole_number
 from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import MAIN
@@ -245,13 +243,12 @@ class Trainer:
                 it too; see `Interrupted`. A signal to any process ends all of them after the same
                 step.
         """
-        if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
-            raise SettingError(f"epochs={epochs!r} must be a whole number of at least 1")
+        epochs = whole_number("epochs", epochs, 1)
         train = backends.of(self.network).loader_of(train, self.seed, self.processes)
         loader = data.loader_of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
-        loader.check_epochs(int(epochs))
+        loader.check_epochs(epochs)
         if isinstance(validation, Iterator):
-            data.Batches(validation).check_epochs(int(epochs))
+            data.Batches(validation).check_epochs(epochs)
         loader = (
             loader.shared(self.processes.rank, self.processes.count)
             if self.processes.count > 1
@@ -383,8 +380,8 @@ class Trainer:
         with self.network.training_mode(True), closing(batches):
             windows = groups(_windows(batches, self._accumulate), self.steps_per_call)
             for together, waited in _timed(windows):
-                several = self._several_steps if len(together) > 1 else self._single_step
-                for step in several(run, together, waited):
+                make = self._several_steps if len(together) > 1 else self._step
+                for step in make(run, together, waited):
                     run.history.steps.append(step)
                     run.tell("on_step", step)
                 if run.stopped:
@@ -470,9 +467,6 @@ class Trainer:
                 monitors.append(monitor)
         return monitors
 
-    def _single_step(self, run: Run, together: list[list[Any]], waited: float) -> list[Step]:
-        return [self._step(run, together[0], waited)]
-
     def _several_steps(self, run: Run, together: list[list[Any]], waited: float) -> list[Step]:
         """Make as many steps as there are windows, of one batch each, in one program."""
         begin = time.perf_counter()
@@ -509,8 +503,10 @@ class Trainer:
             )
         return records
 
-    def _step(self, run: Run, window: list[Any], waited: float) -> Step:
+    def _step(self, run: Run, together: list[list[Any]], waited: float) -> list[Step]:
+        """Make the step of a single window."""
         begin = time.perf_counter()
+        [window] = together
         run.in_step = True
         self._follow_schedules()
         lr = {name: known_lr(each) for name, each in self.optimizers.items()}
@@ -539,7 +535,7 @@ class Trainer:
         )
         if self.processes.count > 1:
             run.unread.read()  # an array of several processes is read by all of them at once
-        return step
+        return [step]
 
     def _train_step(self, run: Run, number: int, batch: Any) -> Any:
         """Make a step on a batch, or on this process's share of it."""

@@ -71,7 +71,7 @@ class OwnArchitecture(Architecture):
     ) -> Any:
         settings |= self._by_convention(backend, seed, self.arguments(*args, **settings))
         if not hasattr(self.network, "on"):
-            _seed(backend, seed)
+            backend.seed(seed)  # a native network draws its start values by it
         chosen: dict[str, Any] = {"seed": seed, "dtype": dtype, "device": device}
         made = super()._build(backend, *args, **chosen, **settings)
         if isinstance(made, AbstractNetwork) and made.backend is backend:
@@ -127,8 +127,3 @@ class OwnArchitecture(Architecture):
 
 
 _OPEN_ENDED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-def _seed(backend: Any, seed: int) -> None:
-    """Seed the framework's own generator, from which a native network draws its start values."""
-    backend.seed(seed)

@@ -108,5 +108,5 @@ def test_an_empty_batch_is_refused():
 
 
 def test_a_batch_size_below_one_is_refused():
-    with pytest.raises(SettingError, match="at least 1, not 0"):
+    with pytest.raises(SettingError, match="batch_size=0 must be a whole number of at least 1"):
         data.batches(np.zeros((3, 3)), 0)

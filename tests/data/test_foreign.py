@@ -58,19 +58,11 @@ class Graphs:
             yield self.Graph(x=torch.tensor(X[rows]), y=torch.tensor(Y[rows]), edges=[[0], [1]])
 
 
-class Spec:
-    """The type of an element of a `TfDataset`."""
-
-    def __init__(self, *shape):
-        self.shape = shape
-
-
 class TfDataset:
     """What `tf.data.Dataset` shows: an iterable of its own tensors, with a way to NumPy."""
 
-    def __init__(self, size=4):
-        self.size = size
-        self.element_spec = (Spec(None, 3), Spec(None)) if size else (Spec(3), Spec())
+    def __init__(self, is_batched=True):
+        self.is_batched = is_batched
 
     def __iter__(self):
         raise AssertionError("read as NumPy arrays")
@@ -79,6 +71,8 @@ class TfDataset:
         return 3
 
     def as_numpy_iterator(self):
+        if not self.is_batched:
+            return zip(X, Y, strict=True)
         return iter([(X[begin : begin + 4], Y[begin : begin + 4]) for begin in range(0, 11, 4)])
 
 
@@ -253,8 +247,6 @@ def test_what_gives_nothing_is_refused():
         list(data.Batches(pairs).batches(first=9))
     with pytest.raises(ArgumentError, match="^Batches come from an iterable, .* not from"):
         data.Batches(3)
-    with pytest.raises(BatchError, match=r"single samples, wanted batches: dataset.batch\(32\)"):
-        data.loader_of(TfDataset(size=0))
 
 
 def test_batches_have_the_length_of_their_source():
@@ -302,7 +294,8 @@ def test_loaders_of_grain():
     assert run("torch", loader)[0] == in_order
 
 
-def test_an_iterator_of_single_samples_is_refused():
-    samples = ((np.zeros(3, np.float32), np.int64(1)) for _ in range(4))
-    with pytest.raises(BatchError, match="gives single samples, wanted batches: .*data.Stream"):
-        next(data.loader_of(samples).batches())
+@pytest.mark.parametrize("source", [zip(X, Y, strict=True), TfDataset(is_batched=False)])
+def test_single_samples_in_the_place_of_batches_are_refused(source):
+    message = r"single samples, wanted batches: dataset.batch\(32\), .*data.Stream\(function\)"
+    with pytest.raises(BatchError, match=message):
+        next(data.loader_of(source).batches())

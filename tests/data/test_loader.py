@@ -351,8 +351,8 @@ def test_a_saved_position_gives_the_rest_of_the_run_bit_for_bit(consumed, prefet
         ({"epoch": 0}, "with 'epoch' and 'batch', not {'epoch': 0}"),
         (None, "with 'epoch' and 'batch', not None"),
         ({"epoch": 0, "batch": 99}, "first is 99, and epoch 0 has 5 batches"),
-        ({"epoch": -1, "batch": 0}, "epoch must be a whole number of at least 0, not -1"),
-        ({"epoch": 0, "batch": 1.5}, "first must be a whole number of at least 0, not 1.5"),
+        ({"epoch": -1, "batch": 0}, "epoch=-1 must be a whole number of at least 0"),
+        ({"epoch": 0, "batch": 1.5}, "first=1.5 must be a whole number of at least 0"),
     ],
 )
 def test_a_foreign_position_is_refused_and_changes_nothing(state, message):
@@ -376,10 +376,10 @@ def test_a_loader_is_passed_through():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, not 0"),
-        ({"batch_size": 2.0}, "batch_size must be a whole number of at least 1, not 2.0"),
-        ({"prefetch": -1}, "prefetch must be a whole number of at least 0, not -1"),
-        ({"workers": True}, "workers must be a whole number of at least 0, not True"),
+        ({"batch_size": 0}, "batch_size=0 must be a whole number of at least 1"),
+        ({"batch_size": 2.0}, "batch_size=2.0 must be a whole number of at least 1"),
+        ({"prefetch": -1}, "prefetch=-1 must be a whole number of at least 0"),
+        ({"workers": True}, "workers=True must be a whole number of at least 0"),
         ({"worker_kind": "proces"}, "worker_kind 'proces' is unknown. Did you mean 'process'"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"sampler": 3}, "sampler must be callable"),

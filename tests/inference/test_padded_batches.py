@@ -134,5 +134,5 @@ def test_batches_above_the_size_and_sizes_below_one_are_refused():
         PaddedBatchInferer(4)(X, built("torch"))
     with pytest.raises(BatchError, match="at least one sample"):
         PaddedBatchInferer(4)(X[:0], built("torch"))
-    with pytest.raises(SettingError, match="batch_size must be at least 1, not 0"):
+    with pytest.raises(SettingError, match="batch_size=0 must be a whole number of at least 1"):
         PaddedBatchInferer(0)

@@ -294,8 +294,8 @@ def test_a_tied_parameter_is_averaged_once(backend):
     [
         ({"decay": 1.0}, "decay=1.0 must be at least 0 and below 1, or None"),
         ({"decay": float("nan")}, "decay=nan must be"),
-        ({"start": -1}, "start=-1 must be a whole number of updates, at least 0"),
-        ({"every": 0}, "every=0 must be a whole number of updates, at least 1"),
+        ({"start": -1}, "start=-1 must be a whole number of at least 0"),
+        ({"every": 0}, "every=0 must be a whole number of at least 1"),
         ({"decay": None, "warmup": True}, "warmup=True is for an average with a decay"),
     ],
 )

@@ -152,5 +152,5 @@ def test_the_table_is_cut_back_when_the_run_is_resumed(tmp_path):
 
 
 def test_every_must_make_sense(tmp_path):
-    with pytest.raises(SettingError, match="every=0 must be at least 1"):
+    with pytest.raises(SettingError, match="every=0 must be a whole number of at least 1"):
         GradientStatistics(tmp_path / "g.csv", every=0)

@@ -145,7 +145,7 @@ def test_a_healthy_run_goes_on_with_the_same_numbers_and_the_optimizer_is_as_bef
 
 
 def test_every_must_make_sense():
-    with pytest.raises(SettingError, match="every=0 must be at least 1"):
+    with pytest.raises(SettingError, match="every=0 must be a whole number of at least 1"):
         StopOnNaN(every=0)
 
 

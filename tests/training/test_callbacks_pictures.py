@@ -235,8 +235,14 @@ def test_a_drawing_of_ones_own_gets_what_the_network_gives(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Curves("c.png", every_epochs=0), "every_epochs=0 must be at least 1"),
-        (lambda: Images("folder", samples(), 0), "every_epochs=0 must be at least 1"),
+        (
+            lambda: Curves("c.png", every_epochs=0),
+            "every_epochs=0 must be a whole number of at least 1",
+        ),
+        (
+            lambda: Images("folder", samples(), 0),
+            "every_epochs=0 must be a whole number of at least 1",
+        ),
         (lambda: Images("folder", samples(), draw="nice"), "draw must be a function .* not 'nice'"),
         (lambda: Images("folder", 3), "a batch is a dict, tuple or list, not a int"),
         (lambda: Images("folder", (np.zeros((3, 2)), np.zeros(4))), "must agree"),

@@ -155,7 +155,7 @@ def test_batches_that_wait_on_the_device_stay_with_their_targets(ahead):
     assert evaluate(network, (X, LABELS), batch_size=4, device_batches=ahead) == pytest.approx(
         wanted, rel=1e-12
     )
-    with pytest.raises(SettingError, match="device_batches must be at least 1, not 0"):
+    with pytest.raises(SettingError, match="device_batches=0 must be a whole number of at least 1"):
         evaluate(network, (X, LABELS), device_batches=0)
 
 

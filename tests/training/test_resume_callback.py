@@ -214,7 +214,7 @@ def test_a_metric_that_is_not_there_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"every_epochs": 0}, "every_epochs=0 must be a whole number of at least 1, or None"),
+        ({"every_epochs": 0}, "every_epochs=0 must be a whole number of at least 1"),
         ({"every_steps": 1.5}, "every_steps=1.5 must be a whole number"),
         ({"keep": True}, "keep=True must be a whole number"),
         ({"mode": "mni"}, "mode='mni' is unknown"),

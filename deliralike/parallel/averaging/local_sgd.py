@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, whole_number
 from deliralike.network.enclosing import EnclosingNetwork
 from deliralike.network.state import each_once
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -65,10 +65,7 @@ class LocalSGD:
                 f"every={self.every!r} and together={self.together!r} must be whole numbers of at "
                 "least 1, or every a mapping of them that is not empty"
             )
-        if not isinstance(self.warmup, int) or self.warmup < 0:
-            raise SettingError(
-                f"warmup={self.warmup!r} must be a whole number of updates, at least 0"
-            )
+        whole_number("warmup", self.warmup, 0)
 
     def levels(self, count: int) -> dict[int, int]:
         """Return the size of the group that averages, by number of updates, smallest first.

@@ -11,9 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from deliralike.errors import CheckpointError, SettingError
+from deliralike.errors import CheckpointError, whole_number
 from deliralike.training import checkpoint
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.callbacks.writer import Writer
@@ -247,11 +245,8 @@ class Checkpoints:
 
 
 def _check_count(name: str, count: Any) -> None:
-    if count is None:
-        return
-    is_whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
-    if not is_whole or count < 1:
-        raise SettingError(f"{name}={count!r} must be a whole number of at least 1, or None")
+    if count is not None:
+        whole_number(name, count, 1)
 
 
 def _name(run: Run) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from deliralike.errors import SettingError
+from deliralike.errors import whole_number
 from deliralike.training.callbacks.writer import Writer
 from deliralike.training.history import Epoch
 from deliralike.training.run import Run
@@ -27,8 +27,7 @@ class Curves(Writer):
 
     def __init__(self, path: str | Path, every_epochs: int = 1, *, title: str = "") -> None:
         """Check the settings; nothing is drawn before the first epoch."""
-        if every_epochs < 1:
-            raise SettingError(f"every_epochs={every_epochs!r} must be at least 1")
+        whole_number("every_epochs", every_epochs, 1)
         self.path = Path(path)
         self.every_epochs = every_epochs
         self.title = title

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError
+from deliralike.errors import whole_number
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.fields import COUNT, NEST, NUMBER, refuse_wrong_fields
@@ -62,8 +62,8 @@ class EarlyStopping(Callback):
         restore_best: bool = False,
     ) -> None:
         """Check the settings."""
-        _check_count("patience", patience)
-        _check_count("min_epochs", min_epochs)
+        whole_number("patience", patience, 0)
+        whole_number("min_epochs", min_epochs, 0)
         self.monitor = Monitor(monitor, mode, min_delta)
         self.patience = patience
         self.min_epochs = min_epochs
@@ -127,9 +127,3 @@ class EarlyStopping(Callback):
         if self.best is None:
             return f"{name} has been NaN for {epochs}"
         return f"{name} has not been better than {self.best:.6g} for {epochs}"
-
-
-def _check_count(name: str, count: Any) -> None:
-    is_whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
-    if not is_whole or count < 0:
-        raise SettingError(f"{name}={count!r} must be a whole number of at least 0")

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError
+from deliralike.errors import whole_number
 from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.training.callbacks.kept_gradients import KeptGradients
 from deliralike.training.callbacks.table import Table
 from deliralike.training.callbacks.writer import Writer, begin
 from deliralike.training.history import Step
@@ -41,13 +42,11 @@ class GradientStatistics(Writer):
 
     def __init__(self, path: str | Path, every: int = 1) -> None:
         """Check the settings."""
-        if every < 1:
-            raise SettingError(f"every={every!r} must be at least 1")
-        self.every = every
+        self.every = whole_number("every", every, 1)
         self._table = Table(path)
         self._resumed_at: Mapping[str, Any] | None = None
         self._recorded_steps: dict[str, int] = {}
-        self._keeping: list[AbstractOptimizer] = []
+        self._kept = KeptGradients()
 
     @property
     def path(self) -> Path:
@@ -58,11 +57,9 @@ class GradientStatistics(Writer):
         """Make the optimizers keep their gradients."""
         begin(self._table, self._resumed_at)
         self._resumed_at = None
+        self._kept.begin(run.optimizers.values())
         for name, optimizer in run.optimizers.items():
             self._recorded_steps[name] = optimizer.steps
-            if not optimizer.keep_gradients:
-                optimizer.keep_gradients = True
-                self._keeping.append(optimizer)
 
     def on_step(self, run: Run, step: Step) -> None:
         """Add rows for the optimizers that made an update."""
@@ -86,10 +83,7 @@ class GradientStatistics(Writer):
 
     def on_end(self, run: Run) -> None:
         """Make the optimizers drop their gradients again."""
-        for optimizer in self._keeping:
-            optimizer.keep_gradients = False
-            optimizer.latest_gradients = {}
-        self._keeping = []
+        self._kept.end()
 
     def state(self) -> dict[str, Any]:
         """Return the size of the table."""

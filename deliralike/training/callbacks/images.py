@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import data
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, whole_number
 from deliralike.network.steps import inputs_and_target
 from deliralike.training.callbacks.writer import Writer
 from deliralike.training.history import Epoch
@@ -54,8 +54,7 @@ class Images(Writer):
         dpi: int = 110,
     ) -> None:
         """Check the settings and the samples."""
-        if every_epochs < 1:
-            raise SettingError(f"every_epochs={every_epochs!r} must be at least 1")
+        whole_number("every_epochs", every_epochs, 1)
         if draw is not None and not callable(draw):
             raise SettingError(
                 f"draw must be a function (figure, inputs, targets, outputs), not {draw!r}"

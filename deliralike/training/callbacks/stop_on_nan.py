@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.errors import SettingError
+from deliralike.errors import whole_number
 from deliralike.network.steps import TOTAL
-from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training.callbacks.callback import Callback
+from deliralike.training.callbacks.kept_gradients import KeptGradients
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
@@ -45,16 +45,12 @@ class StopOnNaN(Callback):
 
     def __init__(self, every: int = 1) -> None:
         """Check the setting."""
-        if every < 1:
-            raise SettingError(f"every={every!r} must be at least 1")
-        self.every = every
-        self._keeping: list[AbstractOptimizer] = []
+        self.every = whole_number("every", every, 1)
+        self._kept = KeptGradients()
 
     def on_start(self, run: Run) -> None:
         """Check the network, and make the optimizers keep their gradients."""
-        self._keeping = [each for each in run.optimizers.values() if not each.keep_gradients]
-        for optimizer in self._keeping:
-            optimizer.keep_gradients = True
+        self._kept.begin(run.optimizers.values())
         self._stop(run, "before the first step", _in_network(run))
 
     def on_step(self, run: Run, step: Step) -> None:
@@ -75,10 +71,7 @@ class StopOnNaN(Callback):
 
     def on_end(self, run: Run) -> None:
         """Make the optimizers drop their gradients again."""
-        for optimizer in self._keeping:
-            optimizer.keep_gradients = False
-            optimizer.latest_gradients = {}
-        self._keeping = []
+        self._kept.end()
 
     def _stop(self, run: Run, when: str, bad_tensors: Iterator[str]) -> None:
         of_all = run.trainer.processes.all_gather_object("what is not finite", list(bad_tensors))

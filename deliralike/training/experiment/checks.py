@@ -19,6 +19,7 @@ from deliralike.errors import (
     UnknownName,
     refuse_unknown_settings,
     suggestion,
+    whole_number,
 )
 
 _MOST = 2**63 - 1
@@ -77,11 +78,10 @@ def whole(least: int) -> Check:
     """Return a check for whole numbers of at least `least` and below 2 to the power of 63."""
 
     def check(key: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise _wrong(key, value, f"a whole number of at least {least}")
-        if value > _MOST:
+        number = whole_number(key, value, least)
+        if number > _MOST:
             raise _wrong(key, value, f"a whole number of at most {_MOST:,}")
-        return value
+        return number
 
     return check
 
