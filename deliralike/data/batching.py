@@ -149,7 +149,8 @@ def _refuse_lists(arrays: Any) -> None:
     """Raise an error for a list in the place of an array.
 
     A list counts as a container, so each of its numbers or arrays would go into every batch, or
-    its first axis would be taken for that of the samples.
+    its first axis would be taken for that of the samples. One of arrays as long as an array beside
+    it is a container.
     """
     if isinstance(arrays, Mapping):
         entries = {f"[{name!r}]": value for name, value in arrays.items()}
@@ -159,8 +160,11 @@ def _refuse_lists(arrays: Any) -> None:
         entries = {f"[{place}]": value for place, value in enumerate(arrays)}
     else:
         return
+    lengths = {len(value) for value in entries.values() if _is_array(value)}
     for place, value in entries.items():
-        if type(value) is list and value:
+        if type(value) is not list or not value:
+            continue
+        if not (_is_array(value[0]) and len(value[0]) in lengths):
             raise ArgumentError(
                 f"samples{place} is a list of {len(value)}, wanted an array with the samples along "
                 f"its first axis: np.asarray(samples{place}). Several arrays are a tuple"

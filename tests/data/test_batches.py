@@ -75,7 +75,7 @@ def test_arrays_of_different_lengths_are_both_named():
     with pytest.raises(
         BatchError, match=r"along dim 0: batch\['image'\] has 4, batch\['label'\]\[1\] has 3"
     ):
-        data.batches({"image": np.zeros((4, 2)), "label": (np.zeros(4), np.zeros(3))}, 2)
+        data.batches({"image": np.zeros((4, 2)), "label": [np.zeros(4), np.zeros(3)]}, 2)
 
 
 ROWS = [np.zeros(4), np.ones(4), np.zeros(4)]
@@ -94,6 +94,13 @@ ROWS = [np.zeros(4), np.ones(4), np.zeros(4)]
 def test_a_list_of_samples_in_the_place_of_an_array_is_refused(arrays, path):
     with pytest.raises(ArgumentError, match=rf"^{path} is a list of 3, .* np.asarray\({path}\)"):
         data.batches(arrays, 2)
+
+
+def test_a_list_of_arrays_as_long_as_the_labels_is_that_of_several_inputs():
+    """As Keras has it."""
+    [(inputs, labels)] = data.batches(([np.zeros((3, 4)), np.ones((3, 2))], np.arange(3)), 3)
+    assert [each.shape for each in inputs] == [(3, 4), (3, 2)]
+    assert len(labels) == 3
 
 
 @pytest.mark.parametrize("arrays", [{}, "text", {"x": np.float64(1)}])
