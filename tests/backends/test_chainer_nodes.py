@@ -176,10 +176,10 @@ def agree_by_shifts(g, batch, channels, out):
     gy = normal(2, batch, out * g.groups, *g.count)
     y, gx, gw, _ = of_pytorch(g, x, w, np.zeros(len(w)), gy)
     plan = shifted.plan_of(g, batch)
-    both = shifted.both_gradients(x, w, gy, plan)
+    both = shifted.gradients(x, w, gy, plan)
     same(shifted.convolve(x, w, plan), y, "output", tolerance=1e-12)
-    same(shifted.transpose(gy, w, plan), gx, "gradient of the input", tolerance=1e-12)
-    same(shifted.weight_gradient(x, gy, plan), gw, "of the weight", tolerance=1e-12)
+    same(shifted.gradients(None, w, gy, plan)[0], gx, "gradient of the input", tolerance=1e-12)
+    same(shifted.gradients(x, None, gy, plan)[1], gw, "of the weight", tolerance=1e-12)
     same(both[0], gx, "of the input, with the other", tolerance=1e-12)
     same(both[1], gw, "of the weight, with the other", tolerance=1e-12)
 

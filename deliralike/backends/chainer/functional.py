@@ -155,7 +155,7 @@ class ChainerFunctions(Functions):
         return F.sum(x, _axes(dim), keepdim)
 
     def mean(self, x, dim=None, keepdim=False):
-        return nodes.Mean(_axes(dim), keepdim).apply((x,))[0]
+        return nodes.mean(_axes(dim), keepdim).apply((x,))[0]
 
     def max_along(self, x, dim, keepdim=False):
         axis = dim % x.ndim
@@ -206,13 +206,13 @@ class ChainerFunctions(Functions):
         return array_module(x).flip(raw(x), dim)
 
     def select(self, x, index, dim):
-        return _apply(nodes.Select(raw(index), dim % x.ndim), x)
+        return _apply(nodes.select(raw(index), dim % x.ndim), x)
 
     def select_along(self, x, index, dim):
-        return _apply(nodes.SelectAlong(raw(index), dim % x.ndim), x)
+        return _apply(nodes.select_along(raw(index), dim % x.ndim), x)
 
     def scatter_add(self, x, dim, index, src):
-        collected = nodes.CollectAlong(raw(index), dim % x.ndim, x.shape)
+        collected = nodes.select_along(raw(index), dim % x.ndim).transposed(x.shape)
         return x + _apply(collected, src)
 
     def argsort_along(self, x, dim):
@@ -283,7 +283,7 @@ class ChainerFunctions(Functions):
         size = tuple((n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, s, p, extra, d, k in axes)
         pads = tuple((p, p) for p in padding)
         geometry = Geometry(tuple(stride), pads, tuple(dilation), groups, kernel, size, count)
-        return convolution.Transposed(geometry).apply((x, weight))[0]
+        return convolution.Product(geometry, "x").apply((x, weight))[0]
 
     def max_windows(self, x, kernel, stride, pads, dilation):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -np.inf)
@@ -429,7 +429,7 @@ class ChainerFunctions(Functions):
         where = tuple(positions)
 
         def composed(x: Any) -> Any:
-            return nodes.PickSum(where, weights).apply((self.log_softmax(x, 1),))[0]
+            return nodes.pick_sum(where, weights).apply((self.log_softmax(x, 1),))[0]
 
         if not are_plain(logits):
             return composed(logits)
@@ -511,7 +511,7 @@ def _sum_along(x: Any, axis: int, kernel: int, stride: int) -> Any:
     kernels = (*ones[:axis], kernel, *ones[axis + 1 :])
     strides = (*ones[:axis], stride, *ones[axis + 1 :])
     over = windows_over(x.shape[2:], kernels, strides, ones)
-    return windows.SumWindows(over).apply((x,))[0]
+    return windows.sum_windows(over).apply((x,))[0]
 
 
 def _check_product(name: str, x: Any, weight: Any, channels: int) -> None:

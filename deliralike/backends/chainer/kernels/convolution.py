@@ -10,8 +10,8 @@ makes every step one matrix product without a copy; outside, shapes are as usual
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,37 @@ from deliralike.backends.chainer.kernels import shifted
 from deliralike.backends.chainer.kernels.geometry import Geometry
 
 
-class Convolve(chainer.FunctionNode):
+class Product(chainer.FunctionNode):
+    """One of the triple, from the two others.
+
+    Shapes:
+        ``"y"``: x ``(batch, in, *size)`` and w ``(out, in/groups, *kernel)`` give
+        ``(batch, out, *count)``. ``"x"``: y and w give the shape of x. ``"w"``: x and y give the
+        shape of w.
+    """
+
+    arguments: ClassVar[Mapping[str, str]] = {"y": "xw", "x": "yw", "w": "xy"}
+
+    def __init__(self, geometry: Geometry, result: str) -> None:
+        super().__init__()
+        self.geometry, self.result = geometry, result
+
+    def forward(self, inputs):
+        self.retain_inputs((0, 1))
+        return (_COMPUTE[self.result](*inputs[:2], self.geometry),)
+
+    def backward(self, indexes, gradients):
+        given = dict(zip(self.arguments[self.result], self.get_retained_inputs(), strict=True))
+        given[self.result] = gradients[0]
+        results = []
+        for index in indexes:
+            wanted = self.arguments[self.result][index]
+            arguments = [given[each] for each in self.arguments[wanted]]
+            results += Product(self.geometry, wanted).apply(arguments)
+        return tuple(results)
+
+
+class Convolve(Product):
     """The convolution ``C(x, w)``, plus one value for each output channel if there is a bias.
 
     Shapes:
@@ -29,86 +59,25 @@ class Convolve(chainer.FunctionNode):
     """
 
     def __init__(self, geometry: Geometry) -> None:
-        super().__init__()
-        self.geometry = geometry
+        super().__init__(geometry, "y")
 
     def forward(self, inputs):
-        self.retain_inputs((0, 1))
-        x, w, *bias = inputs
-        y = _convolve(x, w, self.geometry)
-        for each in bias:
+        (y,) = super().forward(inputs)
+        for each in inputs[2:]:
             y += each.reshape(-1, *(1,) * len(self.geometry.size))
         return (y,)
 
     def backward(self, indexes, gradients):
-        x, w = self.get_retained_inputs()
         (gy,) = gradients
         if not chainer.config.enable_backprop:
+            x, w = (each.array for each in self.get_retained_inputs())
             wanted = (index in indexes for index in range(3))
-            found = _gradients(x.array, w.array, gy.array, self.geometry, *wanted)
+            found = _gradients(x, w, gy.array, self.geometry, *wanted)
             return tuple(chainer.Variable(found[index]) for index in indexes)
-        results = []
-        if 0 in indexes:
-            results += Transposed(self.geometry).apply((gy, w))
-        if 1 in indexes:
-            results += WeightGradient(self.geometry).apply((x, gy))
+        results = super().backward([index for index in indexes if index < 2], gradients)
         if 2 in indexes:
-            results.append(chainer.functions.sum(gy, (0, *range(2, gy.ndim))))
-        return tuple(results)
-
-
-class Transposed(chainer.FunctionNode):
-    """The transpose of ``C`` in `x`.
-
-    Shapes:
-        ``(batch, out, *count)`` and the weight give ``(batch, in, *size)``.
-    """
-
-    def __init__(self, geometry: Geometry) -> None:
-        super().__init__()
-        self.geometry = geometry
-
-    def forward(self, inputs):
-        self.retain_inputs((0, 1))
-        y, w = inputs
-        return (_transpose(y, w, self.geometry),)
-
-    def backward(self, indexes, gradients):
-        y, w = self.get_retained_inputs()
-        (gx,) = gradients
-        results = []
-        if 0 in indexes:
-            results += Convolve(self.geometry).apply((gx, w))
-        if 1 in indexes:
-            results += WeightGradient(self.geometry).apply((gx, y))
-        return tuple(results)
-
-
-class WeightGradient(chainer.FunctionNode):
-    """The transpose of ``C`` in `w`.
-
-    Shapes:
-        ``(batch, in, *size)`` and ``(batch, out, *count)`` give the weight's shape.
-    """
-
-    def __init__(self, geometry: Geometry) -> None:
-        super().__init__()
-        self.geometry = geometry
-
-    def forward(self, inputs):
-        self.retain_inputs((0, 1))
-        x, y = inputs
-        return (_weight_gradient(x, y, self.geometry),)
-
-    def backward(self, indexes, gradients):
-        x, y = self.get_retained_inputs()
-        (gw,) = gradients
-        results = []
-        if 0 in indexes:
-            results += Transposed(self.geometry).apply((y, gw))
-        if 1 in indexes:
-            results += Convolve(self.geometry).apply((x, gw))
-        return tuple(results)
+            results += (chainer.functions.sum(gy, (0, *range(2, gy.ndim))),)
+        return results
 
 
 # On arrays
@@ -127,7 +96,7 @@ def _convolve(x: Any, w: Any, g: Geometry) -> Any:
 def _transpose(y: Any, w: Any, g: Geometry) -> Any:
     plan = _plan(g, y, w.shape)
     if plan is not None:
-        return shifted.transpose(y, w, plan)
+        return shifted.gradients(None, w, y, plan)[0]
     weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
     columns = _product(weight.swapaxes(1, 2), _channels_first(y, g.groups))
     channels = w.shape[1] * g.groups
@@ -138,9 +107,16 @@ def _weight_gradient(x: Any, y: Any, g: Geometry) -> Any:
     shape = (y.shape[1], x.shape[1] // g.groups, *g.kernel)
     plan = _plan(g, x, shape)
     if plan is not None:
-        return shifted.weight_gradient(x, y, plan)
+        return shifted.gradients(x, None, y, plan)[1]
     w = _product(_channels_first(y, g.groups), _columns(x, g).swapaxes(1, 2))
     return w.reshape(shape)
+
+
+_COMPUTE: Mapping[str, Callable[..., Any]] = {
+    "y": _convolve,
+    "x": _transpose,
+    "w": _weight_gradient,
+}
 
 
 def _gradients(
@@ -163,7 +139,7 @@ def _both_gradients(x: Any, w: Any, y: Any, g: Geometry) -> tuple[Any, Any]:
     """Return `_transpose` and `_weight_gradient`, from the same columns if that is faster."""
     plan = _plan(g, x, w.shape)
     if plan is not None:
-        return shifted.both_gradients(x, w, y, plan)
+        return shifted.gradients(x, w, y, plan)
     turned = g.turned()
     out, channels = w.shape[:2]
     windows = len(x) * math.prod(g.count)

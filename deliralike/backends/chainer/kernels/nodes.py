@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,30 +46,47 @@ class Softplus(chainer.FunctionNode):
         return (gradients[0] * Sigmoid().apply((x,))[0],)
 
 
-class Mean(chainer.FunctionNode):
-    """The mean over some axes (all for None)."""
+class LinearMap(chainer.FunctionNode):
+    """A linear function of an array, whose derivative is its transpose.
 
-    def __init__(self, axis: tuple[int, ...] | None, keepdims: bool) -> None:
+    Args:
+        function: The function of an array.
+        transpose: From an array like the result, and the shape of the argument, to an array of that
+            shape.
+    """
+
+    def __init__(
+        self, function: Callable[[Any], Any], transpose: Callable[[Any, tuple[int, ...]], Any]
+    ) -> None:
         super().__init__()
-        self.axis = axis
-        self.keepdims = keepdims
+        self.function, self.transpose = function, transpose
 
     def forward(self, inputs):
-        (x,) = inputs
-        return (array_module(x).asarray(x.mean(self.axis, keepdims=self.keepdims)),)
+        return (self.function(inputs[0]),)
 
     def backward(self, indexes, gradients):
-        (gy,) = gradients
-        shape = self.inputs[0].shape
-        axes = set(range(len(shape)))
-        if self.axis is not None:
-            axes = {axis % len(shape) for axis in self.axis}
-        kept = list(shape)
-        for axis in axes:
-            kept[axis] = 1
-        count = math.prod(shape[axis] for axis in axes)
-        share = F.reshape(gy, tuple(kept)) * (1.0 / count)
-        return (F.broadcast_to(share, shape),)
+        return self.transposed(self.inputs[0].shape).apply(gradients)
+
+    def transposed(self, shape: tuple[int, ...]) -> LinearMap:
+        """Return the transpose, for arguments of a shape."""
+        function, transpose = self.function, self.transpose
+        return LinearMap(lambda gy: transpose(gy, shape), lambda gx, _: function(gx))
+
+
+def mean(axis: tuple[int, ...] | None, keepdims: bool) -> LinearMap:
+    """Return the mean over some axes (all for None)."""
+
+    def function(x: Any) -> Any:
+        return array_module(x).asarray(x.mean(axis, keepdims=keepdims))
+
+    def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
+        axes = range(len(shape)) if axis is None else {each % len(shape) for each in axis}
+        kept = [1 if each in axes else size for each, size in enumerate(shape)]
+        count = math.prod(shape[each] for each in axes)
+        share = gy.reshape(kept) * gy.dtype.type(1.0 / count)
+        return array_module(gy).broadcast_to(share, shape)
+
+    return LinearMap(function, transpose)
 
 
 class Pad(chainer.FunctionNode):
@@ -107,42 +124,21 @@ def _without_margins(shape: Sequence[int], margins: Pads) -> tuple[slice, ...]:
 # ------------------------------------------------------------
 
 
-class Select(chainer.FunctionNode):
-    """The elements at positions along an axis."""
+def select(index: Any, axis: int) -> LinearMap:
+    """Return the elements at positions along an axis.
 
-    def __init__(self, index: Any, axis: int) -> None:
-        super().__init__()
-        self.index = index
-        self.axis = axis
+    In the transpose gradients of the same position are summed.
+    """
 
-    def forward(self, inputs):
-        (x,) = inputs
-        return (array_module(x).take(x, self.index, axis=self.axis),)
+    def function(x: Any) -> Any:
+        return array_module(x).take(x, index, axis=axis)
 
-    def backward(self, indexes, gradients):
-        return Collect(self.index, self.axis, self.inputs[0].shape[self.axis]).apply(gradients)
-
-
-class Collect(chainer.FunctionNode):
-    """The transpose of `Select`: gradients of the same position are summed."""
-
-    def __init__(self, index: Any, axis: int, length: int) -> None:
-        super().__init__()
-        self.index = index
-        self.axis = axis
-        self.length = length
-
-    def forward(self, inputs):
-        (gy,) = inputs
-        index = self.index
-        before = gy.shape[: self.axis]
-        after = gy.shape[self.axis + index.ndim :]
-        gy = gy.reshape(*before, index.size, *after)
+    def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
+        gy = gy.reshape(*shape[:axis], index.size, *shape[axis + 1 :])
         collect = _collect_host if isinstance(gy, np.ndarray) else _collect_gpu
-        return (collect(gy, index.ravel(), self.axis, self.length),)
+        return collect(gy, index.ravel(), axis, shape[axis])
 
-    def backward(self, indexes, gradients):
-        return Select(self.index, self.axis).apply(gradients)
+    return LinearMap(function, transpose)
 
 
 def _collect_host(gy: np.ndarray, index: np.ndarray, axis: int, length: int) -> np.ndarray:
@@ -195,84 +191,41 @@ def _collect_gpu(gy: Any, index: Any, axis: int, length: int) -> Any:
     return gx
 
 
-class SelectAlong(chainer.FunctionNode):
-    """One element along an axis for each entry of an index with as many axes."""
+def select_along(index: Any, axis: int) -> LinearMap:
+    """Return one element along an axis for each entry of an index with as many axes."""
 
-    def __init__(self, index: Any, axis: int) -> None:
-        super().__init__()
-        self.index = index
-        self.axis = axis
+    def function(x: Any) -> Any:
+        inner = [slice(size) for size in index.shape]
+        inner[axis] = slice(None)
+        return array_module(x).take_along_axis(x[tuple(inner)], index, axis)
 
-    def forward(self, inputs):
-        (x,) = inputs
-        inner = [slice(size) for size in self.index.shape]
-        inner[self.axis] = slice(None)
-        return (array_module(x).take_along_axis(x[tuple(inner)], self.index, self.axis),)
-
-    def backward(self, indexes, gradients):
-        return CollectAlong(self.index, self.axis, self.inputs[0].shape).apply(gradients)
-
-
-class CollectAlong(chainer.FunctionNode):
-    """The transpose of `SelectAlong`."""
-
-    def __init__(self, index: Any, axis: int, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.index = index
-        self.axis = axis
-        self.shape = shape
-
-    def forward(self, inputs):
-        (gy,) = inputs
+    def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
         xp = array_module(gy)
-        grid = list(xp.ogrid[tuple(slice(n) for n in self.index.shape)])
-        grid[self.axis] = self.index
+        grid = list(xp.ogrid[tuple(slice(n) for n in index.shape)])
+        grid[axis] = index
         positions = tuple(grid)
-        gx = xp.zeros(self.shape, gy.dtype)
-        if self.index.shape[self.axis] == 1:  # nothing is taken twice
+        gx = xp.zeros(shape, gy.dtype)
+        if index.shape[axis] == 1:  # nothing is taken twice
             gx[positions] = gy
         elif xp is np:
-            flat = np.ravel_multi_index(positions, self.shape).ravel()
+            flat = np.ravel_multi_index(positions, shape).ravel()
             gx.ravel()[:] = np.bincount(flat, weights=gy.ravel(), minlength=gx.size)
         else:
             cuda.cupy.add.at(gx, positions, gy)
-        return (gx,)
+        return gx
 
-    def backward(self, indexes, gradients):
-        return SelectAlong(self.index, self.axis).apply(gradients)
-
-
-class PickSum(chainer.FunctionNode):
-    """The weighted sum of some elements, none of them taken twice."""
-
-    def __init__(self, where: tuple, weights: Any) -> None:
-        super().__init__()
-        self.where = where
-        self.weights = weights
-
-    def forward(self, inputs):
-        (x,) = inputs
-        total = (x[self.where] * self.weights).sum()
-        return (array_module(x).asarray(total, dtype=x.dtype),)
-
-    def backward(self, indexes, gradients):
-        return PickSpread(self.where, self.weights, self.inputs[0].shape).apply(gradients)
+    return LinearMap(function, transpose)
 
 
-class PickSpread(chainer.FunctionNode):
-    """The transpose of `PickSum`."""
+def pick_sum(where: tuple, weights: Any) -> LinearMap:
+    """Return the weighted sum of some elements, none of them taken twice."""
 
-    def __init__(self, where: tuple, weights: Any, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.where = where
-        self.weights = weights
-        self.shape = shape
+    def function(x: Any) -> Any:
+        return array_module(x).asarray((x[where] * weights).sum(), dtype=x.dtype)
 
-    def forward(self, inputs):
-        (gy,) = inputs
-        gx = array_module(gy).zeros(self.shape, gy.dtype)
-        gx[self.where] = self.weights * gy
-        return (gx,)
+    def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
+        gx = array_module(gy).zeros(shape, gy.dtype)
+        gx[where] = weights * gy
+        return gx
 
-    def backward(self, indexes, gradients):
-        return PickSum(self.where, self.weights).apply(gradients)
+    return LinearMap(function, transpose)

@@ -194,46 +194,41 @@ def convolve(x: Any, w: Any, plan: Plan) -> Any:
     return _from_groups(y)
 
 
-def transpose(y: Any, w: Any, plan: Plan) -> Any:
-    """Return the transpose of the convolution in its input: (batch, in, *size)."""
+def gradients(x: Any, w: Any, y: Any, plan: Plan) -> tuple[Any, Any]:
+    """Return the transposes of the convolution in its input and in its weight.
+
+    Both need the same shifts of `y`.
+
+    Args:
+        x: The input; None where the transpose in the weight is not wanted.
+        w: The weight; None where the transpose in the input is not wanted.
+        y: An array like the output.
+        plan: Of the convolution.
+
+    Returns:
+        ``(batch, in, *size)`` and ``(out, in / groups, *kernel)``, or None in their places.
+    """
     g = plan.geometry
     y = _by_group(y, g.groups)
-    x = np.zeros((g.groups, w.shape[1], plan.batch, *g.size), y.dtype)
-    for phase, weights in zip(plan.phases, _stacked(w, plan), strict=True):
-        for piece in plan.pieces(phase, x.shape[1], y.shape[1]):
+    gx = totals = None
+    if x is not None:
+        x = _by_group(x, g.groups)
+        totals = _totals(x, y, plan)
+    if w is not None:
+        gx = np.zeros((g.groups, w.shape[1], plan.batch, *g.size), y.dtype)
+        w = _stacked(w, plan)
+    channels = (x if gx is None else gx).shape[1]
+    for number, phase in enumerate(plan.phases):
+        for piece in plan.pieces(phase, channels, y.shape[1]):
             shifts = plan.shifts(y, phase, piece)
-            columns = np.matmul(weights[piece.groups].swapaxes(1, 2), shifts)
-            plan.add_columns(columns, phase, piece, x)
-    return _from_groups(x)
-
-
-def weight_gradient(x: Any, y: Any, plan: Plan) -> Any:
-    """Return the transpose of the convolution in its weight: (out, in / groups, *kernel)."""
-    groups = plan.geometry.groups
-    x, y = _by_group(x, groups), _by_group(y, groups)
-    totals = _totals(x, y, plan)
-    for phase, total in zip(plan.phases, totals, strict=True):
-        for piece in plan.pieces(phase, x.shape[1], y.shape[1]):
-            shifts = plan.shifts(y, phase, piece)
-            columns = plan.columns(x, phase, piece)
-            total[piece.groups] += np.matmul(shifts, columns.swapaxes(1, 2))
-    return _unstacked(totals, plan)
-
-
-def both_gradients(x: Any, w: Any, y: Any, plan: Plan) -> tuple[Any, Any]:
-    """Return `transpose` and `weight_gradient`, which need the same shifts of `y`."""
-    g = plan.geometry
-    x, y = _by_group(x, g.groups), _by_group(y, g.groups)
-    gx = np.zeros(x.shape, y.dtype)
-    totals = _totals(x, y, plan)
-    for phase, weights, total in zip(plan.phases, _stacked(w, plan), totals, strict=True):
-        for piece in plan.pieces(phase, x.shape[1], y.shape[1]):
-            shifts = plan.shifts(y, phase, piece)
-            columns = np.matmul(weights[piece.groups].swapaxes(1, 2), shifts)
-            plan.add_columns(columns, phase, piece, gx)
-            columns = plan.columns(x, phase, piece)
-            total[piece.groups] += np.matmul(shifts, columns.swapaxes(1, 2))
-    return _from_groups(gx), _unstacked(totals, plan)
+            if gx is not None:
+                columns = np.matmul(w[number][piece.groups].swapaxes(1, 2), shifts)
+                plan.add_columns(columns, phase, piece, gx)
+            if totals is not None:
+                columns = plan.columns(x, phase, piece)
+                totals[number][piece.groups] += np.matmul(shifts, columns.swapaxes(1, 2))
+    of_input = None if gx is None else _from_groups(gx)
+    return of_input, None if totals is None else _unstacked(totals, plan)
 
 
 # Shapes

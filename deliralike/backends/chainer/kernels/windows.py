@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.chainer.arrays import array_module, chainer
+from deliralike.backends.chainer.kernels.nodes import LinearMap
 from deliralike.nn.geometry import conv_size
 
 
@@ -83,81 +84,41 @@ class MaxWindows(chainer.FunctionNode):
         return (y,)
 
     def backward(self, indexes, gradients):
-        return SpreadMax(self.windows, self.argmax, self.inputs[0].shape).apply(gradients)
+        return self._selection().transposed(self.inputs[0].shape).apply(gradients)
+
+    def _selection(self) -> LinearMap:
+        """Return the elements at the positions of the maxima."""
+        windows, argmax = self.windows, self.argmax
+
+        def function(x: Any) -> Any:
+            y = array_module(x).zeros_like(argmax, dtype=x.dtype)
+            for number, window in enumerate(windows.slices()):
+                y += x[window] * (argmax == number)
+            return y
+
+        def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
+            gx = zeros_like(gy, shape)
+            for number, window in enumerate(windows.slices()):
+                gx[window] += gy * (argmax == number)
+            return gx
+
+        return LinearMap(function, transpose)
 
 
-class SpreadMax(chainer.FunctionNode):
-    """The derivative of `MaxWindows`: each value goes to the position of its window's maximum."""
+def sum_windows(windows: Windows) -> LinearMap:
+    """Return the sum of each window; in the transpose each value goes to all of its window."""
 
-    def __init__(self, windows: Windows, argmax: Any, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.windows = windows
-        self.argmax = argmax
-        self.shape = shape
-
-    def forward(self, inputs):
-        (gy,) = inputs
-        gx = zeros_like(gy, self.shape)
-        for number, window in enumerate(self.windows.slices()):
-            gx[window] += gy * (self.argmax == number)
-        return (gx,)
-
-    def backward(self, indexes, gradients):
-        return TakeMax(self.windows, self.argmax).apply(gradients)
-
-
-class TakeMax(chainer.FunctionNode):
-    """The transpose of `SpreadMax`: the elements at the positions of the maxima."""
-
-    def __init__(self, windows: Windows, argmax: Any) -> None:
-        super().__init__()
-        self.windows = windows
-        self.argmax = argmax
-
-    def forward(self, inputs):
-        (x,) = inputs
-        y = array_module(x).zeros_like(self.argmax, dtype=x.dtype)
-        for number, window in enumerate(self.windows.slices()):
-            y += x[window] * (self.argmax == number)
-        return (y,)
-
-    def backward(self, indexes, gradients):
-        return SpreadMax(self.windows, self.argmax, self.inputs[0].shape).apply(gradients)
-
-
-class SumWindows(chainer.FunctionNode):
-    """The sum of each window."""
-
-    def __init__(self, windows: Windows) -> None:
-        super().__init__()
-        self.windows = windows
-
-    def forward(self, inputs):
-        (x,) = inputs
-        first, *others = self.windows.slices()
+    def function(x: Any) -> Any:
+        first, *others = windows.slices()
         y = x[first].copy(order="K")
         for window in others:
             y += x[window]
-        return (y,)
+        return y
 
-    def backward(self, indexes, gradients):
-        return SpreadWindows(self.windows, self.inputs[0].shape).apply(gradients)
-
-
-class SpreadWindows(chainer.FunctionNode):
-    """The transpose of `SumWindows`: each value goes to every element of its window."""
-
-    def __init__(self, windows: Windows, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.windows = windows
-        self.shape = shape
-
-    def forward(self, inputs):
-        (gy,) = inputs
-        gx = zeros_like(gy, self.shape)
-        for window in self.windows.slices():
+    def transpose(gy: Any, shape: tuple[int, ...]) -> Any:
+        gx = zeros_like(gy, shape)
+        for window in windows.slices():
             gx[window] += gy
-        return (gx,)
+        return gx
 
-    def backward(self, indexes, gradients):
-        return SumWindows(self.windows).apply(gradients)
+    return LinearMap(function, transpose)
