@@ -94,7 +94,8 @@ class Neutral:
         return replace(self, pick=pick, put=put)
 
 
-Table = Mapping[Any, tuple[str, Callable[..., Neutral | None] | None]]
+Row = Callable[..., Neutral | None]
+Table = Mapping[Any, tuple[str, Row | None]]
 
 
 def call_of(name: str, **arguments: Any) -> Neutral:
@@ -102,6 +103,53 @@ def call_of(name: str, **arguments: Any) -> Neutral:
     bound = _signature(name).bind(None, **arguments)
     bound.apply_defaults()
     return Neutral(name, tuple(bound.arguments.values())[1:])
+
+
+def renamed(
+    name: str,
+    arguments: str,
+    only: Mapping[str, Any] | None = None,
+    when: Callable[..., bool] | None = None,
+    **settings: Any,
+) -> Row:
+    """Return the row of a native function that is one of `nn` with other names of arguments.
+
+    Args:
+        name: Of the function of `nn`.
+        arguments: Those of the native function in order, each with its name in `nn` behind ``=``
+            where that is another; with nothing behind ``=`` it is left out.
+        only: Native arguments that `nn` does not have, with the values for which it has the
+            function.
+        when: Takes the native arguments; whether `nn` has the function for these.
+        settings: Arguments, where the defaults of the native function and of `nn` differ.
+
+    Example:
+        >>> elu = renamed("elu", "input=x alpha inplace=", alpha=0.5)
+        >>> elu("array", inplace=True).args
+        ('array', 0.5, False)
+    """
+    names = {}
+    for word in arguments.split():
+        native, has_other, other = word.partition("=")
+        names[native] = other if has_other else native
+    wanted = only or {}
+
+    def row(*args: Any, **kwargs: Any) -> Neutral | None:
+        given = {**wanted, **settings, **dict(zip(names, args, strict=False)), **kwargs}
+        if len(args) > len(names) or (when is not None and not when(**given)):
+            return None
+        if any(given.pop(native) != value for native, value in wanted.items()):
+            return None
+        ours = {names.get(native, native): value for native, value in given.items()}
+        ours.pop("", None)
+        return call_of(name, **ours)
+
+    return row
+
+
+def along_one_axis(axis: Any, **others: Any) -> bool:
+    """Return whether a native function is called for one axis."""
+    return isinstance(axis, int)
 
 
 @cache
@@ -134,7 +182,7 @@ class Follower:
     def __call__(
         self,
         name: str,
-        neutral: Callable[..., Neutral | None] | None,
+        neutral: Row | None,
         call: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
@@ -176,7 +224,7 @@ class Follower:
 
 
 def _neutral(
-    name: str, neutral: Callable[..., Neutral | None] | None, args: Any, kwargs: Any
+    name: str, neutral: Row | None, args: Any, kwargs: Any
 ) -> Neutral:
     """Return what a call is; one that `nn` does not have takes its arrays alone."""
     found = None

@@ -10,10 +10,17 @@ from typing import Any
 from deliralike.backends import held_functions
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
-from deliralike.backends.native_calls import Around, Follower, Given, Neutral, call_of, product_of
-
-Row = Callable[..., Neutral | None]
-
+from deliralike.backends.native_calls import (
+    Around,
+    Follower,
+    Given,
+    Neutral,
+    Row,
+    along_one_axis,
+    call_of,
+    product_of,
+    renamed,
+)
 
 @contextmanager
 def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
@@ -36,7 +43,7 @@ def _known() -> dict[int, tuple[Any, Callable[..., Any]]]:
         function = getattr(chainer.functions, name, None)
         if function is not None:
             table[function] = (f"chainer.functions.{name}", row)
-    table[Variable.__matmul__] = ("chainer.Variable.matmul", _matmul)
+    table[Variable.__matmul__] = ("chainer.Variable.matmul", _MATMUL)
     return held_functions.followers(table)
 
 
@@ -44,109 +51,14 @@ def _known() -> dict[int, tuple[Any, Callable[..., Any]]]:
 # -----------------------------------------------------------------------------
 
 
-def _element(name: str, x: Given) -> Neutral:
-    return call_of(name, x=x)
-
-
-def _leaky_relu(x: Given, slope: float = 0.2) -> Neutral:
-    return call_of("leaky_relu", x=x, negative_slope=slope)
-
-
-def _elu(x: Given, alpha: float = 1.0) -> Neutral:
-    return call_of("elu", x=x, alpha=alpha)
-
-
-def _clip(x: Given, x_min: float, x_max: float) -> Neutral:
-    return call_of("clip", x=x, low=x_min, high=x_max)
-
-
 def _clipped_relu(x: Given, z: float = 20.0) -> Neutral:
     return call_of("relu6", x=x) if z == 6.0 else call_of("clip", x=x, low=0.0, high=z)
-
-
-def _prelu(x: Given, W: Given) -> Neutral:
-    return call_of("prelu", x=x, weight=W)
-
-
-def _softplus(x: Given, beta: float = 1.0) -> Neutral | None:
-    return call_of("softplus", x=x) if beta == 1 else None
-
-
-def _softmax(name: str, x: Given, axis: int = 1) -> Neutral:
-    return call_of(name, x=x, dim=axis)
-
-
-def _where(condition: Given, x: Any, y: Any) -> Neutral:
-    return call_of("where", condition=condition, x=x, y=y)
-
-
-def _sum(x: Given, axis: Any = None, keepdims: bool = False) -> Neutral:
-    return call_of("sum", x=x, dim=axis, keepdim=keepdims)
-
-
-def _mean(
-    x: Given, axis: Any = None, weights: Any = None, keepdims: bool = False
-) -> Neutral | None:
-    return call_of("mean", x=x, dim=axis, keepdim=keepdims) if weights is None else None
-
-
-def _max(x: Given, axis: Any = None, keepdims: bool = False) -> Neutral | None:
-    return call_of("max_along", x=x, dim=axis, keepdim=keepdims) if isinstance(axis, int) else None
-
-
-def _matmul(a: Given, b: Given, transa: bool = False, transb: bool = False) -> Neutral | None:
-    if transa or transb or min(a.ndim, b.ndim) < 2:
-        return None
-    return call_of("matmul", x=a, y=b)
-
-
-def _batch_matmul(a: Given, b: Given, transa: bool = False, transb: bool = False) -> Neutral | None:
-    return _matmul(a, b, transa, transb) if a.ndim == b.ndim == 3 else None
 
 
 def _einsum(equation: str, *operands: Given) -> Neutral | None:
     if not isinstance(equation, str):
         return None
     return product_of(equation, operands, chainer.functions.transpose)
-
-
-def _linear(x: Given, W: Given, b: Given | None = None, n_batch_axes: int = 1) -> Neutral | None:
-    if n_batch_axes != x.ndim - 1:
-        return None  # it flattens
-    return call_of("linear", x=x, weight=W, bias=b)
-
-
-def _conv(
-    rank: int | None,
-    x: Given,
-    W: Given,
-    b: Given | None = None,
-    stride: Any = 1,
-    pad: Any = 0,
-    cover_all: bool = False,
-    dilate: Any = 1,
-    groups: int = 1,
-) -> Neutral | None:
-    if cover_all or (rank is not None and x.ndim != rank + 2):
-        return None
-    settings = {"stride": stride, "padding": pad, "dilation": dilate, "groups": groups}
-    return call_of("conv", x=x, weight=W, bias=b, **settings)
-
-
-def _conv_transpose(
-    x: Given,
-    W: Given,
-    b: Given | None = None,
-    stride: Any = 1,
-    pad: Any = 0,
-    outsize: Any = None,
-    dilate: Any = 1,
-    groups: int = 1,
-) -> Neutral | None:
-    if outsize is not None:
-        return None
-    settings = {"stride": stride, "padding": pad, "dilation": dilate, "groups": groups}
-    return call_of("conv_transpose", x=x, weight=W, bias=b, **settings)
 
 
 def _max_pool(
@@ -189,33 +101,11 @@ def _avg_pool(
     return call_of("avg_pool", x=x, **settings, count_include_pad=pad_value is not None)
 
 
-def _fixed_batch_norm(
-    x: Given,
-    gamma: Given,
-    beta: Given,
-    mean: Given,
-    var: Given,
-    eps: float = 2e-5,
-    axis: Any = None,
-) -> Neutral | None:
-    if axis is not None:
-        return None
-    return call_of("batch_norm", x=x, mean=mean, var=var, weight=gamma, bias=beta, eps=eps)
-
-
 def _layer_norm(x: Given, gamma: Given, beta: Given, eps: float = 1e-5) -> Neutral | None:
     shape = x.shape[1:]
     if len(shape) != 1:
         return None
     return call_of("layer_norm", x=x, normalized_shape=shape, weight=gamma, bias=beta, eps=eps)
-
-
-def _group_norm(x: Given, groups: int, gamma: Given, beta: Given, eps: float = 1e-5) -> Neutral:
-    return call_of("group_norm", x=x, num_groups=groups, weight=gamma, bias=beta, eps=eps)
-
-
-def _embedding(x: Given, W: Given, ignore_label: int | None = None) -> Neutral | None:
-    return call_of("embedding", index=x, weight=W) if ignore_label is None else None
 
 
 def _resize(
@@ -247,45 +137,13 @@ def _cross_entropy(
     )
 
 
-def _distance(name: str, x0: Given, x1: Given) -> Neutral | None:
-    return call_of(name, prediction=x0, target=x1) if x0.shape == x1.shape else None
-
-
-def _concatenate(xs: Any, axis: int = 1) -> Neutral:
-    return call_of("concatenate", arrays=list(xs), dim=axis)
-
-
-def _stack(xs: Any, axis: int = 0) -> Neutral:
-    return call_of("stack", arrays=list(xs), dim=axis)
-
-
 def _reshape(x: Given, shape: Any) -> Neutral:
     return call_of("reshape", x=x, shape=tuple(shape))
-
-
-def _flatten(x: Given) -> Neutral:
-    return call_of("reshape", x=x, shape=(-1,))
 
 
 def _permute(x: Given, axes: Any = None) -> Neutral:
     dims = tuple(reversed(range(x.ndim))) if axes is None else tuple(axes)
     return call_of("permute", x=x, dims=dims)
-
-
-def _swapaxes(x: Given, axis1: int, axis2: int) -> Neutral:
-    return call_of("transpose", x=x, dim0=axis1, dim1=axis2)
-
-
-def _squeeze(x: Given, axis: Any = None) -> Neutral | None:
-    return call_of("squeeze", x=x, dim=axis) if isinstance(axis, int) else None
-
-
-def _expand_dims(x: Given, axis: int) -> Neutral:
-    return call_of("expand_dims", x=x, dim=axis)
-
-
-def _flip(x: Given, axis: Any) -> Neutral | None:
-    return call_of("flip", x=x, dims=axis) if isinstance(axis, int) else None
 
 
 def _broadcast_to(x: Given, shape: Any) -> Neutral:
@@ -299,51 +157,98 @@ def _pad(x: Given, pad_width: Any, mode: str, constant_values: float = 0.0) -> N
     return call_of("pad", x=x, pad=pairs, value=constant_values)
 
 
+def _elements(*names: str) -> dict[str, Row | None]:
+    return {name: renamed(name, "x") for name in names}
+
+
+def _along(name: str) -> Row:
+    return renamed(name, "x axis=dim", axis=1)
+
+
+def _convolution(rank: int | None) -> Row:
+    return renamed(
+        "conv",
+        "x W=weight b=bias stride pad=padding cover_all dilate=dilation groups",
+        {"cover_all": False},
+        lambda x, **_: rank is None or x.ndim == rank + 2,
+    )
+
+
+def _product(when: Callable[[Given, Given], bool]) -> Row:
+    return renamed(
+        "matmul",
+        "a=x b=y transa transb",
+        {"transa": False, "transb": False},
+        lambda a, b, **_: when(a, b),
+    )
+
+
+def _distance(name: str) -> Row:
+    return renamed(name, "x0=prediction x1=target", when=lambda x0, x1: x0.shape == x1.shape)
+
+
+_MATMUL = _product(lambda a, b: min(a.ndim, b.ndim) > 1)
+_MEAN = renamed("mean", "x axis=dim weights keepdims=keepdim", {"weights": None})
+_CONV_TRANSPOSE = renamed(
+    "conv_transpose",
+    "x W=weight b=bias stride pad=padding outsize dilate=dilation groups",
+    {"outsize": None},
+)
 _ROWS: dict[str, Row | None] = {
-    **{name: partial(_element, name) for name in ("relu", "relu6", "sigmoid", "tanh")},
-    **{name: partial(_element, name) for name in ("exp", "log", "sqrt", "sin", "cos", "erf")},
-    **{name: partial(_softmax, name) for name in ("softmax", "log_softmax")},
-    **{f"convolution_{rank}d": partial(_conv, rank) for rank in (1, 2, 3)},
-    **{f"deconvolution_{rank}d": _conv_transpose for rank in (1, 2, 3)},
+    **_elements("relu", "relu6", "sigmoid", "tanh", "exp", "log", "sqrt", "sin", "cos", "erf"),
+    "softmax": _along("softmax"),
+    "log_softmax": _along("log_softmax"),
+    **{f"convolution_{rank}d": _convolution(rank) for rank in (1, 2, 3)},
+    **{f"deconvolution_{rank}d": _CONV_TRANSPOSE for rank in (1, 2, 3)},
     **{f"max_pooling_{rank}d": _max_pool for rank in (1, 2, 3)},
     **{f"average_pooling_{rank}d": _avg_pool for rank in (1, 2, 3)},
-    "absolute": partial(_element, "abs"),
-    "leaky_relu": _leaky_relu,
-    "elu": _elu,
-    "clip": _clip,
+    "absolute": renamed("abs", "x"),
+    "leaky_relu": renamed("leaky_relu", "x slope=negative_slope", slope=0.2),
+    "elu": renamed("elu", "x alpha"),
+    "clip": renamed("clip", "x x_min=low x_max=high"),
     "clipped_relu": _clipped_relu,
-    "prelu": _prelu,
-    "softplus": _softplus,
-    "where": _where,
-    "sum": _sum,
-    "mean": _mean,
-    "average": _mean,
-    "max": _max,
-    "matmul": _matmul,
-    "batch_matmul": _batch_matmul,
+    "prelu": renamed("prelu", "x W=weight"),
+    "softplus": renamed("softplus", "x beta", {"beta": 1}),
+    "where": renamed("where", "condition x y"),
+    "sum": renamed("sum", "x axis=dim keepdims=keepdim"),
+    "mean": _MEAN,
+    "average": _MEAN,
+    "max": renamed("max_along", "x axis=dim keepdims=keepdim", when=along_one_axis),
+    "matmul": _MATMUL,
+    "batch_matmul": _product(lambda a, b: a.ndim == b.ndim == 3),
     "einsum": _einsum,
-    "linear": _linear,
-    "convolution_nd": partial(_conv, None),
-    "deconvolution_nd": _conv_transpose,
+    "linear": renamed(
+        "linear",
+        "x W=weight b=bias n_batch_axes=",
+        when=lambda x, n_batch_axes, **_: n_batch_axes == x.ndim - 1,  # else it flattens
+        n_batch_axes=1,
+    ),
+    "convolution_nd": _convolution(None),
+    "deconvolution_nd": _CONV_TRANSPOSE,
     "max_pooling_nd": _max_pool,
     "average_pooling_nd": _avg_pool,
-    "fixed_batch_normalization": _fixed_batch_norm,
+    "fixed_batch_normalization": renamed(
+        "batch_norm",
+        "x gamma=weight beta=bias mean var eps axis",
+        {"axis": None},
+        eps=2e-5,
+    ),
     "layer_normalization": _layer_norm,
-    "group_normalization": _group_norm,
-    "embed_id": _embedding,
+    "group_normalization": renamed("group_norm", "x groups=num_groups gamma=weight beta=bias eps"),
+    "embed_id": renamed("embedding", "x=index W=weight ignore_label", {"ignore_label": None}),
     "resize_images": _resize,
     "softmax_cross_entropy": _cross_entropy,
-    "mean_squared_error": partial(_distance, "mse_loss"),
-    "mean_absolute_error": partial(_distance, "l1_loss"),
-    "concat": _concatenate,
-    "stack": _stack,
+    "mean_squared_error": _distance("mse_loss"),
+    "mean_absolute_error": _distance("l1_loss"),
+    "concat": renamed("concatenate", "xs=arrays axis=dim", axis=1),
+    "stack": renamed("stack", "xs=arrays axis=dim"),
     "reshape": _reshape,
-    "flatten": _flatten,
+    "flatten": renamed("reshape", "x", shape=(-1,)),
     "transpose": _permute,
-    "swapaxes": _swapaxes,
-    "squeeze": _squeeze,
-    "expand_dims": _expand_dims,
-    "flip": _flip,
+    "swapaxes": renamed("transpose", "x axis1=dim0 axis2=dim1"),
+    "squeeze": renamed("squeeze", "x axis=dim", when=along_one_axis),
+    "expand_dims": renamed("expand_dims", "x axis=dim"),
+    "flip": renamed("flip", "x axis=dims", when=along_one_axis),
     "broadcast_to": _broadcast_to,
     "pad": _pad,
     # without a partner in `nn`

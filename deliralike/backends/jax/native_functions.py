@@ -24,14 +24,14 @@ from deliralike.backends.native_calls import (
     Follower,
     Given,
     Neutral,
+    Row,
+    along_one_axis,
     call_of,
     padding_of,
     product_of,
+    renamed,
     square,
 )
-
-Row = Callable[..., Neutral | None]
-
 
 @contextmanager
 def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
@@ -137,26 +137,8 @@ def _inverse(axes: Sequence[int]) -> tuple[int, ...]:
 # -----------------------------------------------------------------------------
 
 
-def _element(name: str, x: Given) -> Neutral:
-    return call_of(name, x=x)
-
-
-def _leaky_relu(x: Given, negative_slope: float = 0.01) -> Neutral:
-    return call_of("leaky_relu", x=x, negative_slope=negative_slope)
-
-
-def _elu(x: Given, alpha: float = 1.0) -> Neutral:
-    return call_of("elu", x=x, alpha=alpha)
-
-
 def _gelu(x: Given, approximate: bool = True) -> Neutral:
     return call_of("gelu", x=x, approximate="tanh" if approximate else "none")
-
-
-def _softmax(name: str, x: Given, axis: Any = -1, where: Any = None) -> Neutral | None:
-    if where is not None or not isinstance(axis, int):
-        return None
-    return call_of(name, x=x, dim=axis)
 
 
 def _clip(
@@ -167,25 +149,6 @@ def _clip(
     if not isinstance(low, int | float) or not isinstance(high, int | float):
         return None
     return call_of("clip", x=arr, low=low, high=high)
-
-
-def _where(condition: Any, x: Any, y: Any) -> Neutral:
-    return call_of("where", condition=condition, x=x, y=y)
-
-
-def _reduction(
-    name: str,
-    a: Given,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: bool = False,
-) -> Neutral:
-    return call_of(name, x=a, dim=axis, keepdim=keepdims)
-
-
-def _max(a: Given, axis: Any = None, out: Any = None, keepdims: bool = False) -> Neutral | None:
-    return call_of("max_along", x=a, dim=axis, keepdim=keepdims) if isinstance(axis, int) else None
 
 
 def _var(
@@ -201,14 +164,6 @@ def _var(
     dims = tuple(range(a.ndim)) if axis is None else axis
     found = ddof if correction is None else correction
     return call_of("var", x=a, dim=dims, keepdim=keepdims, correction=found)
-
-
-def _matmul(a: Given, b: Given, *, precision: Any = None) -> Neutral | None:
-    return call_of("matmul", x=a, y=b) if min(a.ndim, b.ndim) > 1 else None
-
-
-def _dot(a: Given, b: Given, *, precision: Any = None) -> Neutral | None:
-    return call_of("matmul", x=a, y=b) if a.ndim > 1 and b.ndim == 2 else None
 
 
 def _einsum(
@@ -335,34 +290,10 @@ def _cross_entropy(
     return call_of("cross_entropy", logits=_PICTURES.given(logits), target=labels, reduction="none")
 
 
-def _bce_with_logits(logits: Given, labels: Given) -> Neutral | None:
-    if logits.shape != labels.shape:
-        return None
-    return call_of("bce_with_logits", logits=logits, target=labels, reduction="none")
-
-
-def _squared_error(predictions: Given, targets: Given | None = None) -> Neutral | None:
-    if targets is None or predictions.shape != targets.shape:
-        return None
-    return call_of("mse_loss", prediction=predictions, target=targets, reduction="none")
-
-
-def _concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Neutral:
-    return call_of("concatenate", arrays=list(arrays), dim=axis)
-
-
-def _stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Neutral:
-    return call_of("stack", arrays=list(arrays), dim=axis)
-
-
 def _reshape(a: Given, *shape: Any, order: str = "C", copy: Any = None) -> Neutral | None:
     if len(shape) == 1 and not isinstance(shape[0], int):
         shape = tuple(shape[0])
     return call_of("reshape", x=a, shape=shape) if order == "C" else None
-
-
-def _ravel(a: Given) -> Neutral:
-    return call_of("reshape", x=a, shape=(-1,))
 
 
 def _transposed(a: Given, *axes: Any) -> Neutral:
@@ -373,28 +304,6 @@ def _transposed(a: Given, *axes: Any) -> Neutral:
 
 def _named_axes(a: Given, axes: Any = None) -> Neutral:
     return _transposed(a, axes)
-
-
-def _swapaxes(a: Given, axis1: int, axis2: int) -> Neutral:
-    return call_of("transpose", x=a, dim0=axis1, dim1=axis2)
-
-
-def _squeeze(a: Given, axis: Any = None) -> Neutral | None:
-    return call_of("squeeze", x=a, dim=axis) if isinstance(axis, int) else None
-
-
-def _expand_dims(a: Given, axis: Any) -> Neutral | None:
-    return call_of("expand_dims", x=a, dim=axis) if isinstance(axis, int) else None
-
-
-def _flip(m: Given, axis: Any = None) -> Neutral | None:
-    return call_of("flip", x=m, dims=axis) if isinstance(axis, int) else None
-
-
-def _roll(a: Given, shift: Any, axis: Any = None) -> Neutral | None:
-    if axis is None or not isinstance(shift, int | tuple | list):
-        return None
-    return call_of("roll", x=a, shifts=shift, dims=axis)
 
 
 def _broadcast_to(array: Given, shape: Any) -> Neutral:
@@ -415,24 +324,49 @@ def _pad(
     return call_of("pad", x=array, pad=pairs, mode=_PAD_MODES[mode], value=constant_values)
 
 
-def _take(a: Given, indices: Any, axis: Any = None, out: Any = None, mode: Any = None) -> Any:
-    if not isinstance(indices, Given) or not isinstance(axis, int):
-        return None
-    return call_of("take", x=a, index=indices, dim=axis)
+def _elements(*names: str) -> dict[str, Row | None]:
+    return {name: renamed(name, "x") for name in names}
 
 
-_ELEMENTWISE = {name: partial(_element, name) for name in ("exp", "log", "sqrt", "sin", "cos")}
-_SOFTMAXES = {name: partial(_softmax, name) for name in ("softmax", "log_softmax")}
+def _along(name: str) -> Row:
+    return renamed(name, "x axis=dim where", {"where": None}, along_one_axis, axis=-1)
+
+
+def _reduction(name: str) -> Row:
+    return renamed(name, "a=x axis=dim dtype= out= keepdims=keepdim")
+
+
+def _rolls(shift: Any, axis: Any, **others: Any) -> bool:
+    return axis is not None and isinstance(shift, int | tuple | list)
+
+
+def _takes_places(indices: Any, axis: Any = None, **others: Any) -> bool:
+    return isinstance(indices, Given) and isinstance(axis, int)
+
+
+_MATMUL = renamed("matmul", "a=x b=y precision=", when=lambda a, b, **_: min(a.ndim, b.ndim) > 1)
+_DOT = renamed(
+    "matmul", "a=x b=y precision=", when=lambda a, b, **_: a.ndim > 1 and b.ndim == 2
+)
+_MAX = renamed("max_along", "a=x axis=dim out= keepdims=keepdim", when=along_one_axis)
+_CONCATENATE = renamed("concatenate", "arrays axis=dim dtype=")
+_RAVEL = renamed("reshape", "a=x", shape=(-1,))
+_SQUEEZE = renamed("squeeze", "a=x axis=dim", when=along_one_axis)
+_SWAPAXES = renamed("transpose", "a=x axis1=dim0 axis2=dim1")
+_TAKE = renamed("take", "a=x indices=index axis=dim out= mode=", when=_takes_places)
+_ERF = renamed("erf", "x")
+_SOFTMAXES: dict[str, Row | None] = {
+    "softmax": _along("softmax"),
+    "log_softmax": _along("log_softmax"),
+}
 _ACTIVATIONS: dict[str, Row | None] = {
-    **{name: partial(_element, name) for name in ("relu", "relu6", "silu", "sigmoid", "tanh")},
+    **_elements("relu", "relu6", "silu", "sigmoid", "tanh", "softplus"),
     **_SOFTMAXES,
-    "swish": partial(_element, "silu"),
-    "softplus": partial(_element, "softplus"),
-    "hard_sigmoid": partial(_element, "hardsigmoid"),
-    "hard_swish": partial(_element, "hardswish"),
-    "hard_silu": partial(_element, "hardswish"),
-    "leaky_relu": _leaky_relu,
-    "elu": _elu,
+    "swish": renamed("silu", "x"),
+    "hard_sigmoid": renamed("hardsigmoid", "x"),
+    **dict.fromkeys(("hard_swish", "hard_silu"), renamed("hardswish", "x")),
+    "leaky_relu": renamed("leaky_relu", "x negative_slope"),
+    "elu": renamed("elu", "x alpha"),
     "gelu": _gelu,
     "dot_product_attention": _attention,
     # without a partner in `nn`
@@ -440,39 +374,37 @@ _ACTIVATIONS: dict[str, Row | None] = {
     **dict.fromkeys(("soft_sign", "squareplus", "standardize")),
 }
 _REDUCTIONS: dict[str, Row | None] = {
-    "sum": partial(_reduction, "sum"),
-    "mean": partial(_reduction, "mean"),
-    "max": _max,
+    "sum": _reduction("sum"),
+    "mean": _reduction("mean"),
+    "max": _MAX,
     "var": _var,
     **dict.fromkeys(("cumprod", "cumsum", "min", "prod", "std")),
 }
 _NUMPY: dict[str, Row | None] = {
-    **_ELEMENTWISE,
+    **_elements("exp", "log", "sqrt", "sin", "cos", "tanh", "abs"),
     **_REDUCTIONS,
-    "tanh": partial(_element, "tanh"),
-    "abs": partial(_element, "abs"),
-    "absolute": partial(_element, "abs"),
-    "amax": _max,
+    "absolute": renamed("abs", "x"),
+    "amax": _MAX,
     "clip": _clip,
-    "where": _where,
-    "matmul": _matmul,
-    "dot": _dot,
+    "where": renamed("where", "condition x y"),
+    "matmul": _MATMUL,
+    "dot": _DOT,
     "einsum": _einsum,
-    "concatenate": _concatenate,
-    "concat": _concatenate,
-    "stack": _stack,
+    "concatenate": _CONCATENATE,
+    "concat": _CONCATENATE,
+    "stack": renamed("stack", "arrays axis=dim out= dtype="),
     "reshape": _reshape,
-    "ravel": _ravel,
+    "ravel": _RAVEL,
     "transpose": _named_axes,
     "permute_dims": _named_axes,
-    "swapaxes": _swapaxes,
-    "squeeze": _squeeze,
-    "expand_dims": _expand_dims,
-    "flip": _flip,
-    "roll": _roll,
+    "swapaxes": _SWAPAXES,
+    "squeeze": _SQUEEZE,
+    "expand_dims": renamed("expand_dims", "a=x axis=dim", when=along_one_axis),
+    "flip": renamed("flip", "m=x axis=dims", when=along_one_axis),
+    "roll": renamed("roll", "a=x shift=shifts axis=dims", when=_rolls),
     "broadcast_to": _broadcast_to,
     "pad": _pad,
-    "take": _take,
+    "take": _TAKE,
     # without a partner in `nn`
     **dict.fromkeys(("amin", "log1p", "logaddexp", "maximum", "minimum", "outer", "square")),
     **dict.fromkeys(("tensordot", "tril", "triu", "vdot")),
@@ -480,10 +412,10 @@ _NUMPY: dict[str, Row | None] = {
 _ROWS: tuple[tuple[Any, dict[str, Row | None]], ...] = (
     (jnp, _NUMPY),
     (jnp.linalg, {"norm": None}),
-    (lax, {"erf": partial(_element, "erf"), "stop_gradient": partial(_element, "stop_gradient")}),
+    (lax, {"erf": _ERF, "stop_gradient": renamed("stop_gradient", "x")}),
     (lax, {"rsqrt": None, "conv_general_dilated": _convolution}),
     (lax, dict.fromkeys(("conv", "conv_transpose", "dot_general", "reduce_window", "top_k"))),
-    (jax.scipy.special, {"erf": partial(_element, "erf"), "logsumexp": None}),
+    (jax.scipy.special, {"erf": _ERF, "logsumexp": None}),
     (jax.image, {"resize": _resize}),
     (jax.nn, _ACTIVATIONS),
     (nnx, {"max_pool": partial(_pool, "max_pool"), "avg_pool": partial(_pool, "avg_pool")}),
@@ -494,19 +426,29 @@ _ROWS: tuple[tuple[Any, dict[str, Row | None]], ...] = (
 _METHODS: dict[str, Row | None] = {
     **_REDUCTIONS,
     "clip": _clip,
-    "flatten": _ravel,
-    "ravel": _ravel,
+    "flatten": _RAVEL,
+    "ravel": _RAVEL,
     "reshape": _reshape,
-    "squeeze": _squeeze,
-    "swapaxes": _swapaxes,
-    "take": _take,
+    "squeeze": _SQUEEZE,
+    "swapaxes": _SWAPAXES,
+    "take": _TAKE,
     "transpose": _transposed,
-    "__matmul__": _matmul,
+    "__matmul__": _MATMUL,
 }
 _OPTAX: dict[str, Row | None] = {
     "softmax_cross_entropy_with_integer_labels": _cross_entropy,
-    "sigmoid_binary_cross_entropy": _bce_with_logits,
-    "squared_error": _squared_error,
+    "sigmoid_binary_cross_entropy": renamed(
+        "bce_with_logits",
+        "logits labels=target",
+        when=lambda logits, labels, **_: logits.shape == labels.shape,
+        reduction="none",
+    ),
+    "squared_error": renamed(
+        "mse_loss",
+        "predictions=prediction targets=target",
+        when=lambda predictions, targets, **_: predictions.shape == targets.shape,
+        reduction="none",
+    ),
     **dict.fromkeys(("cosine_distance", "ctc_loss", "hinge_loss", "huber_loss", "kl_divergence")),
     **dict.fromkeys(("l2_loss", "log_cosh", "sigmoid_focal_loss", "softmax_cross_entropy")),
 }

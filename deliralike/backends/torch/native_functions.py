@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -11,10 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from deliralike.backends.native_calls import Around, Follower, Given, Neutral, call_of, product_of
-
-Row = Callable[..., Neutral | None]
-
+from deliralike.backends.native_calls import (
+    Around,
+    Follower,
+    Given,
+    Neutral,
+    Row,
+    call_of,
+    product_of,
+    renamed,
+)
 
 @contextmanager
 def called_through(around: Around) -> Iterator[None]:
@@ -68,51 +74,10 @@ def _is_open() -> bool:
 # -----------------------------------------------------------------------------
 
 
-def _activation(name: str, input: Given, inplace: bool = False) -> Neutral:
-    return call_of(name, x=input)
-
-
-def _element(name: str, input: Given) -> Neutral:
-    return call_of(name, x=input)
-
-
-def _sloped(name: str, setting: str, usual: float) -> Row:
-    """Return the row of an activation with one number."""
-
-    def row(input: Given, value: float = usual, inplace: bool = False, **named: float) -> Neutral:
-        return call_of(name, x=input, **{setting: named.get(setting, value)})
-
-    return row
-
-
-def _softplus(input: Given, beta: float = 1.0, threshold: float = 20.0) -> Neutral | None:
-    return call_of("softplus", x=input) if beta == 1 else None
-
-
-def _gelu(input: Given, approximate: str = "none") -> Neutral:
-    return call_of("gelu", x=input, approximate=approximate)
-
-
-def _prelu(input: Given, weight: Given) -> Neutral:
-    return call_of("prelu", x=input, weight=weight)
-
-
-def _softmax(name: str, input: Given, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Neutral:
-    return call_of(name, x=input, dim=dim)
-
-
 def _clamp(input: Given, min: Any = None, max: Any = None) -> Neutral | None:
     if not isinstance(min, int | float) or not isinstance(max, int | float):
         return None
     return call_of("clip", x=input, low=min, high=max)
-
-
-def _where(condition: Given, input: Any, other: Any) -> Neutral:
-    return call_of("where", condition=condition, x=input, y=other)
-
-
-def _method_where(input: Any, condition: Given, other: Any) -> Neutral:
-    return _where(condition, input, other)
 
 
 def _reduction(
@@ -147,10 +112,6 @@ def _var(
     return call_of("var", x=input, dim=dims, keepdim=keepdim, correction=found)
 
 
-def _matmul(input: Given, other: Given) -> Neutral | None:
-    return call_of("matmul", x=input, y=other) if min(input.ndim, other.ndim) > 1 else None
-
-
 def _einsum(equation: str, *operands: Any) -> Neutral | None:
     if not isinstance(equation, str):
         return None
@@ -159,43 +120,11 @@ def _einsum(equation: str, *operands: Any) -> Neutral | None:
     return product_of(equation, operands, torch.permute)
 
 
-def _linear(input: Given, weight: Given, bias: Given | None = None) -> Neutral:
-    return call_of("linear", x=input, weight=weight, bias=bias)
-
-
 def _layer_norm(
     input: Given, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Neutral:
     shape = tuple(normalized_shape)
     return call_of("layer_norm", x=input, normalized_shape=shape, weight=weight, bias=bias, eps=eps)
-
-
-def _group_norm(
-    input: Given, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Neutral:
-    return call_of("group_norm", x=input, num_groups=num_groups, weight=weight, bias=bias, eps=eps)
-
-
-def _batch_norm(
-    input: Given,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Neutral | None:
-    if training:
-        return None  # it writes running statistics
-    statistics = {"mean": running_mean, "var": running_var}
-    return call_of("batch_norm", x=input, **statistics, weight=weight, bias=bias, eps=eps)
-
-
-def _normalize(
-    input: Given, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None
-) -> Neutral | None:
-    return call_of("normalize", x=input, dim=dim, eps=eps) if p == 2.0 else None
 
 
 def _conv(
@@ -298,28 +227,9 @@ def _interpolate(
     return call_of("interpolate", x=input, **wanted, mode=_MODES[mode], align_corners=corners)
 
 
-def _pixel_shuffle(input: Given, upscale_factor: int) -> Neutral | None:
-    found = call_of("pixel_shuffle", x=input, upscale_factor=upscale_factor)
-    return found if input.ndim == 4 else None
-
-
 def _pad(input: Given, pad: Any, mode: str = "constant", value: float | None = None) -> Neutral:
     pairs = [(pad[at], pad[at + 1]) for at in range(0, len(pad), 2)]
     return call_of("pad", x=input, pad=pairs[::-1], mode=mode, value=value or 0.0)
-
-
-def _embedding(
-    input: Given,
-    weight: Given,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Neutral | None:
-    if max_norm is not None or padding_idx is not None or scale_grad_by_freq:
-        return None
-    return call_of("embedding", index=input, weight=weight)
 
 
 def _attention(
@@ -356,64 +266,6 @@ def _forbidding(allowed: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return zeros.masked_fill(~allowed, -torch.inf)
 
 
-def _cross_entropy(
-    input: Given,
-    target: Given,
-    weight: Given | None = None,
-    size_average: Any = None,
-    ignore_index: int = -100,
-    reduce: Any = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Neutral | None:
-    if not target.is_whole or input.ndim < 2 or (size_average, reduce) != (None, None):
-        return None
-    settings = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
-    given = {"logits": input, "target": target, "weight": weight}
-    return call_of("cross_entropy", **given, **settings, reduction=reduction)
-
-
-def _bce_with_logits(
-    input: Given,
-    target: Given,
-    weight: Given | None = None,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    pos_weight: Given | None = None,
-) -> Neutral | None:
-    if (size_average, reduce) != (None, None):
-        return None
-    weights = {"weight": weight, "pos_weight": pos_weight}
-    return call_of("bce_with_logits", logits=input, target=target, **weights, reduction=reduction)
-
-
-def _distance(
-    name: str,
-    input: Given,
-    target: Given,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    weight: Given | None = None,
-) -> Neutral | None:
-    if weight is not None or (size_average, reduce) != (None, None) or input.shape != target.shape:
-        return None
-    return call_of(name, prediction=input, target=target, reduction=reduction)
-
-
-def _concatenate(tensors: Any, dim: int = 0) -> Neutral:
-    return call_of("concatenate", arrays=list(tensors), dim=dim)
-
-
-def _stack(tensors: Any, dim: int = 0) -> Neutral:
-    return call_of("stack", arrays=list(tensors), dim=dim)
-
-
-def _flatten(input: Given, start_dim: int = 0, end_dim: int = -1) -> Neutral:
-    return call_of("flatten", x=input, start_dim=start_dim, end_dim=end_dim)
-
-
 def _reshape(input: Given, *shape: Any) -> Neutral | None:
     if len(shape) == 1 and not isinstance(shape[0], int):
         shape = tuple(shape[0])
@@ -426,16 +278,8 @@ def _permute(input: Given, *dims: Any) -> Neutral:
     return call_of("permute", x=input, dims=dims)
 
 
-def _transpose(input: Given, dim0: int, dim1: int) -> Neutral:
-    return call_of("transpose", x=input, dim0=dim0, dim1=dim1)
-
-
 def _squeeze(input: Given, dim: int) -> Neutral | None:
     return call_of("squeeze", x=input, dim=dim) if input.shape[dim] == 1 else None
-
-
-def _unsqueeze(input: Given, dim: int) -> Neutral:
-    return call_of("expand_dims", x=input, dim=dim)
 
 
 def _flip(input: Given, *dims: Any) -> Neutral | None:
@@ -450,14 +294,6 @@ def _roll(input: Given, shifts: Any, dims: Any = None) -> Neutral | None:
     return call_of("roll", x=input, shifts=_plain(shifts), dims=_plain(dims))
 
 
-def _gather(input: Given, dim: int, index: Given) -> Neutral:
-    return call_of("take_along", x=input, index=index, dim=dim)
-
-
-def _index_select(input: Given, dim: int, index: Given) -> Neutral:
-    return call_of("take", x=input, index=index, dim=dim)
-
-
 def _plain(value: Any) -> Any:
     """A number as it is, several as a tuple; None for an empty list, which means all axes."""
     if value is None or isinstance(value, int | float | str):
@@ -470,10 +306,37 @@ def _or_none(value: Any) -> Any:
     return _plain(value)
 
 
+def _elements(*names: str) -> dict[str, Row | None]:
+    return {name: renamed(name, "input=x inplace=") for name in names}
+
+
+def _along(*names: str) -> dict[str, Row | None]:
+    return {name: renamed(name, "input=x dim _stacklevel= dtype=") for name in names}
+
+
+def _distance(name: str) -> Row:
+    arguments = "input=prediction target size_average reduce reduction weight"
+    return renamed(name, arguments, _NOT_DEPRECATED | {"weight": None}, _are_alike)
+
+
+def _are_alike(input: Given, target: Given, **others: Any) -> bool:
+    return input.shape == target.shape
+
+
+def _are_matrices(input: Given, other: Given) -> bool:
+    return min(input.ndim, other.ndim) > 1
+
+
+def _are_labels(input: Given, target: Given, **others: Any) -> bool:
+    return target.is_whole and input.ndim > 1
+
+
+_NOT_DEPRECATED: dict[str, Any] = {"size_average": None, "reduce": None}
+_MATMUL = renamed("matmul", "input=x other=y", when=_are_matrices)
+_TRANSPOSE = renamed("transpose", "input=x dim0 dim1")
 _F: dict[str, Row | None] = {
-    **{name: partial(_activation, name) for name in ("relu", "relu6", "silu")},
-    **{name: partial(_activation, name) for name in ("hardsigmoid", "hardswish")},
-    **{name: partial(_softmax, name) for name in ("softmax", "log_softmax")},
+    **_elements("relu", "relu6", "silu", "hardsigmoid", "hardswish", "sigmoid", "tanh"),
+    **_along("softmax", "log_softmax"),
     **{f"conv{rank}d": partial(_conv, "conv") for rank in (1, 2, 3)},
     **{f"conv_transpose{rank}d": _conv_transpose for rank in (1, 2, 3)},
     **{f"max_pool{rank}d": partial(_max_pool, rank) for rank in (1, 2, 3)},
@@ -486,69 +349,79 @@ _F: dict[str, Row | None] = {
         f"adaptive_max_pool{rank}d": partial(_adaptive, "adaptive_max_pool", rank)
         for rank in (1, 2, 3)
     },
-    "sigmoid": partial(_element, "sigmoid"),
-    "tanh": partial(_element, "tanh"),
-    "leaky_relu": _sloped("leaky_relu", "negative_slope", 0.01),
-    "elu": _sloped("elu", "alpha", 1.0),
-    "softplus": _softplus,
-    "gelu": _gelu,
-    "prelu": _prelu,
-    "linear": _linear,
+    "leaky_relu": renamed("leaky_relu", "input=x negative_slope inplace="),
+    "elu": renamed("elu", "input=x alpha inplace="),
+    "softplus": renamed("softplus", "input=x beta threshold=", {"beta": 1}),
+    "gelu": renamed("gelu", "input=x approximate"),
+    "prelu": renamed("prelu", "input=x weight"),
+    "linear": renamed("linear", "input=x weight bias"),
     "layer_norm": _layer_norm,
-    "group_norm": _group_norm,
-    "batch_norm": _batch_norm,
-    "normalize": _normalize,
+    "group_norm": renamed("group_norm", "input=x num_groups weight bias eps"),
+    "batch_norm": renamed(
+        "batch_norm",
+        "input=x running_mean=mean running_var=var weight bias training momentum= eps",
+        {"training": False},  # in training it writes running statistics
+    ),
+    "normalize": renamed("normalize", "input=x p dim eps out=", {"p": 2.0}),
     "interpolate": _interpolate,
-    "pixel_shuffle": _pixel_shuffle,
+    "pixel_shuffle": renamed(
+        "pixel_shuffle", "input=x upscale_factor", when=lambda input, **_: input.ndim == 4
+    ),
     "pad": _pad,
-    "embedding": _embedding,
+    "embedding": renamed(
+        "embedding",
+        "input=index weight padding_idx max_norm norm_type= scale_grad_by_freq sparse=",
+        {"padding_idx": None, "max_norm": None, "scale_grad_by_freq": False},
+    ),
     "scaled_dot_product_attention": _attention,
-    "cross_entropy": _cross_entropy,
-    "binary_cross_entropy_with_logits": _bce_with_logits,
-    "mse_loss": partial(_distance, "mse_loss"),
-    "l1_loss": partial(_distance, "l1_loss"),
+    "cross_entropy": renamed(
+        "cross_entropy",
+        "input=logits target weight size_average ignore_index reduce reduction label_smoothing",
+        _NOT_DEPRECATED,
+        _are_labels,
+    ),
+    "binary_cross_entropy_with_logits": renamed(
+        "bce_with_logits",
+        "input=logits target weight size_average reduce reduction pos_weight",
+        _NOT_DEPRECATED,
+    ),
+    "mse_loss": _distance("mse_loss"),
+    "l1_loss": _distance("l1_loss"),
 }
 
 # Functions of `torch`, and methods of tensors where there is one.
 _TORCH: dict[str, Row | None] = {
-    **{name: partial(_element, name) for name in ("exp", "log", "sqrt", "sin", "cos", "tanh")},
-    **{name: partial(_element, name) for name in ("erf", "abs", "sigmoid", "relu")},
-    "absolute": partial(_element, "abs"),
-    **{name: partial(_softmax, name) for name in ("softmax", "log_softmax")},
+    **_elements("exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "abs", "sigmoid", "relu"),
+    "absolute": renamed("abs", "input=x"),
+    **_along("softmax", "log_softmax"),
     **{name: _F[name] for name in _F if name[-1] == "d" and name[-2] in "123"},
     **{name: _F[name] for name in ("prelu", "group_norm", "pixel_shuffle")},
     "clamp": _clamp,
     "clip": _clamp,
-    "where": _where,
+    "where": renamed("where", "condition input=x other=y"),
     "sum": partial(_reduction, "sum"),
     "mean": partial(_reduction, "mean"),
     "max": _max,
     "amax": _amax,
     "var": _var,
-    "matmul": _matmul,
-    "bmm": _matmul,
-    "mm": _matmul,
+    **dict.fromkeys(("matmul", "bmm", "mm"), _MATMUL),
     "einsum": _einsum,
-    "cat": _concatenate,
-    "concat": _concatenate,
-    "concatenate": _concatenate,
-    "stack": _stack,
-    "flatten": _flatten,
+    **dict.fromkeys(("cat", "concat", "concatenate"), renamed("concatenate", "tensors=arrays dim")),
+    "stack": renamed("stack", "tensors=arrays dim"),
+    "flatten": renamed("flatten", "input=x start_dim end_dim", start_dim=0),
     "reshape": _reshape,
     "view": _reshape,
     "permute": _permute,
-    "transpose": _transpose,
-    "swapaxes": _transpose,
-    "swapdims": _transpose,
+    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), _TRANSPOSE),
     "squeeze": _squeeze,
-    "unsqueeze": _unsqueeze,
+    "unsqueeze": renamed("expand_dims", "input=x dim"),
     "flip": _flip,
     "roll": _roll,
-    "gather": _gather,
-    "index_select": _index_select,
-    "detach": partial(_element, "stop_gradient"),
+    "gather": renamed("take_along", "input=x dim index"),
+    "index_select": renamed("take", "input=x dim index"),
+    "detach": renamed("stop_gradient", "input=x"),
 }
-_METHODS: dict[str, Row | None] = {"where": _method_where}
+_METHODS: dict[str, Row | None] = {"where": renamed("where", "input=x condition other=y")}
 
 # Functions without a partner in `nn`, which are followed by their own names.
 _OTHERS = frozenset(
