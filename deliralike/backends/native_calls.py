@@ -223,9 +223,7 @@ class Follower:
         return seen.put(result, results[-1]) if results else result
 
 
-def _neutral(
-    name: str, neutral: Row | None, args: Any, kwargs: Any
-) -> Neutral:
+def _neutral(name: str, neutral: Row | None, args: Any, kwargs: Any) -> Neutral:
     """Return what a call is; one that `nn` does not have takes its arrays alone."""
     found = None
     if neutral is not None:

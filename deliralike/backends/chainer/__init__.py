@@ -83,8 +83,7 @@ class ChainerBackend(Backend):
     def version(self) -> str:
         return f"chainer {chainer.__version__}, numpy {np.__version__}"
 
-    def devices(self) -> list[str]:
-        return arrays.devices()
+    devices = staticmethod(arrays.devices)
 
     def name_of_device(self, device: Any) -> str:
         try:
@@ -92,36 +91,21 @@ class ChainerBackend(Backend):
         except (RuntimeError, TypeError, ValueError):
             return str(device)  # there is no such device in Chainer, or CuPy is missing
 
-    def precision(self) -> dict[str, str]:
-        return arrays.precision()
+    precision = staticmethod(arrays.precision)
 
     def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> Any:
         return arrays.array(value, dtype, device)
 
-    def numpy(self, array: Any) -> np.ndarray:
-        return arrays.numpy(array)
+    numpy = staticmethod(arrays.numpy)
 
     def detached(self, value: Any) -> Any:
         return value.array if isinstance(value, chainer.Variable) else value
 
-    def is_array(self, value: Any) -> bool:
-        return arrays.is_array(value)
-
-    def split(
-        self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]
-    ) -> list[Any]:
-        return arrays.split(array, sizes, dim, devices)
-
-    def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
-        return arrays.concatenate(values, dim, device)
-
-    def stack(self, values: Sequence[Any], device: Any = None) -> Any:
-        return arrays.stack(values, device)
-
-    def own_outputs(
-        self, state: Mapping[str, np.ndarray], x: np.ndarray
-    ) -> tuple[str, np.ndarray] | None:
-        return own_networks.outputs(state, x)
+    is_array = staticmethod(arrays.is_array)
+    split = staticmethod(arrays.split)
+    concatenate = staticmethod(arrays.concatenate)
+    stack = staticmethod(arrays.stack)
+    own_outputs = staticmethod(own_networks.outputs)
 
     def is_native(self, value: Any) -> bool:
         return isinstance(value, chainer.Link)
@@ -185,27 +169,18 @@ class ChainerBackend(Backend):
     def replicate(self, network: Any, settings: ReplicaSettings) -> DataParallelChainerNetwork:
         return DataParallelChainerNetwork.of(network, settings)
 
-    def loader_of(self, source: Any, seed: int, processes: ProcessGroup) -> Any:
-        return iterators.loader_of(source, seed, processes)
+    loader_of = staticmethod(iterators.loader_of)
 
     def join(self, timeout: float, rank_info: RankInfo | None = None) -> ProcessGroup:
         module = importlib.import_module("deliralike.backends.chainer.distributed.process_group")
         return module.ChainerMNProcessGroup(timeout=timeout)
 
-    def distribute(
-        self,
-        network: AbstractNetwork,
-        settings: ReplicaSettings,
-        processes: ProcessGroup,
-        takes_whole: bool,
-    ) -> DistributedChainerNetwork:
-        return DistributedChainerNetwork.joined(network, settings, processes, takes_whole)
+    distribute = staticmethod(DistributedChainerNetwork.joined)
 
     def layerwise(self) -> type[LayerwiseChainerNetwork]:
         return LayerwiseChainerNetwork
 
-    def neutral_layer(self, block: Any) -> tuple[str, dict[str, Any]] | None:
-        return neutral_layer(block)
+    neutral_layer = staticmethod(neutral_layer)
 
     def optimizer(
         self,
@@ -224,8 +199,7 @@ class ChainerBackend(Backend):
     ) -> ChainerOptimizer:
         return ChainerOptimizer(network, unwrap_multi_node_optimizer(native, network))
 
-    def evaluating(self) -> AbstractContextManager[Any]:
-        return chainer.no_backprop_mode()
+    evaluating = staticmethod(chainer.no_backprop_mode)
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
@@ -237,10 +211,7 @@ class ChainerBackend(Backend):
     def all_finite(self, values: Sequence[Any]) -> bool:
         return all(map(_is_finite, values))
 
-    def recomputed(
-        self, block: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        return recomputed(block, call, args, kwargs)
+    recomputed = staticmethod(recomputed)
 
     def keep_programs(self, folder: str | Path) -> None:
         """See `Backend`; these are CuPy's kernels, as NumPy compiles nothing."""
@@ -259,10 +230,7 @@ class ChainerBackend(Backend):
             own.update(before)
             np.random.set_state(state)
 
-    def dropping_by(
-        self, factors: Callable[[tuple[int, ...], float], np.ndarray]
-    ) -> AbstractContextManager[Any]:
-        return random.dropping_by(factors)
+    dropping_by = staticmethod(random.dropping_by)
 
     def seed(self, seed: int) -> None:
         np.random.seed(seed % 2**32)

@@ -96,22 +96,22 @@ def array(value: Any, name: str | None = None, device: str | None = None) -> Any
     return value if is_there else chainer.get_device(device).send(value)
 
 
-def numpy(value: Any) -> np.ndarray:
+def numpy(array: Any) -> np.ndarray:
     """Return a NumPy array that owns its storage."""
-    value = raw(value)
-    return np.array(value, order="C") if isinstance(value, np.ndarray) else cuda.to_cpu(value)
+    array = raw(array)
+    return np.array(array, order="C") if isinstance(array, np.ndarray) else cuda.to_cpu(array)
 
 
-def split(value: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
+def split(array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
     """Split an array into pieces; those of a variable are variables in its graph."""
     if len(sizes) == 1:
-        pieces = [value]
-    elif isinstance(value, Variable):
-        pieces = F.split_axis(value, list(accumulate(sizes[:-1])), dim % value.ndim)
+        pieces = [array]
+    elif isinstance(array, Variable):
+        pieces = F.split_axis(array, list(accumulate(sizes[:-1])), dim % array.ndim)
     else:
-        lead = (slice(None),) * (dim % value.ndim)
+        lead = (slice(None),) * (dim % array.ndim)
         ranges = zip(sizes, accumulate(sizes), strict=True)
-        pieces = [value[(*lead, slice(stop - size, stop))] for size, stop in ranges]
+        pieces = [array[(*lead, slice(stop - size, stop))] for size, stop in ranges]
     return [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
 
 

@@ -9,14 +9,14 @@ from deliralike.backends.chainer.arrays import chainer
 L = chainer.links
 
 
-def neutral_layer(link: Any) -> tuple[str, dict[str, Any]] | None:
+def neutral_layer(block: Any) -> tuple[str, dict[str, Any]] | None:
     """Return the name and settings of the layer of `nn` that equals a link of Chainer's own.
 
     None for other links.
     """
     for kind, describe in _LAYERS.items():
-        if isinstance(link, kind):
-            return describe(link)
+        if isinstance(block, kind):
+            return describe(block)
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from deliralike.backends import held_functions
@@ -21,6 +21,7 @@ from deliralike.backends.native_calls import (
     product_of,
     renamed,
 )
+
 
 @contextmanager
 def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.rules import Rule
-from deliralike.parallel.processes.group import ProcessGroup, RankInfo
+from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.callbacks import CallbackContext
 from deliralike.parallel.replicas.network import ReplicaSettings
 
@@ -101,43 +101,27 @@ class JaxBackend(Backend):
     def version(self) -> str:
         return f"jax {jax.__version__}, flax {flax.__version__}"
 
-    def devices(self) -> list[str]:
-        return arrays.devices()
-
-    def precision(self) -> dict[str, str]:
-        return arrays.precision()
+    devices = staticmethod(arrays.devices)
+    precision = staticmethod(arrays.precision)
 
     def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> jax.Array:
         return arrays.array(value, dtype, device)
 
-    def numpy(self, array: Any) -> np.ndarray:
-        return arrays.numpy(array)
-
-    def numbers(self, values: Sequence[Any]) -> list[float]:
-        return arrays.numbers(values)
+    numpy = staticmethod(arrays.numpy)
+    numbers = staticmethod(arrays.numbers)
 
     def is_array(self, value: Any) -> bool:
         return isinstance(value, jax.Array)
 
-    def split(
-        self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]
-    ) -> list[Any]:
-        return arrays.split(array, sizes, dim, devices)
-
-    def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
-        return arrays.concatenate(values, dim, device)
-
-    def stack(self, values: Sequence[Any], device: Any = None) -> Any:
-        return arrays.stack(values, device)
+    split = staticmethod(arrays.split)
+    concatenate = staticmethod(arrays.concatenate)
+    stack = staticmethod(arrays.stack)
 
     def read_weights(self, path: Path) -> dict[str, np.ndarray]:
         return next(iter(files.read(path).values()))
 
-    def read_states(self, path: Path) -> dict[str, dict[str, np.ndarray]]:
-        return files.read(path)
-
-    def write_weights(self, path: Path, state: Mapping[str, np.ndarray]) -> None:
-        files.write(path, state)
+    read_states = staticmethod(files.read)
+    write_weights = staticmethod(files.write)
 
     def is_native(self, value: Any) -> bool:
         return isinstance(value, nnx.Module)
@@ -178,8 +162,7 @@ class JaxBackend(Backend):
             return self.program(function, network.local_network)
         return network_program(function, network)
 
-    def here(self, around: Callable[..., Any]) -> Callable[..., Any]:
-        return native_functions.here(around)
+    here = staticmethod(native_functions.here)
 
     def native_functions_called_through(
         self, network: Any, around: Callable[..., Any]
@@ -196,25 +179,12 @@ class JaxBackend(Backend):
             elif jax.numpy.issubdtype(node.get_value().dtype, jax.numpy.floating):
                 node.set_value(node.get_value().astype(dtype))
 
-    def prepare_process(self, devices: int = 1, quickly: bool = False) -> None:
-        arrays.prepare_process(devices, quickly)
-
-    def compiling_quickly(self) -> AbstractContextManager[Any]:
-        return arrays.compiling_quickly()
-
-    def recomputed(
-        self, block: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        return recomputed(block, call, args, kwargs)
-
-    def keep_programs(self, folder: str | Path) -> None:
-        arrays.keep_programs(folder)
-
-    def forget_programs(self) -> None:
-        jax.clear_caches()
-
-    def op_by_op(self) -> AbstractContextManager[Any]:
-        return arrays.op_by_op()
+    prepare_process = staticmethod(arrays.prepare_process)
+    compiling_quickly = staticmethod(arrays.compiling_quickly)
+    recomputed = staticmethod(recomputed)
+    keep_programs = staticmethod(arrays.keep_programs)
+    forget_programs = staticmethod(jax.clear_caches)
+    op_by_op = staticmethod(arrays.op_by_op)
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
@@ -224,16 +194,9 @@ class JaxBackend(Backend):
     def calls_forward(self, block: Any) -> bool:
         return isinstance(block, AbstractNetwork)
 
-    def replicate(
-        self, network: AbstractNetwork, settings: ReplicaSettings
-    ) -> DataParallelJaxNetwork:
-        return DataParallelJaxNetwork.of(network, settings)
-
-    def is_connected(self) -> bool:
-        return jax.distributed.is_initialized()
-
-    def join(self, timeout: float, rank_info: RankInfo | None = None) -> ProcessGroup:
-        return JaxProcessGroup(timeout, rank_info)
+    replicate = staticmethod(DataParallelJaxNetwork.of)
+    is_connected = staticmethod(jax.distributed.is_initialized)
+    join = staticmethod(JaxProcessGroup)
 
     def distribute(
         self,
@@ -246,10 +209,7 @@ class JaxBackend(Backend):
         kind = SpmdJaxNetwork if is_spmd else DistributedJaxNetwork
         return kind.joined(network, settings, processes, takes_whole)
 
-    def shard(
-        self, network: AbstractNetwork, processes: ProcessGroup, **keywords: Any
-    ) -> ShardedJaxNetwork:
-        return ShardedJaxNetwork.shard(network, processes, **keywords)
+    shard = staticmethod(ShardedJaxNetwork.shard)
 
     def layerwise(self) -> type[LayerwiseJaxNetwork]:
         return LayerwiseJaxNetwork
@@ -296,19 +256,10 @@ class JaxBackend(Backend):
     def all_finite(self, values: Sequence[jax.Array]) -> bool:
         return bool(mixed_precision.all_finite(list(values)))
 
-    def dropping_by(
-        self, factors: Callable[[tuple[int, ...], float], np.ndarray]
-    ) -> AbstractContextManager[Any]:
-        return random.dropping_by(factors)
-
-    def seed(self, seed: int) -> None:
-        random.seed(seed)
-
-    def random_state(self, network: AbstractNetwork) -> dict[str, Any]:
-        return random.state(network)
-
-    def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
-        random.load_state(network, state)
+    dropping_by = staticmethod(random.dropping_by)
+    seed = staticmethod(random.seed)
+    random_state = staticmethod(random.state)
+    load_random_state = staticmethod(random.load_state)
 
     def name_of_device(self, device: Any) -> str:
         return arrays.name_of(device) if isinstance(device, jax.Device) else str(device)

@@ -162,17 +162,13 @@ def _put_at(value: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
 
 
-def numpy(value: Any) -> np.ndarray:
+def numpy(array: Any) -> np.ndarray:
     """Return a NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32.
 
     An array that is sharded over processes is gathered: all of them make this call.
     """
-    if isinstance(value, jax.Array):
-        value = whole(value)
-    array = np.array(value)
-    if array.dtype == jnp.bfloat16:
-        return array.astype(np.float32)
-    return array
+    copy = np.array(whole(array) if isinstance(array, jax.Array) else array)
+    return copy.astype(np.float32) if copy.dtype == jnp.bfloat16 else copy
 
 
 def numbers(values: Sequence[Any]) -> list[float]:
@@ -223,12 +219,12 @@ def _same(value: jax.Array) -> jax.Array:
 
 
 def split(
-    value: jax.Array, sizes: Sequence[int], dim: int, devices: Sequence[Any]
+    array: jax.Array, sizes: Sequence[int], dim: int, devices: Sequence[Any]
 ) -> list[jax.Array]:
     """Split an array into pieces of these sizes, each on its device."""
-    pieces = [value]
+    pieces = [array]
     if len(sizes) > 1:
-        pieces = jax.lax.split(value, sizes, dim % value.ndim)
+        pieces = jax.lax.split(array, sizes, dim % array.ndim)
     return [move(piece, device) for piece, device in zip(pieces, devices, strict=False)]
 
 
@@ -423,7 +419,7 @@ def draw_on_each_device(mesh: Mesh) -> Iterator[None]:
         _drawing.reset(token)
 
 
-def prepare_process(devices: int, quickly: bool) -> None:
+def prepare_process(devices: int = 1, quickly: bool = False) -> None:
     """Set the number of CPU devices, and flags of XLA, before the first computation."""
     if devices > max(1, jax.config.jax_num_cpu_devices):  # -1 where nobody has said anything
         with suppress(RuntimeError):  # it has started

@@ -33,6 +33,7 @@ from deliralike.backends.native_calls import (
     square,
 )
 
+
 @contextmanager
 def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
     """Let `around` make this thread's calls of functions of JAX, in a ``with`` block.
@@ -345,9 +346,7 @@ def _takes_places(indices: Any, axis: Any = None, **others: Any) -> bool:
 
 
 _MATMUL = renamed("matmul", "a=x b=y precision=", when=lambda a, b, **_: min(a.ndim, b.ndim) > 1)
-_DOT = renamed(
-    "matmul", "a=x b=y precision=", when=lambda a, b, **_: a.ndim > 1 and b.ndim == 2
-)
+_DOT = renamed("matmul", "a=x b=y precision=", when=lambda a, b, **_: a.ndim > 1 and b.ndim == 2)
 _MAX = renamed("max_along", "a=x axis=dim out= keepdims=keepdim", when=along_one_axis)
 _CONCATENATE = renamed("concatenate", "arrays axis=dim dtype=")
 _RAVEL = renamed("reshape", "a=x", shape=(-1,))

@@ -26,13 +26,13 @@ _copied = 0  # copies of streams since the seed was set
 _FIRST_COPY = 2**31
 
 
-def seed(value: int) -> None:
+def seed(seed: int) -> None:
     """Restart every existing random stream, each by its number since the seed before.
 
     Streams that are made later follow from this seed too.
     """
     global _seed, _made, _copied
-    _seed, _made, _copied = value, 0, 0
+    _seed, _made, _copied = seed, 0, 0
     for stream, number in list(_numbers.items()):
         stream.restart(_key(number))
 

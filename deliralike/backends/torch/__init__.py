@@ -72,7 +72,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.loss import LossResult
 from deliralike.optim.rules import Rule
-from deliralike.parallel.processes.group import ProcessGroup, RankInfo
+from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.callbacks import CallbackContext
 from deliralike.parallel.replicas.network import ReplicaSettings
 
@@ -139,8 +139,7 @@ class TorchBackend(Backend):
     def version(self) -> str:
         return f"torch {torch.__version__}"
 
-    def devices(self) -> list[str]:
-        return arrays.devices()
+    devices = staticmethod(arrays.devices)
 
     def name_of_device(self, device: Any) -> str:
         try:
@@ -148,19 +147,15 @@ class TorchBackend(Backend):
         except (RuntimeError, TypeError):  # PyTorch has no such device
             return str(device)
 
-    def precision(self) -> dict[str, str]:
-        return arrays.precision()
+    precision = staticmethod(arrays.precision)
 
     def array(
         self, value: Any, dtype: str | None = None, device: str | None = None
     ) -> torch.Tensor:
         return arrays.tensor(value, dtype, device)
 
-    def numpy(self, array: torch.Tensor) -> np.ndarray:
-        return arrays.numpy(array)
-
-    def numbers(self, values: Sequence[Any]) -> list[float]:
-        return arrays.numbers(values)
+    numpy = staticmethod(arrays.numpy)
+    numbers = staticmethod(arrays.numbers)
 
     def detached(self, value: Any) -> Any:
         return value.detach() if isinstance(value, torch.Tensor) else value
@@ -173,30 +168,16 @@ class TorchBackend(Backend):
     ) -> list[Any]:
         return list(arrays.split(array, sizes, dim, devices))
 
-    def split_all(
-        self, values: Sequence[Any], sizes: Sequence[int], dim: int, devices: Sequence[Any]
-    ) -> list[Sequence[Any]]:
-        return arrays.split_all(values, sizes, dim, devices)
-
-    def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
-        return arrays.concatenate(values, dim, device)
-
-    def concatenate_all(
-        self, columns: Sequence[Sequence[torch.Tensor]], dim: int, device: str | None = None
-    ) -> list[torch.Tensor]:
-        return arrays.concatenate_all(columns, dim, device)
-
-    def stack(self, values: Sequence[Any], device: Any = None) -> Any:
-        return arrays.stack(values, device)
+    split_all = staticmethod(arrays.split_all)
+    concatenate = staticmethod(arrays.concatenate)
+    concatenate_all = staticmethod(arrays.concatenate_all)
+    stack = staticmethod(arrays.stack)
 
     def read_weights(self, path: Path) -> dict[str, np.ndarray]:
         return next(iter(files.read(path).values()))
 
-    def read_states(self, path: Path) -> dict[str, dict[str, np.ndarray]]:
-        return files.read(path)
-
-    def write_weights(self, path: Path, state: Mapping[str, np.ndarray]) -> None:
-        files.write(path, state)
+    read_states = staticmethod(files.read)
+    write_weights = staticmethod(files.write)
 
     def is_native(self, value: Any) -> bool:
         return isinstance(value, torch.nn.Module)
@@ -307,8 +288,7 @@ class TorchBackend(Backend):
                     torch._foreach_lerp_(*map(list, zip(*group, strict=True)), weight)
         return list(averages)
 
-    def all_finite(self, values: Sequence[torch.Tensor]) -> bool:
-        return mixed_precision.all_finite(values)
+    all_finite = staticmethod(mixed_precision.all_finite)
 
     def _sum(self, gradients: Iterable[torch.Tensor | None], device: str) -> torch.Tensor | None:
         total: torch.Tensor | None = None
@@ -325,17 +305,8 @@ class TorchBackend(Backend):
     def is_connected(self) -> bool:
         return torch.distributed.is_available() and torch.distributed.is_initialized()
 
-    def join(self, timeout: float, rank_info: RankInfo | None = None) -> TorchProcessGroup:
-        return TorchProcessGroup(timeout, rank_info)
-
-    def distribute(
-        self,
-        network: AbstractNetwork,
-        settings: ReplicaSettings,
-        processes: ProcessGroup,
-        takes_whole: bool,
-    ) -> DistributedTorchNetwork:
-        return DistributedTorchNetwork.joined(network, settings, processes, takes_whole)
+    join = staticmethod(TorchProcessGroup)
+    distribute = staticmethod(DistributedTorchNetwork.joined)
 
     def shard(
         self, network: AbstractNetwork, processes: ProcessGroup, **keywords: Any
@@ -364,20 +335,14 @@ class TorchBackend(Backend):
     ) -> TorchOptimizer:
         return TorchOptimizer(network, native)
 
-    def loss_compiler(self, network: AbstractNetwork, settings: Mapping[str, Any]) -> LossCompiler:
-        return LossCompiler(network, settings)
-
-    def evaluating(self) -> AbstractContextManager[Any]:
-        return torch.inference_mode()
+    loss_compiler = staticmethod(LossCompiler)
+    evaluating = staticmethod(torch.inference_mode)
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
         return mixed_precision.computing_in(precision)
 
-    def recomputed(
-        self, block: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        return recomputed(block, call, args, kwargs)
+    recomputed = staticmethod(recomputed)
 
     def keep_programs(self, folder: str | Path) -> None:
         """See `Backend`; these are the programs of ``torch.compile``."""
@@ -393,10 +358,7 @@ class TorchBackend(Backend):
             torch.set_default_dtype(dtype)
             random.load_state(state)
 
-    def dropping_by(
-        self, factors: Callable[[tuple[int, ...], float], np.ndarray]
-    ) -> AbstractContextManager[Any]:
-        return random.dropping_by(factors)
+    dropping_by = staticmethod(random.dropping_by)
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

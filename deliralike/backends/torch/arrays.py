@@ -77,17 +77,17 @@ def _copy_stream(device: torch.device) -> Any:
     return torch.cuda.Stream(device)
 
 
-def numpy(value: torch.Tensor) -> np.ndarray:
+def numpy(array: torch.Tensor) -> np.ndarray:
     """Return a NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32.
 
     For a ``DTensor`` it is the whole array, and every process must make the call.
     """
-    value = value.detach()
-    if is_distributed(value):
-        value = value.full_tensor()
-    if value.dtype == torch.bfloat16:
-        value = value.float()
-    return np.array(value.cpu().numpy())
+    array = array.detach()
+    if is_distributed(array):
+        array = array.full_tensor()
+    if array.dtype == torch.bfloat16:
+        array = array.float()
+    return np.array(array.cpu().numpy())
 
 
 def numbers(values: Sequence[Any]) -> list[float]:
@@ -137,14 +137,14 @@ def split(
 
 
 def split_all(
-    values: Sequence[torch.Tensor], sizes: Sequence[int], dim: int, devices: Sequence[Any]
+    arrays: Sequence[torch.Tensor], sizes: Sequence[int], dim: int, devices: Sequence[Any]
 ) -> list[Sequence[torch.Tensor]]:
     """Split each tensor; without a check of each one where all pieces stay on its device."""
-    homes = {*map(_DEVICE, values)}
+    homes = {*map(_DEVICE, arrays)}
     cuts, stays = _plan(sizes, devices, homes.pop())
     if homes or not cuts or not stays:
-        return [split(value, sizes, dim, devices) for value in values]
-    return [value.tensor_split(cuts, dim) for value in values]
+        return [split(array, sizes, dim, devices) for array in arrays]
+    return [array.tensor_split(cuts, dim) for array in arrays]
 
 
 def concatenate(values: Sequence[torch.Tensor], dim: int, device: Any = None) -> torch.Tensor:

@@ -22,6 +22,7 @@ from deliralike.backends.native_calls import (
     renamed,
 )
 
+
 @contextmanager
 def called_through(around: Around) -> Iterator[None]:
     """Let `around` make this thread's calls of PyTorch's functions, in a ``with`` block."""
