@@ -228,3 +228,48 @@ def by_patterns(table: Mapping[str, Replacement]) -> Callable[[Sequence[str]], d
         return table
 
     return rename
+
+
+# Several arrays that another layout has as one
+# -----------------------------------------------------------------------------
+
+
+def joined(state: State, parts: Sequence[str], packed: str) -> dict[str, np.ndarray]:
+    """Join arrays of several layers, one below the other; those that are missing are zero.
+
+    Args:
+        state: Arrays by name.
+        parts: What the names of these layers hold, such as ``(".query.", ".key.", ".value.")``.
+        packed: What the joined arrays hold in that place.
+
+    Example:
+        >>> joined({"a.q": np.ones(1), "a.v": np.ones(1)}, (".q", ".k", ".v"), ".qkv")
+        {'a.qkv': array([1., 0., 1.])}
+    """
+    first, *others = parts
+    whole = {}
+    for name, value in state.items():
+        if any(part in name for part in others):
+            continue
+        if first in name:
+            zeros = np.zeros_like(value)
+            value = np.concatenate([state.get(name.replace(first, part), zeros) for part in parts])
+        whole[name.replace(first, packed)] = value
+    return whole
+
+
+def apart(state: State, parts: Sequence[str], packed: str) -> dict[str, np.ndarray]:
+    """Split arrays again that `joined` would join.
+
+    Example:
+        >>> apart({"a.qkv": np.ones(3)}, (".q", ".k", ".v"), ".qkv")
+        {'a.q': array([1.]), 'a.k': array([1.]), 'a.v': array([1.])}
+    """
+    split = {}
+    for name, value in state.items():
+        if packed not in name:
+            split[name] = value
+            continue
+        for part, array in zip(parts, np.split(value, len(parts)), strict=True):
+            split[name.replace(packed, part)] = array
+    return split

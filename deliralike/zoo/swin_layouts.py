@@ -2,12 +2,11 @@
 
 import re
 
-import numpy as np
-
-from deliralike.zoo.keymaps import KeyMap, State, by_patterns
+from deliralike.zoo.keymaps import KeyMap, State, apart, by_patterns, joined
 
 # What follows from the windows: timm's files lack it, others may have it.
 _TABLES = r"attn\.relative_(?:position_index|coords_table)"
+_BIASES = (".q_bias", ".k_bias", ".v_bias")  # of which version 2 has no second one
 _COMPUTED = ("attn_mask", "relative_position_index", "relative_coords_table")
 
 
@@ -20,26 +19,24 @@ def _without_structure(state: State) -> State:
     old = any(name.startswith("layers.0.downsample.") for name in state)
     kept = {}
     for name, value in state.items():
-        if name.endswith((*_COMPUTED, ".v_bias")):
-            continue
-        if name.endswith(".q_bias"):
-            path = name.removesuffix("q_bias")
-            name = f"{path}qkv.bias"
-            value = np.concatenate([value, np.zeros_like(value), state[f"{path}v_bias"]])
-        kept[_newer(name) if old else name] = value
-    return kept
+        if not name.endswith(_COMPUTED):
+            kept[_newer(name) if old else name] = value
+    return joined(kept, _BIASES, ".qkv.bias")
 
 
 def _biases_apart(state: State) -> State:
     """Split the biases of version 2, whose attention has a ``logit_scale``."""
-    split = {}
-    for name, value in state.items():
-        path = name.removesuffix("qkv.bias")
-        if path == name or f"{path}logit_scale" not in state:
-            split[name] = value
-            continue
-        split[f"{path}q_bias"], _, split[f"{path}v_bias"] = np.split(value, 3)
-    return split
+    if not _is_second(state):
+        return state
+    return _without(apart(state, _BIASES, ".qkv.bias"), ".k_bias")
+
+
+def _is_second(state: State) -> bool:
+    return any(name.endswith(".logit_scale") for name in state)
+
+
+def _without(state: State, end: str) -> State:
+    return {name: value for name, value in state.items() if not name.endswith(end)}
 
 
 def _newer(name: str) -> str:
@@ -77,8 +74,8 @@ TIMM = KeyMap(
 )
 
 
-_PARTS = ("query", "key", "value")
-_PACKED = ".attention.self.qkv."  # Hugging Face has three arrays in its place, or two biases
+_PARTS = (".self.query.", ".self.key.", ".self.value.")
+_PACKED = ".self.qkv."  # Hugging Face has three arrays in its place, or two biases
 _LAYERS = {
     "norm1": "layernorm_before",
     "norm2": "layernorm_after",
@@ -93,34 +90,22 @@ _LAYERS = {
 
 def _packed(state: State) -> State:
     """Join the maps of queries, keys and values; keys of version 2 have no bias, which is zero."""
-    joined = {}
+    arrays = {}
     for name, value in state.items():
-        ours = name.removeprefix("swin.").removeprefix("swinv2.")
-        if ours.endswith(_COMPUTED) or re.search(r"\.self\.(?:key|value)\.", ours):
-            continue
-        if ".self.query." in ours:
-            ours = ours.replace(".self.query.", ".self.qkv.")
-            parts = [name.replace(".query.", f".{part}.") for part in _PARTS]
-            value = np.concatenate([state.get(part, np.zeros_like(value)) for part in parts])
-        joined[ours] = value
-    return joined
+        if not name.endswith(_COMPUTED):
+            arrays[name.removeprefix("swin.").removeprefix("swinv2.")] = value
+    return joined(arrays, _PARTS, _PACKED)
 
 
 def _unpacked(state: State) -> State:
     """Split the maps of queries, keys and values, and name all but the head after the model."""
-    is_second = any(name.endswith(".logit_scale") for name in state)
-    split = {}
-    for name, value in state.items():
-        if not name.startswith("classifier."):
-            name = f"swinv2.{name}" if is_second else f"swin.{name}"
-        if _PACKED not in name:
-            split[name] = value
-            continue
-        for part, array in zip(_PARTS, np.split(value, 3), strict=True):
-            split[name.replace(".qkv.", f".{part}.")] = array
-        if is_second and name.endswith(".bias"):
-            del split[name.replace(".qkv.", ".key.")]
-    return split
+    is_second = _is_second(state)
+    model = "swinv2" if is_second else "swin"
+    split = apart(state, _PARTS, _PACKED)
+    named = {
+        name if name.startswith("classifier.") else f"{model}.{name}": split[name] for name in split
+    }
+    return _without(named, ".key.bias") if is_second else named
 
 
 def _in_block(match: re.Match[str]) -> str:

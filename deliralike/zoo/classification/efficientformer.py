@@ -14,6 +14,7 @@ from deliralike.network.base import Network
 from deliralike.nn.start import ZEROS, Constant, Normal
 from deliralike.zoo.blocks import classifier, has_side, images_of_size, in_turn
 from deliralike.zoo.classification.mixer import Mlp
+from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, split_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import paired, positive
@@ -50,16 +51,13 @@ class Attention(Network):
 
     def forward(self, x):
         nn = self.nn
-        batch, tokens, _ = x.shape
-        packed = nn.reshape(self.qkv(x), (batch, tokens, _HEADS, _PACKED_WIDTH))
-        packed = nn.permute(packed, (0, 2, 1, 3))
+        packed = split_heads(nn, self.qkv(x), _HEADS)
         query = packed[..., :_KEY_WIDTH]
         key = packed[..., _KEY_WIDTH : 2 * _KEY_WIDTH]
         value = packed[..., 2 * _KEY_WIDTH :]
         bias = nn.select(self.attention_biases, self.attention_bias_idxs, 1)
         y, _ = nn.attention(query, key, value, bias, need_weights=False)
-        y = nn.permute(y, (0, 2, 1, 3))  # (batch, tokens, heads, width of a value)
-        return self.proj(nn.reshape(y, (batch, tokens, _HEADS * _VALUE_WIDTH)))
+        return self.proj(joined_heads(nn, y))
 
 
 class LayerScale(Network):
@@ -169,7 +167,7 @@ class Flat(Network):
     """
 
     def forward(self, x):
-        return self.nn.permute(self.nn.flatten(x, 2), (0, 2, 1))
+        return as_tokens(self.nn, x)
 
 
 class Downsample(Network):
@@ -322,8 +320,7 @@ class EfficientFormer(Model):
             steps[f"stage{i}"] = stage
         stages = in_turn(x, steps)
         name = f"stage{len(self.stages)}"
-        tokens = self.nn.permute(stages[name], (0, 2, 1))
-        stages[name] = self.nn.reshape(tokens, (*tokens.shape[:2], self.side, self.side))
+        stages[name] = as_grid(self.nn, stages[name], (self.side, self.side))
         return stages
 
 

@@ -14,6 +14,7 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.blocks import classifier, images, in_turn
+from deliralike.zoo.layouts import joined_heads, unpacked_heads
 from deliralike.zoo.mobile import SqueezeExcitation
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
@@ -115,17 +116,13 @@ class RelativeAttention(Network):
         self.merge = nn.Linear(channels, channels)
 
     def forward(self, x):
-        nn, heads = self.nn, self.heads
-        batch, groups, tokens, channels = x.shape
-        packed = nn.reshape(self.to_qkv(x), (batch, groups, tokens, 3, heads, channels // heads))
-        packed = nn.permute(packed, (3, 0, 1, 4, 2, 5))  # (3, batch, groups, heads, tokens, width)
+        nn = self.nn
+        query, key, value = unpacked_heads(nn, self.to_qkv(x), self.heads)
         bias = nn.select(self.relative_position_bias_table, self.relative_position_index, 0)
         bias = nn.permute(bias, (2, 0, 1))  # (heads, tokens, tokens)
-        scale = channels**-0.5
-        query, key, value = packed[0], packed[1], packed[2]
+        scale = x.shape[-1] ** -0.5
         y, _ = nn.attention(query, key, value, bias, scale=scale, need_weights=False)
-        y = nn.permute(y, (0, 1, 3, 2, 4))  # (batch, groups, tokens, heads, width)
-        return self.merge(nn.reshape(y, (batch, groups, tokens, channels)))
+        return self.merge(joined_heads(nn, y))
 
 
 class PartitionAttention(Network):

@@ -11,6 +11,7 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ONES, ZEROS, Constant, Normal, TruncatedNormal, XavierUniform
 from deliralike.zoo.blocks import classifier, has_side, images_of_size
+from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import one_of, positive
@@ -229,16 +230,13 @@ class MlpMixer(Model):
         return stages
 
     def _map(self, tokens):
-        batch, _, width = tokens.shape
         side = self.image_size // self.patch_size
-        return self.nn.reshape(self.nn.permute(tokens, (0, 2, 1)), (batch, width, side, side))
+        return as_grid(self.nn, tokens, (side, side))
 
     def _tokens(self, x):
         """Return the patches as tokens: (batch, tokens, embed_dim)."""
         has_side(self, x, self.image_size)
-        patches = self.stem(x)  # (batch, embed_dim, rows, columns)
-        patches = self.nn.reshape(patches, (*patches.shape[:2], -1))
-        return self.nn.permute(patches, (0, 2, 1))
+        return as_tokens(self.nn, self.stem(x))
 
 
 _MIXER = "Tolstikhin et al. 2021, arXiv 2105.01601; timm"

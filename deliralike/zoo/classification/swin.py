@@ -18,6 +18,7 @@ from deliralike.nn.start import ZEROS, Constant, Normal
 from deliralike.zoo import swin_layouts
 from deliralike.zoo.blocks import classifier, images, run_stages
 from deliralike.zoo.classification.convnext import Permute
+from deliralike.zoo.layouts import channels_first, joined_heads, unpacked_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers, paired, positive
@@ -135,18 +136,15 @@ class WindowAttention(Network):
         return self.dropout(self.proj(self._attend(x, bias)))  # (batch, windows, tokens, channels)
 
     def _attend(self, x, bias):
-        nn, heads = self.nn, self.heads
-        batch, windows, tokens, channels = x.shape
-        packed = nn.reshape(self.qkv(x), (batch, windows, tokens, 3, heads, channels // heads))
-        packed = nn.permute(packed, (3, 0, 1, 4, 2, 5))  # (3, batch, windows, heads, tokens, width)
+        nn = self.nn
+        query, key, value = unpacked_heads(nn, self.qkv(x), self.heads)
         dropped = None
         if self.training and self.attention_dropout.p:
-            shape = (batch, windows, heads, tokens, tokens)
+            shape = (*query.shape[:-1], query.shape[-2])
             dropped = self.attention_dropout(nn.zeros(shape, like=x) + 1.0)
-        query, key, scale = self._scaled(packed[0], packed[1])
-        y, _ = nn.attention(query, key, packed[2], bias, dropped, scale, need_weights=False)
-        y = nn.permute(y, (0, 1, 3, 2, 4))  # (batch, windows, tokens, heads, width)
-        return nn.reshape(y, (batch, windows, tokens, channels))
+        query, key, scale = self._scaled(query, key)
+        y, _ = nn.attention(query, key, value, bias, dropped, scale, need_weights=False)
+        return joined_heads(nn, y)
 
     def _scaled(self, query, key):
         """Return queries, keys, and the factor of their products; None for the usual one."""
@@ -394,7 +392,7 @@ class SwinTransformer(Model):
         for i in range(1, len(self.features) // 2 + 1):
             ends.append((f"stage{i}", 2 * i))
         stages = run_stages(self.features, x, ends, until)
-        return {name: self.nn.permute(stage, (0, 3, 1, 2)) for name, stage in stages.items()}
+        return {name: channels_first(self.nn, stage) for name, stage in stages.items()}
 
     def adapt_weight(
         self, name: str, value: np.ndarray, shape: tuple[int, ...]

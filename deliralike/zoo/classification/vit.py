@@ -7,7 +7,6 @@ if no other is set.
 """
 
 import math
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,8 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal, XavierUniform
 from deliralike.zoo.blocks import classifier, has_side, images_of_size
-from deliralike.zoo.keymaps import KeyMap, Replacement, by_patterns
+from deliralike.zoo.keymaps import KeyMap, Replacement, State, apart, by_patterns, joined
+from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import positive
@@ -51,31 +51,17 @@ _HF_PACKED = ".attention.attention.in_proj."  # Hugging Face has three arrays in
 _HF_PARTS = tuple(f".attention.attention.{part}." for part in ("query", "key", "value"))
 
 
-def _packed(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _packed(state: State) -> State:
     """Join the maps of queries, keys and values, and leave out the pooler of the bare model."""
-    joined = {}
-    for full_name, value in state.items():
-        name = full_name.removeprefix("deit.")
-        if name.startswith("pooler.") or any(part in name for part in _HF_PARTS[1:]):
-            continue
-        if _HF_PARTS[0] in name:
-            name = name.replace(_HF_PARTS[0], _HF_PACKED)
-            value = np.concatenate([state[full_name.replace(_HF_PARTS[0], p)] for p in _HF_PARTS])
-        joined[name] = value
-    return joined
+    named = {name.removeprefix("deit."): value for name, value in state.items()}
+    arrays = {name: value for name, value in named.items() if not name.startswith("pooler.")}
+    return joined(arrays, _HF_PARTS, _HF_PACKED)
 
 
-def _unpacked(state: Mapping[str, np.ndarray], model: str) -> dict[str, np.ndarray]:
+def _unpacked(state: State, model: str) -> State:
     """Split the maps of queries, keys and values, and name all but the heads after the model."""
-    split = {}
-    for name, value in state.items():
-        prefix = "" if "classifier." in name else f"{model}."
-        if _HF_PACKED not in name:
-            split[f"{prefix}{name}"] = value
-            continue
-        for part, array in zip(_HF_PARTS, np.split(value, 3), strict=True):
-            split[f"{prefix}{name.replace(_HF_PACKED, part)}"] = array
-    return split
+    split = apart(state, _HF_PARTS, _HF_PACKED)
+    return {name if "classifier." in name else f"{model}.{name}": split[name] for name in split}
 
 
 _HF_NAMES: dict[str, Replacement] = {
@@ -312,13 +298,12 @@ class VisionTransformer(Model):
         Patches and blocks are ``(batch, hidden_dim, *size / patch_size)``, not normalised. The
         class token is ``(batch, hidden_dim)`` and normalised.
         """
-        nn = self.nn
         stages = {"patches": self.conv_proj(self._checked(x))}
-        size = tuple(stages["patches"].shape)
+        size = stages["patches"].shape[2:]
         tokens = self._tokens(stages["patches"])
         for name, layer in self.encoder.layers.items():
             tokens = layer(tokens)
-            stages[name] = nn.reshape(nn.permute(tokens[:, self.prefixes :], (0, 2, 1)), size)
+            stages[name] = as_grid(self.nn, tokens[:, self.prefixes :], size)
         stages["class_token"] = self.encoder.ln(tokens[:, 0])
         return stages
 
@@ -329,11 +314,10 @@ class VisionTransformer(Model):
         """
         nn = self.nn
         batch, width = patches.shape[:2]
-        tokens = nn.permute(nn.reshape(patches, (batch, width, -1)), (0, 2, 1))
         first = [nn.broadcast_to(self.class_token, (batch, 1, width))]
         if self.distilled:
             first.append(nn.broadcast_to(self.distillation_token, (batch, 1, width)))
-        tokens = nn.concatenate([*first, tokens], dim=1)
+        tokens = nn.concatenate([*first, as_tokens(nn, patches)], dim=1)
         return self.encoder.dropout(tokens + self.encoder.pos_embedding)
 
     def _checked(self, x):

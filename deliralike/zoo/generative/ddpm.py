@@ -16,6 +16,7 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.inputs import Input
+from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, split_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers
@@ -256,21 +257,12 @@ class Attention(Network):
 
     def forward(self, x):
         nn = self.nn
-        batch, channels = x.shape[:2]
-        tokens = nn.reshape(self.group_norm(x), (batch, channels, -1))
-        tokens = nn.permute(tokens, (0, 2, 1))  # (batch, places, channels)
-        q = self._split_heads(self.to_q(tokens))
-        k = self._split_heads(self.to_k(tokens))
-        v = self._split_heads(self.to_v(tokens))
+        tokens = as_tokens(nn, self.group_norm(x))
+        maps = (self.to_q, self.to_k, self.to_v)
+        q, k, v = (split_heads(nn, to(tokens), self.heads) for to in maps)
         y, _ = nn.attention(q, k, v, need_weights=False)  # (batch, heads, places, head_width)
-        y = nn.reshape(nn.permute(y, (0, 2, 1, 3)), (batch, -1, channels))
-        y = nn.permute(self.to_out[0](y), (0, 2, 1))  # (batch, channels, places)
-        return x + nn.reshape(y, tuple(x.shape))
-
-    def _split_heads(self, tokens):
-        batch, places, channels = tokens.shape
-        split = self.nn.reshape(tokens, (batch, places, self.heads, channels // self.heads))
-        return self.nn.permute(split, (0, 2, 1, 3))
+        y = self.to_out[0](joined_heads(nn, y))
+        return x + as_grid(nn, y, x.shape[2:])
 
 
 class Down(Network):

@@ -20,11 +20,10 @@ from deliralike.zoo.generative.latent_blocks import (
     CrossAttention,
     SelfAttention,
     SpatialAttention,
-    as_grid,
-    as_tokens,
     head_count,
 )
 from deliralike.zoo.inputs import Input
+from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers

@@ -5,6 +5,7 @@ from typing import Any
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.keymaps import KeyMap, by_patterns
+from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.sequences.tokens import attend
 
 # MONAI Generative Models, the extension in which these networks were before MONAI 1.4.
@@ -135,14 +136,3 @@ def head_count(channels: int, head_width: int) -> int:
     checks.positive(head_width, "num_head_channels", "attention")
     checks.divides(channels, head_width, "attention: channels", "num_head_channels")
     return channels // head_width
-
-
-def as_tokens(nn: Any, x: Any) -> Any:
-    """Turn ``(batch, channels, *size)`` into ``(batch, places, channels)``."""
-    return nn.permute(nn.flatten(x, 2), (0, 2, 1))
-
-
-def as_grid(nn: Any, tokens: Any, size: Any) -> Any:
-    """Turn ``(batch, places, channels)`` into ``(batch, channels, *size)``."""
-    batch, _, channels = tokens.shape
-    return nn.reshape(nn.permute(tokens, (0, 2, 1)), (batch, channels, *size))

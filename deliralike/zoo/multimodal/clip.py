@@ -5,6 +5,7 @@ Names are Hugging Face's; it follows the paper's code.
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Constant, Normal
 from deliralike.zoo.blocks import has_side, images_of_size
 from deliralike.zoo.inputs import Input
-from deliralike.zoo.keymaps import KeyMap, by_patterns
+from deliralike.zoo.keymaps import KeyMap, State, apart, by_patterns, joined
+from deliralike.zoo.layouts import as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import (
@@ -37,32 +39,10 @@ _PARTS = (".attn.q_proj.", ".attn.k_proj.", ".attn.v_proj.")
 _ONLY_THEIRS = ("input_resolution", "context_length", "vocab_size", "attn_mask")
 
 
-def _unpacked(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _unpacked(state: State) -> State:
     """Split the maps of queries, keys and values, and leave out what are settings here."""
-    split = {}
-    for name, value in state.items():
-        if name in _ONLY_THEIRS:
-            continue
-        if _PACKED not in name:
-            split[name] = value
-            continue
-        for part, array in zip(_PARTS, np.split(value, 3), strict=True):
-            split[name.replace(_PACKED, part)] = array
-    return split
-
-
-def _packed(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Join the maps of queries, keys and values."""
-    first, *others = _PARTS
-    joined = {}
-    for name, value in state.items():
-        if any(part in name for part in others):
-            continue
-        if first in name:
-            value = np.concatenate([state[name.replace(first, part)] for part in _PARTS])
-            name = name.replace(first, _PACKED)
-        joined[name] = value
-    return joined
+    arrays = {name: value for name, value in state.items() if name not in _ONLY_THEIRS}
+    return apart(arrays, _PARTS, _PACKED)
 
 
 def _tower(ours: str, theirs: str) -> dict[str, str]:
@@ -98,7 +78,7 @@ _OPENAI = KeyMap(
     ),
     shapes={"*_projection.weight": (np.transpose, np.transpose)},
     mend=_unpacked,
-    complete=_packed,
+    complete=partial(joined, parts=_PARTS, packed=_PACKED),
 )
 
 
@@ -387,7 +367,7 @@ class VisionEmbeddings(Network):
     def forward(self, pixel_values):
         nn = self.nn
         has_side(self, pixel_values, self.image_size, RESAMPLED)
-        patches = nn.permute(nn.flatten(self.patch_embedding(pixel_values), 2), (0, 2, 1))
+        patches = as_tokens(nn, self.patch_embedding(pixel_values))
         batch, _, width = patches.shape
         class_token = nn.broadcast_to(self.class_embedding, (batch, 1, width))
         return nn.cat([class_token, patches], dim=1) + self.position_embedding.weight

@@ -15,6 +15,7 @@ from deliralike.zoo.blocks import has_side, images_of_size
 from deliralike.zoo.classification.convnext import ChannelNorm
 from deliralike.zoo.classification.mixer import PatchEmbed
 from deliralike.zoo.keymaps import KeyMap, State, by_patterns
+from deliralike.zoo.layouts import channels_first, channels_last, joined_heads, unpacked_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import positive
@@ -145,15 +146,14 @@ class SAMEncoder(Model):
 
     def forward_stages(self, x):
         """Return the patches and each block, ``(batch, embed_dim, *size / patch_size)``."""
-        nn = self.nn
         advice = ": pad them, or build it with another image_size, its tables are then resampled"
         has_side(self, x, self.image_size, advice)
         x = self.patch_embed(x)
         stages = {"patches": x}
-        x = nn.permute(x, (0, 2, 3, 1)) + self.pos_embed
+        x = channels_last(self.nn, x) + self.pos_embed
         for number, block in enumerate(self.blocks):
             x = block(x)
-            stages[f"block{number}"] = nn.permute(x, (0, 3, 1, 2))
+            stages[f"block{number}"] = channels_first(self.nn, x)
         return stages
 
     def adapt_weight(
@@ -231,12 +231,10 @@ class Attention(Network):
     def forward(self, x):
         nn = self.nn
         batch, side, _, width = x.shape
-        heads = self.heads
-        packed = nn.reshape(self.qkv(x), (batch, side * side, 3, heads, width // heads))
-        q, k, v = nn.unbind(nn.permute(packed, (2, 0, 3, 1, 4)))  # (batch, heads, places, channels)
+        tokens = nn.reshape(x, (batch, side * side, width))
+        q, k, v = unpacked_heads(nn, self.qkv(tokens), self.heads)
         y, _ = nn.attention(q, k, v, self._bias(q, side), need_weights=False)
-        y = nn.reshape(nn.permute(y, (0, 2, 1, 3)), (batch, side, side, width))
-        return self.proj(y)
+        return nn.reshape(self.proj(joined_heads(nn, y)), (batch, side, side, width))
 
     def _bias(self, q, side: int):
         """Return the term of the scores, ``(batch, heads, places, places)``."""

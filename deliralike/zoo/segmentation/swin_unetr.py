@@ -17,6 +17,7 @@ from deliralike.nn.start import Normal
 from deliralike.nn.windows import Sizes
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.layouts import channels_first, channels_last
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.dynunet import OutBlock, UpBlock
@@ -198,8 +199,8 @@ class SwinUNETR(Model):
         if not self.normalize:
             return x
         nn = self.nn
-        y = nn.layer_norm(_channels_last(nn, x), (x.shape[1],))
-        return _channels_first(nn, y)
+        y = nn.layer_norm(channels_last(nn, x), (x.shape[1],))
+        return channels_first(nn, y)
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Add the index tables of this network, which follow from its window."""
@@ -289,8 +290,8 @@ class PatchEmbed(Network):
         x = self.proj(x)
         if self.norm is None:
             return x
-        x = self.norm(_channels_last(self.nn, x))
-        return _channels_first(self.nn, x)
+        x = self.norm(channels_last(self.nn, x))
+        return channels_first(self.nn, x)
 
 
 class Stage(Network):
@@ -318,10 +319,10 @@ class Stage(Network):
         self.downsample = PatchMerging(width, len(window), downsample)
 
     def forward(self, x):
-        x = _channels_last(self.nn, x)
+        x = channels_last(self.nn, x)
         for block in self.blocks:
             x = block(x)
-        return _channels_first(self.nn, self.downsample(x))
+        return channels_first(self.nn, self.downsample(x))
 
 
 class SwinBlock(Network):
@@ -457,15 +458,6 @@ def _fitted(
         sides.append(min(n, side))
         steps.append(0 if n <= side else step)
     return sides, steps
-
-
-def _channels_last(nn, x):
-    return nn.permute(x, (0, *range(2, len(x.shape)), 1))
-
-
-def _channels_first(nn, x):
-    last = len(x.shape) - 1
-    return nn.permute(x, (0, last, *range(1, last)))
 
 
 register(

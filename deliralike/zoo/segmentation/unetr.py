@@ -15,6 +15,7 @@ from deliralike.nn import checks, geometry
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.nn.windows import Sizes
 from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, unpacked_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.dynunet import Block, Conv, OutBlock, UpBlock
@@ -152,10 +153,7 @@ class UNETR(Model):
 
     def _image(self, tokens):
         """Lay out tokens as an image: ``(batch, hidden_size, *grid)``."""
-        nn = self.nn
-        grid = tuple(self.grid)
-        tokens = nn.reshape(tokens, (tokens.shape[0], *grid, tokens.shape[-1]))
-        return nn.permute(tokens, (0, len(grid) + 1, *range(1, len(grid) + 1)))
+        return as_grid(self.nn, tokens, self.grid)
 
     def adapt_weight(
         self, name: str, value: np.ndarray, shape: tuple[int, ...]
@@ -258,10 +256,9 @@ class PatchEmbedding(Network):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x):
-        nn = self.nn
         x = self.patch_embeddings(x)
         if self.proj_type == "conv":
-            x = nn.permute(nn.flatten(x, 2), (0, 2, 1))  # (batch, tokens, hidden_size)
+            x = as_tokens(self.nn, x)
         return self.dropout(x + self.position_embeddings)
 
 
@@ -354,18 +351,12 @@ def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) 
         ``(..., tokens, width)``.
     """
     nn = layer.nn
-    *batch, tokens, width = packed.shape
-    n = len(batch)
-    width = width // 3
-    packed = nn.reshape(packed, (*batch, tokens, 3, heads, width // heads))
-    # (3, ..., heads, tokens, width / heads)
-    packed = nn.permute(packed, (n + 1, *range(n), n + 2, n, n + 3))
+    query, key, value = unpacked_heads(nn, packed, heads)
     kept = None
     if dropout.training and dropout.p:
-        kept = dropout(nn.zeros((*batch, heads, tokens, tokens), like=packed) + 1.0)
-    y, _ = nn.attention(packed[0], packed[1], packed[2], bias, kept, need_weights=False)
-    y = nn.permute(y, (*range(n), n + 1, n, n + 2))  # (..., tokens, heads, width / heads)
-    return nn.reshape(y, (*batch, tokens, width))
+        kept = dropout(nn.zeros((*query.shape[:-1], query.shape[-2]), like=packed) + 1.0)
+    y, _ = nn.attention(query, key, value, bias, kept, need_weights=False)
+    return joined_heads(nn, y)
 
 
 class ConvLayer(Network):

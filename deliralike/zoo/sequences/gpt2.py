@@ -14,6 +14,7 @@ from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
+from deliralike.zoo.layouts import split_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import (
@@ -23,7 +24,6 @@ from deliralike.zoo.sequences.tokens import (
     check_tokens,
     padding_bias,
     position_numbers,
-    split_heads,
 )
 from deliralike.zoo.setting_checks import positive
 from deliralike.zoo.tables import cut

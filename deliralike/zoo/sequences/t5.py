@@ -13,6 +13,7 @@ from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn.start import Normal
 from deliralike.zoo.inputs import Input
+from deliralike.zoo.layouts import split_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.sequences.tokens import (
@@ -22,7 +23,6 @@ from deliralike.zoo.sequences.tokens import (
     check_tokens,
     padding_bias,
     position_numbers,
-    split_heads,
 )
 from deliralike.zoo.setting_checks import one_of, positive
 

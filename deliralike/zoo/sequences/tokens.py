@@ -6,6 +6,7 @@ import numpy as np
 
 from deliralike.errors import ShapeError
 from deliralike.nn import checks
+from deliralike.zoo.layouts import joined_heads, split_heads
 
 # The least number of float16. It is finite, so that a sequence of padding alone gives no NaN.
 FORBIDDEN = -65504.0
@@ -127,16 +128,7 @@ def attend_heads(
             bias = nn.concatenate([bias] * group, dim=-2)
     mask = _dropout_mask(nn, dropout, (batch, key_heads, rows, keys), query)
     y, _ = nn.attention(query, key, value, bias, mask, scale, need_weights=False)
-    y = nn.reshape(y, (batch, heads, queries, width))
-    y = nn.permute(y, (0, 2, 1, 3))  # (batch, queries, heads, width)
-    return nn.reshape(y, (batch, queries, heads * width))
-
-
-def split_heads(nn: Any, x: Any, heads: int) -> Any:
-    """Turn ``(batch, tokens, heads * width)`` into ``(batch, heads, tokens, width)``."""
-    batch, tokens, width = x.shape
-    x = nn.reshape(x, (batch, tokens, heads, width // heads))
-    return nn.permute(x, (0, 2, 1, 3))
+    return joined_heads(nn, nn.reshape(y, (batch, heads, queries, width)))
 
 
 def _dropout_mask(nn: Any, dropout: Any, shape: tuple[int, ...], like: Any) -> Any:
