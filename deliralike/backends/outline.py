@@ -522,31 +522,10 @@ class OutlineBackend(Backend):
     def is_native(self, value: Any) -> bool:
         return isinstance(value, AbstractOutlineNetwork)
 
-    def numpy(self, array: Any) -> np.ndarray:
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
         raise _no_values()
 
-    def split(self, array: Any, sizes: Any, dim: int, devices: Any) -> list[ShapeArray]:
-        raise _no_values()
-
-    def concatenate(self, values: Any, dim: int, device: Any = None) -> ShapeArray:
-        raise _no_values()
-
-    def stack(self, values: Any, device: Any = None) -> ShapeArray:
-        raise _no_values()
-
-    def wrap(self, native: Any) -> AbstractNetwork:
-        raise _no_values()
-
-    def gradients(self, loss_function: Any, network: Any, *inputs: Any) -> Any:
-        raise _no_values()
-
-    def optimizer(
-        self, rule: Any, network: Any, parameters: str | None = None, groups: Any = None
-    ) -> Any:
-        raise _no_values()
-
-    def wrap_optimizer(self, native: Any, network: Any) -> Any:
-        raise _no_values()
+    split = concatenate = stack = wrap = gradients = optimizer = wrap_optimizer = numpy
 
     def seed(self, seed: int) -> None:
         """Do nothing: nothing here is random."""

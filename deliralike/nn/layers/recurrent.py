@@ -214,7 +214,18 @@ class LSTM(_Recurrent):
         return self._restore(y), states
 
 
-class RNN(_Recurrent):
+class _OneState(_Recurrent):
+    """A recurrent layer without a cell: its state is h alone."""
+
+    states = 1
+
+    def forward(self, x, state=None):
+        x, states = self._arrange(x, (state,))
+        y, states = self._run(x, states, self._flip)
+        return self._restore(y), states[0]
+
+
+class RNN(_OneState):
     """A plain recurrent network; `nonlinearity` is ``"tanh"`` or ``"relu"``.
 
     Source: Elman 1990.
@@ -225,7 +236,7 @@ class RNN(_Recurrent):
         ``(num_layers * directions, batch, hidden_size)``.
     """
 
-    gates, states = 1, 1
+    gates = 1
 
     def __init__(
         self,
@@ -246,13 +257,8 @@ class RNN(_Recurrent):
     def layer(self):
         return partial(self.nn.rnn, nonlinearity=self.nonlinearity)
 
-    def forward(self, x, state=None):
-        x, states = self._arrange(x, (state,))
-        y, states = self._run(x, states, self._flip)
-        return self._restore(y), states[0]
 
-
-class GRU(_Recurrent):
+class GRU(_OneState):
     """Gated recurrent unit, reset applied after the product; gate blocks r, z, n.
 
     Source: arXiv 1406.1078.
@@ -263,16 +269,11 @@ class GRU(_Recurrent):
         ``(num_layers * directions, batch, hidden_size)``.
     """
 
-    gates, states = 3, 1
+    gates = 3
 
     @property
     def layer(self):
         return self.nn.gru
-
-    def forward(self, x, state=None):
-        x, states = self._arrange(x, (state,))
-        y, states = self._run(x, states, self._flip)
-        return self._restore(y), states[0]
 
 
 class _Cell(Network):

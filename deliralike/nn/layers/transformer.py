@@ -1,6 +1,6 @@
 """Transformer layers with PyTorch's names."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
@@ -9,9 +9,44 @@ from deliralike.nn.start import XavierUniform
 
 
 class _TransformerLayer(Network):
-    """What the layers of encoder and decoder share: the settings, and the feed-forward part."""
+    """What the layers of encoder and decoder share: the parts, and the feed-forward one."""
 
-    activation: Any
+    attentions: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Any = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        nn = self.nn
+        self.norm_first = norm_first
+        self.activation = activation
+        if activation not in ("relu", "gelu") and not callable(activation):
+            raise SettingError(
+                f"{type(self).__name__}: activation={activation!r}; wanted 'relu', 'gelu' or a "
+                "function"
+            )
+        for name in self.attentions:
+            attention = nn.MultiheadAttention(
+                d_model, nhead, dropout, bias=bias, batch_first=batch_first
+            )
+            setattr(self, name, attention)
+        self.linear1 = nn.Linear(d_model, dim_feedforward, bias)
+        self.dropout = nn.Dropout(dropout)
+        self.linear2 = nn.Linear(dim_feedforward, d_model, bias)
+        parts = range(1, len(self.attentions) + 2)
+        for number in parts:
+            setattr(self, f"norm{number}", nn.LayerNorm(d_model, layer_norm_eps, bias=bias))
+        for number in parts:
+            setattr(self, f"dropout{number}", nn.Dropout(dropout))
 
     def _feed_forward(self, x):
         hidden = self.dropout(self._activated(self.linear1(x)))
@@ -21,12 +56,6 @@ class _TransformerLayer(Network):
         if callable(self.activation):
             return self.activation(x)
         return getattr(self.nn, self.activation)(x)
-
-
-def _activation(layer: str, value: Any) -> Any:
-    if value not in ("relu", "gelu") and not callable(value):
-        raise SettingError(f"{layer}: activation={value!r}; wanted 'relu', 'gelu' or a function")
-    return value
 
 
 class TransformerEncoderLayer(_TransformerLayer):
@@ -46,31 +75,7 @@ class TransformerEncoderLayer(_TransformerLayer):
         bias: Whether linear maps and norms have biases.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Any = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        self.norm_first = norm_first
-        self.activation = _activation("TransformerEncoderLayer", activation)
-        self.self_attn = self.nn.MultiheadAttention(
-            d_model, nhead, dropout, bias=bias, batch_first=batch_first
-        )
-        self.linear1 = self.nn.Linear(d_model, dim_feedforward, bias)
-        self.dropout = self.nn.Dropout(dropout)
-        self.linear2 = self.nn.Linear(dim_feedforward, d_model, bias)
-        self.norm1 = self.nn.LayerNorm(d_model, layer_norm_eps, bias=bias)
-        self.norm2 = self.nn.LayerNorm(d_model, layer_norm_eps, bias=bias)
-        self.dropout1 = self.nn.Dropout(dropout)
-        self.dropout2 = self.nn.Dropout(dropout)
+    attentions = ("self_attn",)
 
     def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
         """Return the tokens after this layer; masks are those of `MultiheadAttention`."""
@@ -97,33 +102,7 @@ class TransformerDecoderLayer(_TransformerLayer):
     The arguments are those of `TransformerEncoderLayer`.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Any = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        self.norm_first = norm_first
-        self.activation = _activation("TransformerDecoderLayer", activation)
-        attention: dict[str, Any] = {"dropout": dropout, "bias": bias, "batch_first": batch_first}
-        self.self_attn = self.nn.MultiheadAttention(d_model, nhead, **attention)
-        self.multihead_attn = self.nn.MultiheadAttention(d_model, nhead, **attention)
-        self.linear1 = self.nn.Linear(d_model, dim_feedforward, bias)
-        self.dropout = self.nn.Dropout(dropout)
-        self.linear2 = self.nn.Linear(dim_feedforward, d_model, bias)
-        self.norm1 = self.nn.LayerNorm(d_model, layer_norm_eps, bias=bias)
-        self.norm2 = self.nn.LayerNorm(d_model, layer_norm_eps, bias=bias)
-        self.norm3 = self.nn.LayerNorm(d_model, layer_norm_eps, bias=bias)
-        self.dropout1 = self.nn.Dropout(dropout)
-        self.dropout2 = self.nn.Dropout(dropout)
-        self.dropout3 = self.nn.Dropout(dropout)
+    attentions = ("self_attn", "multihead_attn")
 
     def forward(
         self,
