@@ -107,6 +107,11 @@ def in_turn(
     return stages
 
 
+def by_stage(stem: Any, stages: Iterable[Any]) -> dict[str, Callable[[Any], Any]]:
+    """Return the steps of `in_turn` for a stem and stages, which are ``stage1`` and so on."""
+    return {"stem": stem} | {f"stage{number}": stage for number, stage in enumerate(stages, 1)}
+
+
 def run_stages(
     blocks: Any, x: Any, ends: Iterable[tuple[str, int]], until: Collection[str] | None = None
 ) -> dict[str, Any]:

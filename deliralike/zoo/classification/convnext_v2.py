@@ -12,7 +12,7 @@ import numpy as np
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
-from deliralike.zoo.blocks import by_dims, classifier, images, in_turn, large_enough
+from deliralike.zoo.blocks import by_dims, by_stage, classifier, images, in_turn, large_enough
 from deliralike.zoo.classification.convnext import ChannelNorm, permutations
 from deliralike.zoo.keymaps import KeyMap, Replacement, Transform, by_patterns
 from deliralike.zoo.model import Model
@@ -280,10 +280,7 @@ class ConvNeXtV2(Model):
     def forward_stages(self, x, until=None):
         """Return the stem and each stage, ``stage1`` …: / 4, / 4, / 8, / 16 and / 32."""
         self._check_size(x)
-        steps = {"stem": self.stem}
-        for i, stage in enumerate(self.stages, 1):
-            steps[f"stage{i}"] = stage
-        return in_turn(x, steps, until)
+        return in_turn(x, by_stage(self.stem, self.stages), until)
 
     def _check_size(self, x) -> None:
         count = len(self.stages)

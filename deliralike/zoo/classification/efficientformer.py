@@ -12,7 +12,7 @@ import numpy as np
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn.start import ZEROS, Constant, Normal
-from deliralike.zoo.blocks import classifier, has_side, images_of_size, in_turn
+from deliralike.zoo.blocks import by_stage, classifier, has_side, images_of_size, in_turn
 from deliralike.zoo.classification.mixer import Mlp
 from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, split_heads
 from deliralike.zoo.model import Model
@@ -315,10 +315,7 @@ class EfficientFormer(Model):
     def forward_stages(self, x):
         """Return the stem and each stage, ``stage1`` …: / 4, / 4, / 8, / 16 and / 32."""
         has_side(self, x, self.image_size, ": build it with another image_size")
-        steps = {"stem": self.stem}
-        for i, stage in enumerate(self.stages, 1):
-            steps[f"stage{i}"] = stage
-        stages = in_turn(x, steps)
+        stages = in_turn(x, by_stage(self.stem, self.stages))
         name = f"stage{len(self.stages)}"
         stages[name] = as_grid(self.nn, stages[name], (self.side, self.side))
         return stages

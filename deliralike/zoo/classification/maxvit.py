@@ -13,7 +13,7 @@ from deliralike.errors import ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
-from deliralike.zoo.blocks import classifier, images, in_turn
+from deliralike.zoo.blocks import by_stage, classifier, images, in_turn
 from deliralike.zoo.layouts import joined_heads, unpacked_heads
 from deliralike.zoo.mobile import SqueezeExcitation
 from deliralike.zoo.model import Model
@@ -330,10 +330,7 @@ class MaxViT(Model):
     def forward_stages(self, x, until=None):
         """Return the stem and each stage, ``stage1`` …: / 2, / 4, / 8, / 16 and / 32."""
         self._check_size(x)
-        steps = {"stem": self.stem}
-        for i, block in enumerate(self.blocks, 1):
-            steps[f"stage{i}"] = block
-        return in_turn(x, steps, until)
+        return in_turn(x, by_stage(self.stem, self.blocks), until)
 
     def _check_size(self, x) -> None:
         count = len(self.blocks)

@@ -19,7 +19,18 @@ from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers, one_of, positive
 
 
-class BasicBlock(Network):
+class _Block(Network):
+    """What both kinds of blocks end with: a gate, if there is one, the shortcut and a ReLU."""
+
+    def _with_shortcut(self, y, x):
+        if self.se is not None:
+            y = self.se(y)
+        if self.downsample is not None:
+            x = self.downsample(x)
+        return self.relu(y + x)
+
+
+class BasicBlock(_Block):
     """Two 3x3 convolutions and a shortcut.
 
     Source: He et al. 2016, arXiv 1512.03385, figure 5 left; torchvision.
@@ -60,14 +71,10 @@ class BasicBlock(Network):
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))  # (batch, channels, *size / stride)
         y = self.bn2(self.conv2(y))
-        if self.se is not None:
-            y = self.se(y)
-        if self.downsample is not None:
-            x = self.downsample(x)
-        return self.relu(y + x)
+        return self._with_shortcut(y, x)
 
 
-class Bottleneck(Network):
+class Bottleneck(_Block):
     """1x1, 3x3 and 1x1 convolutions and a shortcut; the stride is in the 3x3 one (ResNet "V1.5").
 
     Source: He et al. 2016, arXiv 1512.03385, figure 5 right; groups: Xie et al. 2017, arXiv
@@ -110,11 +117,7 @@ class Bottleneck(Network):
         y = self.relu(self.bn1(self.conv1(x)))  # (batch, width, *size)
         y = self.relu(self.bn2(self.conv2(y)))  # (batch, width, *size / stride)
         y = self.bn3(self.conv3(y))  # (batch, 4 * channels, *size / stride)
-        if self.se is not None:
-            y = self.se(y)
-        if self.downsample is not None:
-            x = self.downsample(x)
-        return self.relu(y + x)
+        return self._with_shortcut(y, x)
 
 
 BLOCKS: Mapping[str, Any] = {"basic": BasicBlock, "bottleneck": Bottleneck}

@@ -6,7 +6,8 @@ It follows the paper's code for CIFAR-10, with diffusers' layout of the way up.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -98,21 +99,14 @@ class DiffusionUNet(Model):
         self.conv_in = conv(in_channels, first, 3, padding=1)
         self.time_embedding = TimeEmbedding(first, time_width)
         down_blocks = []
-        before = first
-        for level, (width, attends) in enumerate(zip(widths, attention, strict=True)):
+        for level, (before, width) in enumerate(pairwise((first, *widths))):
             padding = downsample_padding if level < self.halvings else None
-            down_blocks.append(Down(before, width, layers, attends, padding, **options))
-            before = width
+            down_blocks.append(Down(before, width, layers, attention[level], padding, **options))
         self.down_blocks = nn.ModuleList(down_blocks)
         up_blocks = []
-        before = widths[-1]
-        for level in range(self.halvings, -1, -1):
-            width = widths[level]
-            finer = widths[max(level - 1, 0)]
-            doubles = level > 0
-            block = Up(before, width, finer, layers + 1, attention[level], doubles, **options)
+        for level, before, width, finer in levels_up(widths):
+            block = Up(before, width, finer, layers + 1, attention[level], level > 0, **options)
             up_blocks.append(block)
-            before = width
         self.up_blocks = nn.ModuleList(up_blocks)
         self.mid_block = Middle(widths[-1], **options)
         self.conv_norm_out = nn.GroupNorm(num_groups, first, eps)
@@ -124,27 +118,68 @@ class DiffusionUNet(Model):
 
     def forward_stages(self, x, time):
         """Return the outputs of the first convolution and of each level, down and up."""
-        if any(size % 2**self.halvings for size in x.shape[2:]):
-            raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted sizes that "
-                f"are multiples of {2**self.halvings}"
-            )
+        check_halvings(self, x)
         waves = time_waves(self, time, self.conv_in.out_channels, x, self.flip, self.shift)
         time = self.time_embedding(waves)  # (batch, 4 * features[0])
-        x = self.conv_in(x)
-        stages = {"conv_in": x}
-        skips = [x]
-        for level, block in enumerate(self.down_blocks):
-            x, new = block(x, time)
-            stages[f"down_{level}"] = x
-            skips += new
-        x = self.mid_block(x, time)
-        stages["mid"] = x
-        for level, block in enumerate(self.up_blocks):
-            used = [skips.pop() for _ in range(block.layers)]
-            x = block(x, used, time)
-            stages[f"up_{level}"] = x
-        return stages
+        return run_levels(self, x, "mid", time)
+
+
+def check_halvings(model: Any, x: Any) -> None:
+    """Check that each size of an input can be halved as often as a model does.
+
+    Raises:
+        ShapeError: One cannot.
+    """
+    multiple = 2**model.halvings
+    if any(size % multiple for size in x.shape[2:]):
+        raise ShapeError(
+            f"{checks.where(model)}: got an input of shape {tuple(x.shape)}, wanted sizes that are "
+            f"multiples of {multiple}"
+        )
+
+
+def levels_up(widths: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the levels of the way up from the coarsest.
+
+    Each comes as its number, the width of the level before, its own, and that of the finer one,
+    whose output is its last skip.
+    """
+    before = widths[-1]
+    for level in reversed(range(len(widths))):
+        yield level, before, widths[level], widths[max(level - 1, 0)]
+        before = widths[level]
+
+
+def with_skips(in_channels: int, out_channels: int, finer: int, layers: int) -> list[int]:
+    """Return the channels that each residual block of a level on the way up takes."""
+    inner = [out_channels] * (layers - 1)
+    pairs = zip([in_channels, *inner], [*inner, finer], strict=True)
+    return [width + skip for width, skip in pairs]
+
+
+def run_levels(model: Any, x: Any, middle: str, *conditions: Any) -> dict[str, Any]:
+    """Run the levels down, the middle and the levels up, which take skips, and return all outputs.
+
+    Args:
+        model: Has ``conv_in``, ``down_blocks``, ``up_blocks`` and the block in the middle.
+        x: The input.
+        middle: The name of the stage in the middle, whose block has ``_block`` behind it.
+        conditions: Further arguments of each block.
+    """
+    x = model.conv_in(x)
+    stages = {"conv_in": x}
+    skips = [x]
+    for level, block in enumerate(model.down_blocks):
+        x, new = block(x, *conditions)
+        stages[f"down_{level}"] = x
+        skips += new
+    x = getattr(model, f"{middle}_block")(x, *conditions)
+    stages[middle] = x
+    for level, block in enumerate(model.up_blocks):
+        used = [skips.pop() for _ in range(block.layers)]
+        x = block(x, used, *conditions)
+        stages[f"up_{level}"] = x
+    return stages
 
 
 def time_waves(
@@ -348,12 +383,8 @@ class Up(Network):
         self.attentions = None
         if attends:
             self.attentions = _attentions(nn, out_channels, layers, head_width, options)
-        inputs = [in_channels, *[out_channels] * (layers - 1)]
-        skips = [*[out_channels] * (layers - 1), finer]  # the last one comes from the level above
-        resnets = []
-        for width, skip in zip(inputs, skips, strict=True):
-            resnets.append(Residual(width + skip, out_channels, **options))
-        self.resnets = nn.ModuleList(resnets)
+        widths = with_skips(in_channels, out_channels, finer, layers)
+        self.resnets = nn.ModuleList([Residual(width, out_channels, **options) for width in widths])
         self.upsamplers = None
         if doubles:
             self.upsamplers = nn.ModuleList([Double(out_channels, options["dims"])])

@@ -6,15 +6,22 @@ paper's code in 2 and 3 dimensions.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from deliralike.errors import SettingError, ShapeError
+from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims
-from deliralike.zoo.generative.ddpm import time_waves
+from deliralike.zoo.generative.ddpm import (
+    check_halvings,
+    levels_up,
+    run_levels,
+    time_waves,
+    with_skips,
+)
 from deliralike.zoo.generative.latent_blocks import (
     GENERATIVE_MODELS,
     CrossAttention,
@@ -161,22 +168,15 @@ class DiffusionModelUNet(Model):
             self.class_embedding = nn.Embedding(num_class_embeds, 4 * first)
         heads = [head if on else None for head, on in zip(head_widths, attends, strict=True)]
         down_blocks = []
-        before = first
-        for level, width in enumerate(widths):
+        for level, (before, width) in enumerate(pairwise((first, *widths))):
             halves = level < self.halvings
             down_blocks.append(Down(before, width, layers[level], heads[level], halves, shared))
-            before = width
         self.down_blocks = nn.ModuleList(down_blocks)
         self.middle_block = Middle(widths[-1], head_widths[-1], shared)
         up_blocks = []
-        before = widths[-1]
-        for level in range(self.halvings, -1, -1):
-            width = widths[level]
-            finer = widths[max(level - 1, 0)]
-            doubles = level > 0
-            block = Up(before, width, finer, layers[level] + 1, heads[level], doubles, shared)
+        for level, before, width, finer in levels_up(widths):
+            block = Up(before, width, finer, layers[level] + 1, heads[level], level > 0, shared)
             up_blocks.append(block)
-            before = width
         self.up_blocks = nn.ModuleList(up_blocks)
         last = medical.Convolution(first, out_channels, dims, alone=True)
         self.out = nn.Sequential(nn.GroupNorm(norm_num_groups, first, norm_eps), nn.SiLU(), last)
@@ -187,29 +187,12 @@ class DiffusionModelUNet(Model):
 
     def forward_stages(self, x, timesteps, context=None, class_labels=None):
         """Return the outputs of the first convolution and of each level, down and up."""
-        if any(size % 2**self.halvings for size in x.shape[2:]):
-            raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted sizes that "
-                f"are multiples of {2**self.halvings}"
-            )
+        check_halvings(self, x)
         context, class_labels = self._conditions(context, class_labels)
         time = self.time_embed(time_waves(self, timesteps, self.width, x))
         if self.class_embedding is not None:
             time = time + self.class_embedding(class_labels)  # (batch, 4 * channels[0])
-        x = self.conv_in(x)
-        stages = {"conv_in": x}
-        skips = [x]
-        for level, block in enumerate(self.down_blocks):
-            x, new = block(x, time, context)
-            stages[f"down_{level}"] = x
-            skips += new
-        x = self.middle_block(x, time, context)
-        stages["middle"] = x
-        for level, block in enumerate(self.up_blocks):
-            used = [skips.pop() for _ in range(block.layers)]
-            x = block(x, used, time, context)
-            stages[f"up_{level}"] = x
-        return stages
+        return run_levels(self, x, "middle", time, context)
 
     def _conditions(self, context, class_labels):
         """Return context and labels; without cross attention labels may come third."""
@@ -455,11 +438,8 @@ class Up(Network):
     ) -> None:
         super().__init__()
         nn, self.layers = self.nn, layers
-        inputs = [in_channels, *[out_channels] * (layers - 1)]
-        skips = [*[out_channels] * (layers - 1), finer]  # the last one comes from the level above
-        resnets = []
-        for width, skip in zip(inputs, skips, strict=True):
-            resnets.append(Residual(width + skip, out_channels, shared))
+        widths = with_skips(in_channels, out_channels, finer, layers)
+        resnets = [Residual(width, out_channels, shared) for width in widths]
         attentions = _attentions(nn, out_channels, layers, head_width, shared)
         if not shared.cross_attention_dim:  # the reference's two orders
             self.resnets = nn.ModuleList(resnets)

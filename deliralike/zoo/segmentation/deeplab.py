@@ -13,7 +13,7 @@ from deliralike.nn.layers.containers import Sequential
 from deliralike.zoo.blocks import by_dims, images
 from deliralike.zoo.encoders import EncoderDecoder, depth_of, segmentation_head
 from deliralike.zoo.registry import register
-from deliralike.zoo.segmentation.fcn import BackboneSegmentation, fcn_head
+from deliralike.zoo.segmentation.fcn import BackboneSegmentation
 from deliralike.zoo.setting_checks import numbers
 
 
@@ -149,9 +149,7 @@ class TorchvisionDeepLabV3(BackboneSegmentation):
         width, aux_width = self.run_on(backbone, in_channels, dims, backbone_settings)
         checks.positive(num_classes, "num_classes", "TorchvisionDeepLabV3")
         self.classifier = deeplab_head(self.nn, width, num_classes, rates, dropout, dims)
-        self.aux_classifier = None
-        if aux_loss:
-            self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims)
+        self.add_aux_head(aux_loss, aux_width, num_classes, aux_dropout, dims)
 
 
 class DeepLabV3(EncoderDecoder):

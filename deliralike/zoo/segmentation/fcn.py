@@ -64,6 +64,14 @@ class BackboneSegmentation(Model):
         stages = plan.stages
         return stages[self.out_stage].channels, stages[self.aux_stage].channels
 
+    def add_aux_head(
+        self, wanted: bool, in_channels: int, num_classes: int, dropout: float, dims: int
+    ) -> None:
+        """Create the auxiliary head, a `fcn_head`, where it is wanted."""
+        self.aux_classifier = None
+        if wanted:
+            self.aux_classifier = fcn_head(self.nn, in_channels, num_classes, dropout, dims)
+
     def forward(self, x):
         stages = self.forward_stages(x)
         size = tuple(x.shape[2:])
@@ -123,9 +131,7 @@ class FCN(BackboneSegmentation):
         width, aux_width = self.run_on(backbone, in_channels, dims, backbone_settings)
         checks.positive(num_classes, "num_classes", "FCN")
         self.classifier = fcn_head(self.nn, width, num_classes, dropout, dims)
-        self.aux_classifier = None
-        if aux_loss:
-            self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims)
+        self.add_aux_head(aux_loss, aux_width, num_classes, aux_dropout, dims)
 
 
 def fcn_head(nn: Any, in_channels: int, num_classes: int, dropout: float, dims: int) -> Any:

@@ -14,7 +14,7 @@ from deliralike.zoo.classification.mobilenet_v3 import LARGE, Row, scaled, trunk
 from deliralike.zoo.mobile import make_divisible
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.deeplab import deeplab_head
-from deliralike.zoo.segmentation.fcn import BackboneSegmentation, fcn_head
+from deliralike.zoo.segmentation.fcn import BackboneSegmentation
 from deliralike.zoo.setting_checks import positive
 
 
@@ -98,9 +98,7 @@ class MobileDeepLabV3(MobileSegmentation):
         width, aux_width = self.run_on_trunk(blocks, width_mult, in_channels, dims)
         checks.positive(num_classes, "num_classes", "MobileDeepLabV3")
         self.classifier = deeplab_head(self.nn, width, num_classes, rates, dropout, dims)
-        self.aux_classifier = None
-        if aux_loss:
-            self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims)
+        self.add_aux_head(aux_loss, aux_width, num_classes, aux_dropout, dims)
 
 
 class LRASPP(MobileSegmentation):

@@ -15,16 +15,9 @@ from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.layouts import split_heads
-from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.sequences.tokens import (
-    attend_heads,
-    causal_bias,
-    check_mask,
-    check_tokens,
-    padding_bias,
-    position_numbers,
-)
+from deliralike.zoo.sequences.language_model import LanguageModel
+from deliralike.zoo.sequences.tokens import attend_heads, decoder_bias, decoder_positions
 from deliralike.zoo.setting_checks import positive
 from deliralike.zoo.tables import cut
 
@@ -148,20 +141,10 @@ class Body(Network):
 
     def forward_stages(self, input_ids, attention_mask=None, cache=None):
         """See `GPT2.forward_stages`; with a `KeyValueCache` the tokens are those that are new."""
-        nn = self.nn
-        if cache is None:
-            check_tokens(self, input_ids, self.n_positions, "n_positions")
-            positions = position_numbers(nn, input_ids)
-        else:
-            positions = cache.positions(input_ids)
+        most = self.n_positions
+        positions = decoder_positions(self, input_ids, cache, most, "n_positions")
         x = self.drop(self.wte(input_ids) + self.wpe(positions))
-        if cache is None:
-            bias = causal_bias(nn, input_ids, x)  # (tokens, tokens)
-        else:
-            bias = cache.bias(input_ids, x)  # (batch, 1, tokens, slots)
-        if attention_mask is not None:
-            check_mask(self, attention_mask, input_ids, "attention_mask")
-            bias = bias + padding_bias(nn, attention_mask, x)  # (batch, 1, tokens, tokens)
+        bias = decoder_bias(self, input_ids, attention_mask, cache, x)
         stages = {"embedding": x}
         for number, block in enumerate(self.h, 1):
             x = block(x, bias, cache)
@@ -170,7 +153,7 @@ class Body(Network):
         return stages
 
 
-class GPT2(Model):
+class GPT2(LanguageModel):
     """A language model: it predicts the next token from the tokens so far.
 
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". Names,
@@ -198,9 +181,7 @@ class GPT2(Model):
         IndexRangeError: A token is not below `vocab_size`.
     """
 
-    head_paths = ("lm_head",)
-    outputs = "vocab_size"
-    channels_last = True
+    body = "transformer"
     keymaps = (KeyMap("GPT2Model", by_patterns({r"transformer\.(.*)": r"\1"})),)
 
     def __init__(
@@ -245,20 +226,6 @@ class GPT2(Model):
             "lm_head.weight": START,
             "*.c_proj.weight": ends,
         }
-
-    def forward(self, input_ids, attention_mask=None):
-        return self.lm_head(self.transformer(input_ids, attention_mask))
-
-    def next_logits(self, tokens, cache):
-        """Return the logits after the last of new tokens; see `deliralike.zoo.generate`."""
-        return self.lm_head(self.transformer(tokens, cache=cache)[:, -1])
-
-    def forward_stages(self, input_ids, attention_mask=None):
-        """Return the embeddings, each block, and the last normalisation.
-
-        All are ``(batch, tokens, n_embd)``.
-        """
-        return self.transformer.forward_stages(input_ids, attention_mask)
 
     def adapt_weight(self, name, value, shape):
         """Cut a longer table of positions."""

@@ -14,17 +14,10 @@ from deliralike.nn.start import Normal
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.layouts import split_heads
-from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
+from deliralike.zoo.sequences.language_model import LanguageModel
 from deliralike.zoo.sequences.rotary import angles, frequencies, rotated
-from deliralike.zoo.sequences.tokens import (
-    attend_heads,
-    causal_bias,
-    check_mask,
-    check_tokens,
-    padding_bias,
-    position_numbers,
-)
+from deliralike.zoo.sequences.tokens import attend_heads, decoder_bias, decoder_positions
 from deliralike.zoo.setting_checks import positive
 
 START = Normal(0.02)
@@ -138,20 +131,11 @@ class Body(Network):
 
     def forward_stages(self, input_ids, attention_mask=None, cache=None):
         """See `Llama.forward_stages`; with a `KeyValueCache` the tokens are those that are new."""
-        nn = self.nn
-        if cache is None:
-            check_tokens(self, input_ids, self.max_position_embeddings, "max_position_embeddings")
+        most = self.max_position_embeddings
+        positions = decoder_positions(self, input_ids, cache, most, "max_position_embeddings")
         x = self.embed_tokens(input_ids)
-        if cache is None:
-            positions = position_numbers(nn, input_ids)
-            bias = causal_bias(nn, input_ids, x)  # (tokens, tokens)
-        else:
-            positions = cache.positions(input_ids)
-            bias = cache.bias(input_ids, x)  # (batch, 1, tokens, slots)
-        if attention_mask is not None:
-            check_mask(self, attention_mask, input_ids, "attention_mask")
-            bias = bias + padding_bias(nn, attention_mask, x)  # (batch, 1, tokens, tokens)
-        turns = angles(nn, positions, self.turns, x)
+        bias = decoder_bias(self, input_ids, attention_mask, cache, x)
+        turns = angles(self.nn, positions, self.turns, x)
         stages = {"embedding": x}
         for number, layer in enumerate(self.layers, 1):
             x = layer(x, bias, turns, cache)
@@ -160,7 +144,7 @@ class Body(Network):
         return stages
 
 
-class Llama(Model):
+class Llama(LanguageModel):
     """A language model: it predicts the next token from the tokens so far.
 
     Source: Touvron et al. 2023, arXiv 2302.13971 (Llama); Grattafiori et al. 2024, arXiv 2407.21783
@@ -198,9 +182,7 @@ class Llama(Model):
         IndexRangeError: A token is not below `vocab_size`.
     """
 
-    head_paths = ("lm_head",)
-    outputs = "vocab_size"
-    channels_last = True
+    body = "model"
     keymaps = (KeyMap("LlamaModel", by_patterns({r"model\.(.*)": r"\1"})),)
     start_values = {"*.embed_tokens.weight": START, "*_proj.weight": START, "lm_head.weight": START}
 
@@ -265,20 +247,6 @@ class Llama(Model):
         self.lm_head = self.nn.Linear(hidden_size, vocab_size, bias=False)
         if tie_word_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
-
-    def forward(self, input_ids, attention_mask=None):
-        return self.lm_head(self.model(input_ids, attention_mask))
-
-    def next_logits(self, tokens, cache):
-        """Return the logits after the last of new tokens; see `deliralike.zoo.generate`."""
-        return self.lm_head(self.model(tokens, cache=cache)[:, -1])
-
-    def forward_stages(self, input_ids, attention_mask=None):
-        """Return the embeddings, each layer, and the last normalisation.
-
-        All are ``(batch, tokens, hidden_size)``.
-        """
-        return self.model.forward_stages(input_ids, attention_mask)
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave out the frequencies that older files hold."""

@@ -76,6 +76,31 @@ def causal_bias(nn: Any, tokens: Any, like: Any) -> Any:
     return nn.cast(positions > nn.permute(positions, (1, 0)), like) * FORBIDDEN
 
 
+def decoder_positions(model: Any, tokens: Any, cache: Any, most: int, setting: str) -> Any:
+    """Return the positions of a decoder's tokens, which follow those in a cache if there is one.
+
+    `most` and `setting` are as in `check_tokens`.
+    """
+    if cache is not None:
+        return cache.positions(tokens)
+    check_tokens(model, tokens, most, setting)
+    return position_numbers(model.nn, tokens)
+
+
+def decoder_bias(model: Any, tokens: Any, attention_mask: Any, cache: Any, like: Any) -> Any:
+    """Return the term of a decoder's scores: later tokens are forbidden, and so is padding.
+
+    It is ``(tokens, tokens)``, with a mask ``(batch, 1, tokens, tokens)`` and with a cache
+    ``(batch, 1, tokens, slots)``.
+    """
+    nn = model.nn
+    bias = causal_bias(nn, tokens, like) if cache is None else cache.bias(tokens, like)
+    if attention_mask is None:
+        return bias
+    check_mask(model, attention_mask, tokens, "attention_mask")
+    return bias + padding_bias(nn, attention_mask, like)
+
+
 def attend(nn: Any, query: Any, key: Any, value: Any, heads: int, bias: Any, dropout: Any) -> Any:
     """Attend with several heads between tokens that are projected already.
 

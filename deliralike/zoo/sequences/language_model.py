@@ -1,0 +1,32 @@
+"""The base of decoders that predict the next token."""
+
+from typing import ClassVar
+
+from deliralike.zoo.model import Model
+
+
+class LanguageModel(Model):
+    """A decoder without a head, and a linear map to all tokens.
+
+    Attributes:
+        body: The name of the decoder, which takes tokens, a mask and a `KeyValueCache`.
+    """
+
+    head_paths = ("lm_head",)
+    outputs = "vocab_size"
+    channels_last = True
+    body: ClassVar[str]
+
+    def forward(self, input_ids, attention_mask=None):
+        return self.lm_head(getattr(self, self.body)(input_ids, attention_mask))
+
+    def next_logits(self, tokens, cache):
+        """Return the logits after the last of new tokens; see `deliralike.zoo.generate`."""
+        return self.lm_head(getattr(self, self.body)(tokens, cache=cache)[:, -1])
+
+    def forward_stages(self, input_ids, attention_mask=None):
+        """Return the embeddings, each layer, and the last normalisation.
+
+        All are ``(batch, tokens, width)``.
+        """
+        return getattr(self, self.body).forward_stages(input_ids, attention_mask)
