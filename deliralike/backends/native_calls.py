@@ -110,6 +110,7 @@ def renamed(
     arguments: str,
     only: Mapping[str, Any] | None = None,
     when: Callable[..., bool] | None = None,
+    convert: Callable[[Any], Any] = same,
     **settings: Any,
 ) -> Row:
     """Return the row of a native function that is one of `nn` with other names of arguments.
@@ -121,6 +122,7 @@ def renamed(
         only: Native arguments that `nn` does not have, with the values for which it has the
             function.
         when: Takes the native arguments; whether `nn` has the function for these.
+        convert: What makes an argument of `nn` of each native one.
         settings: Arguments, where the defaults of the native function and of `nn` differ.
 
     Example:
@@ -140,7 +142,7 @@ def renamed(
             return None
         if any(given.pop(native) != value for native, value in wanted.items()):
             return None
-        ours = {names.get(native, native): value for native, value in given.items()}
+        ours = {names.get(native, native): convert(value) for native, value in given.items()}
         ours.pop("", None)
         return call_of(name, **ours)
 

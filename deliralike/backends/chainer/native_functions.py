@@ -138,17 +138,9 @@ def _cross_entropy(
     )
 
 
-def _reshape(x: Given, shape: Any) -> Neutral:
-    return call_of("reshape", x=x, shape=tuple(shape))
-
-
 def _permute(x: Given, axes: Any = None) -> Neutral:
     dims = tuple(reversed(range(x.ndim))) if axes is None else tuple(axes)
     return call_of("permute", x=x, dims=dims)
-
-
-def _broadcast_to(x: Given, shape: Any) -> Neutral:
-    return call_of("broadcast_to", x=x, shape=tuple(shape))
 
 
 def _pad(x: Given, pad_width: Any, mode: str, constant_values: float = 0.0) -> Neutral | None:
@@ -160,6 +152,10 @@ def _pad(x: Given, pad_width: Any, mode: str, constant_values: float = 0.0) -> N
 
 def _elements(*names: str) -> dict[str, Row | None]:
     return {name: renamed(name, "x") for name in names}
+
+
+def _shaped(name: str) -> Row:
+    return renamed(name, "x shape")
 
 
 def _along(name: str) -> Row:
@@ -243,14 +239,14 @@ _ROWS: dict[str, Row | None] = {
     "mean_absolute_error": _distance("l1_loss"),
     "concat": renamed("concatenate", "xs=arrays axis=dim", axis=1),
     "stack": renamed("stack", "xs=arrays axis=dim"),
-    "reshape": _reshape,
+    "reshape": _shaped("reshape"),
     "flatten": renamed("reshape", "x", shape=(-1,)),
     "transpose": _permute,
     "swapaxes": renamed("transpose", "x axis1=dim0 axis2=dim1"),
     "squeeze": renamed("squeeze", "x axis=dim", when=along_one_axis),
     "expand_dims": renamed("expand_dims", "x axis=dim"),
     "flip": renamed("flip", "x axis=dims", when=along_one_axis),
-    "broadcast_to": _broadcast_to,
+    "broadcast_to": _shaped("broadcast_to"),
     "pad": _pad,
     # without a partner in `nn`
     **dict.fromkeys(("batch_normalization", "bilinear", "cosine_similarity", "crelu", "cumprod")),

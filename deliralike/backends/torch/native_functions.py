@@ -81,12 +81,6 @@ def _clamp(input: Given, min: Any = None, max: Any = None) -> Neutral | None:
     return call_of("clip", x=input, low=min, high=max)
 
 
-def _reduction(
-    name: str, input: Given, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Neutral:
-    return call_of(name, x=input, dim=_plain(dim), keepdim=keepdim)
-
-
 def _max(input: Given, dim: int, keepdim: bool = False) -> Neutral | None:
     if isinstance(dim, Given):
         return None  # the larger of two arrays
@@ -121,94 +115,6 @@ def _einsum(equation: str, *operands: Any) -> Neutral | None:
     return product_of(equation, operands, torch.permute)
 
 
-def _layer_norm(
-    input: Given, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Neutral:
-    shape = tuple(normalized_shape)
-    return call_of("layer_norm", x=input, normalized_shape=shape, weight=weight, bias=bias, eps=eps)
-
-
-def _conv(
-    name: str,
-    input: Given,
-    weight: Given,
-    bias: Given | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Neutral | None:
-    if input.ndim != weight.ndim:
-        return None  # one sample alone
-    sizes = {"stride": stride, "padding": padding, "dilation": dilation}
-    named = {key: 0 if value == "valid" else _plain(value) for key, value in sizes.items()}
-    return call_of(name, x=input, weight=weight, bias=bias, **named, groups=groups)
-
-
-def _conv_transpose(
-    input: Given,
-    weight: Given,
-    bias: Given | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Neutral | None:
-    sizes = {"stride": stride, "padding": padding, "dilation": dilation}
-    neutral = _conv("conv_transpose", input, weight, bias, groups=groups)
-    if neutral is None:
-        return None
-    named = {key: _plain(value) for key, value in sizes.items()}
-    extra = _plain(output_padding)
-    given = {"x": input, "weight": weight, "bias": bias, "groups": groups}
-    return call_of("conv_transpose", **given, **named, output_padding=extra)
-
-
-def _max_pool(
-    rank: int,
-    input: Given,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Neutral | None:
-    if return_indices or input.ndim != rank + 2:
-        return None
-    sizes = {"kernel_size": kernel_size, "padding": padding, "dilation": dilation}
-    named = {key: _plain(value) for key, value in sizes.items()}
-    return call_of("max_pool", x=input, **named, stride=_or_none(stride), ceil_mode=ceil_mode)
-
-
-def _avg_pool(
-    rank: int,
-    input: Given,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Neutral | None:
-    if divisor_override is not None or input.ndim != rank + 2:
-        return None
-    named = {"kernel_size": _plain(kernel_size), "padding": _plain(padding)}
-    named |= {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
-    return call_of("avg_pool", x=input, stride=_or_none(stride), **named)
-
-
-def _adaptive(
-    name: str, rank: int, input: Given, output_size: Any, return_indices: bool = False
-) -> Neutral | None:
-    sizes = output_size if isinstance(output_size, int) else tuple(output_size)
-    is_open = not isinstance(sizes, int) and None in sizes
-    if return_indices or is_open or input.ndim != rank + 2:
-        return None
-    return call_of(name, x=input, output_size=sizes)
-
-
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear"}
 
 
@@ -223,7 +129,7 @@ def _interpolate(
 ) -> Neutral | None:
     if mode not in _MODES or antialias or recompute_scale_factor:
         return None
-    wanted = {"size": _or_none(size), "scale_factor": _or_none(scale_factor)}
+    wanted = {"size": _plain(size), "scale_factor": _plain(scale_factor)}
     corners = bool(align_corners)
     return call_of("interpolate", x=input, **wanted, mode=_MODES[mode], align_corners=corners)
 
@@ -289,22 +195,35 @@ def _flip(input: Given, *dims: Any) -> Neutral | None:
     return call_of("flip", x=input, dims=dims[0]) if len(dims) == 1 else None
 
 
-def _roll(input: Given, shifts: Any, dims: Any = None) -> Neutral | None:
-    if dims is None:
-        return None
-    return call_of("roll", x=input, shifts=_plain(shifts), dims=_plain(dims))
-
-
 def _plain(value: Any) -> Any:
-    """A number as it is, several as a tuple; None for an empty list, which means all axes."""
-    if value is None or isinstance(value, int | float | str):
-        return value
-    return tuple(value) or None
+    """Return several numbers as a tuple; None for an empty list, which means all axes."""
+    return tuple(value) or None if isinstance(value, list | tuple) else value
 
 
-def _or_none(value: Any) -> Any:
-    """The same; of a setting that has to be given."""
-    return _plain(value)
+def _reduction(name: str) -> Row:
+    return renamed(name, "input=x dim keepdim dtype=", convert=_plain)
+
+
+def _convolution(name: str, arguments: str) -> Row:
+    return renamed(name, f"input=x weight bias {arguments}", when=_is_batch, convert=_plain)
+
+
+def _is_batch(input: Given, weight: Given, **others: Any) -> bool:
+    return input.ndim == weight.ndim
+
+
+def _pool(name: str, arguments: str, only: dict[str, Any]) -> dict[str, Row | None]:
+    """Return the rows of a pooling function for each number of axes."""
+    found: dict[str, Row | None] = {}
+    for rank in (1, 2, 3):
+        when = partial(_has_axes, rank + 2)
+        found[f"{name}{rank}d"] = renamed(name, f"input=x {arguments}", only, when, _plain)
+    return found
+
+
+def _has_axes(count: int, input: Given, output_size: Any = (), **others: Any) -> bool:
+    is_open = isinstance(output_size, list | tuple) and None in output_size
+    return input.ndim == count and not is_open
 
 
 def _elements(*names: str) -> dict[str, Row | None]:
@@ -334,29 +253,33 @@ def _are_labels(input: Given, target: Given, **others: Any) -> bool:
 
 _NOT_DEPRECATED: dict[str, Any] = {"size_average": None, "reduce": None}
 _MATMUL = renamed("matmul", "input=x other=y", when=_are_matrices)
+_CONV = _convolution("conv", "stride padding dilation groups")
+_CONV_TRANSPOSE = _convolution("conv_transpose", "stride padding output_padding groups dilation")
 _TRANSPOSE = renamed("transpose", "input=x dim0 dim1")
 _F: dict[str, Row | None] = {
     **_elements("relu", "relu6", "silu", "hardsigmoid", "hardswish", "sigmoid", "tanh"),
     **_along("softmax", "log_softmax"),
-    **{f"conv{rank}d": partial(_conv, "conv") for rank in (1, 2, 3)},
-    **{f"conv_transpose{rank}d": _conv_transpose for rank in (1, 2, 3)},
-    **{f"max_pool{rank}d": partial(_max_pool, rank) for rank in (1, 2, 3)},
-    **{f"avg_pool{rank}d": partial(_avg_pool, rank) for rank in (1, 2, 3)},
-    **{
-        f"adaptive_avg_pool{rank}d": partial(_adaptive, "adaptive_avg_pool", rank)
-        for rank in (1, 2, 3)
-    },
-    **{
-        f"adaptive_max_pool{rank}d": partial(_adaptive, "adaptive_max_pool", rank)
-        for rank in (1, 2, 3)
-    },
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONV),
+    **{f"conv_transpose{rank}d": _CONV_TRANSPOSE for rank in (1, 2, 3)},
+    **_pool(
+        "max_pool",
+        "kernel_size stride padding dilation ceil_mode return_indices",
+        {"return_indices": False},
+    ),
+    **_pool(
+        "avg_pool",
+        "kernel_size stride padding ceil_mode count_include_pad divisor_override",
+        {"divisor_override": None},
+    ),
+    **_pool("adaptive_avg_pool", "output_size", {}),
+    **_pool("adaptive_max_pool", "output_size return_indices", {"return_indices": False}),
     "leaky_relu": renamed("leaky_relu", "input=x negative_slope inplace="),
     "elu": renamed("elu", "input=x alpha inplace="),
     "softplus": renamed("softplus", "input=x beta threshold=", {"beta": 1}),
     "gelu": renamed("gelu", "input=x approximate"),
     "prelu": renamed("prelu", "input=x weight"),
     "linear": renamed("linear", "input=x weight bias"),
-    "layer_norm": _layer_norm,
+    "layer_norm": renamed("layer_norm", "input=x normalized_shape weight bias eps", convert=_plain),
     "group_norm": renamed("group_norm", "input=x num_groups weight bias eps"),
     "batch_norm": renamed(
         "batch_norm",
@@ -400,8 +323,8 @@ _TORCH: dict[str, Row | None] = {
     "clamp": _clamp,
     "clip": _clamp,
     "where": renamed("where", "condition input=x other=y"),
-    "sum": partial(_reduction, "sum"),
-    "mean": partial(_reduction, "mean"),
+    "sum": _reduction("sum"),
+    "mean": _reduction("mean"),
     "max": _max,
     "amax": _amax,
     "var": _var,
@@ -417,7 +340,9 @@ _TORCH: dict[str, Row | None] = {
     "squeeze": _squeeze,
     "unsqueeze": renamed("expand_dims", "input=x dim"),
     "flip": _flip,
-    "roll": _roll,
+    "roll": renamed(
+        "roll", "input=x shifts dims", when=lambda dims, **_: dims is not None, convert=_plain
+    ),
     "gather": renamed("take_along", "input=x dim index"),
     "index_select": renamed("take", "input=x dim index"),
     "detach": renamed("stop_gradient", "input=x"),
