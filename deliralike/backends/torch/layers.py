@@ -264,21 +264,26 @@ _PLAIN = (
     "Softmax2d",
 )
 
-NATIVE = {name: _native(_Plain, name) for name in _PLAIN}
-NATIVE |= {f"Conv{n}d": _native(_Conv, f"Conv{n}d", n=n) for n in (1, 2, 3)}
-NATIVE |= {
-    f"ConvTranspose{n}d": _native(_ConvTranspose, f"ConvTranspose{n}d", n=n) for n in (1, 2, 3)
+_OF_SEVERAL_RANKS = {
+    "Conv": _Conv,
+    "ConvTranspose": _ConvTranspose,
+    "BatchNorm": _Norm,
+    "InstanceNorm": _InstanceNorm,
+    "Dropout": _Dropout,
 }
-NATIVE |= {f"BatchNorm{n}d": _native(_Norm, f"BatchNorm{n}d", n=n) for n in (1, 2, 3)}
-NATIVE |= {f"InstanceNorm{n}d": _native(_InstanceNorm, f"InstanceNorm{n}d", n=n) for n in (1, 2, 3)}
-NATIVE |= {"Dropout": _native(_Dropout, "Dropout")}
-NATIVE |= {f"Dropout{n}d": _native(_Dropout, f"Dropout{n}d", n=n) for n in (1, 2, 3)}
-NATIVE |= {
-    "Sequential": _native(_Sequential, "Sequential"),
-    "Linear": _native(_Linear, "Linear"),
-    "Embedding": _native(_Embedding, "Embedding"),
-    "GroupNorm": _native(_GroupNorm, "GroupNorm"),
-    "LayerNorm": _native(_LayerNorm, "LayerNorm"),
-    "PReLU": _native(_PReLU, "PReLU"),
+_OTHERS = {
+    "Dropout": _Dropout,
+    "Sequential": _Sequential,
+    "Linear": _Linear,
+    "Embedding": _Embedding,
+    "GroupNorm": _GroupNorm,
+    "LayerNorm": _LayerNorm,
+    "PReLU": _PReLU,
 }
+NATIVE = {
+    name: _native(base, name) for name, base in (dict.fromkeys(_PLAIN, _Plain) | _OTHERS).items()
+}
+for _kind, _base in _OF_SEVERAL_RANKS.items():
+    for _n in (1, 2, 3):
+        NATIVE[f"{_kind}{_n}d"] = _native(_base, f"{_kind}{_n}d", n=_n)
 globals().update(NATIVE)  # by name, so that pickle finds them

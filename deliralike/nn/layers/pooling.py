@@ -59,10 +59,8 @@ class _MaxPool(_WindowPool):
 
     def pool(self, x):
         kernel, stride, padding, _ = self.settings
-        settings = (kernel, stride, padding, self.dilation, self.ceil_mode)
-        if self.return_indices:
-            return self.nn.max_pool(x, *settings, return_indices=True)
-        return self.nn.max_pool(x, *settings)
+        settings = (self.dilation, self.ceil_mode, self.return_indices)
+        return self.nn.max_pool(x, kernel, stride, padding, *settings)
 
 
 class _AvgPool(_WindowPool):
@@ -101,9 +99,7 @@ class _AdaptiveMaxPool(_AdaptiveAvgPool):
         self.return_indices = return_indices
 
     def pool(self, x):
-        if self.return_indices:
-            return self.nn.adaptive_max_pool(x, self.output_size, return_indices=True)
-        return self.nn.adaptive_max_pool(x, self.output_size)
+        return self.nn.adaptive_max_pool(x, self.output_size, self.return_indices)
 
 
 class MaxPool1d(_MaxPool):
