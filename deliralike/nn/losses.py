@@ -48,9 +48,8 @@ class Losses(Selecting):
         if is_floating(target) and tuple(target.shape) == tuple(logits.shape):
             self._check_weight(weight, logits.shape[1])
             return self._soft_cross_entropy(logits, target, weight, reduction, label_smoothing)
-        self._check_labels(logits, target, ignore_index, reduction)
-        self._check_weight(weight, logits.shape[1])
-        label, label_weight = self._labels(target, ignore_index, weight, logits)
+        settings = (ignore_index, weight, reduction)
+        label, label_weight = self._checked_labels(logits, target, *settings)
         log_p = self.log_softmax(logits, dim=1)
         loss = -self._at_label(log_p, label) * label_weight
         if label_smoothing:
@@ -81,9 +80,8 @@ class Losses(Selecting):
             ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for
             ``"none"``.
         """
-        self._check_labels(x, target, ignore_index, reduction, "nll_loss")
-        self._check_weight(weight, x.shape[1], "nll_loss")
-        label, label_weight = self._labels(target, ignore_index, weight, x)
+        settings = (ignore_index, weight, reduction, "nll_loss")
+        label, label_weight = self._checked_labels(x, target, *settings)
         return self._reduce_labels(
             -self._at_label(x, label) * label_weight, label_weight, reduction
         )
@@ -111,9 +109,8 @@ class Losses(Selecting):
             ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for
             ``"none"``.
         """
-        self._check_labels(logits, target, ignore_index, reduction, "focal_loss")
-        self._check_weight(weight, logits.shape[1], "focal_loss")
-        label, label_weight = self._labels(target, ignore_index, weight, logits)
+        settings = (ignore_index, weight, reduction, "focal_loss")
+        label, label_weight = self._checked_labels(logits, target, *settings)
         log_p = self._at_label(self.log_softmax(logits, dim=1), label)
         focus = self._power(1.0 - self.exp(log_p), gamma)
         loss = -focus * log_p * label_weight
@@ -285,13 +282,21 @@ class Losses(Selecting):
             return self.sum(loss)
         raise SettingError(f"reduction={reduction!r}; wanted 'mean', 'sum' or 'none'")
 
-    def _labels(
-        self, target: Array, ignore_index: int, weight: Array | None, like: Array
+    def _checked_labels(
+        self,
+        logits: Array,
+        target: Array,
+        ignore_index: int,
+        weight: Array | None,
+        reduction: str,
+        name: str = "cross_entropy",
     ) -> tuple[Array, Array]:
-        """Return labels with 0 for ignored ones, and the weight of each."""
+        """Return labels with 0 for ignored ones, and the weight of each; all are checked."""
+        self._check_labels(logits, target, ignore_index, reduction, name)
+        self._check_weight(weight, logits.shape[1], name)
         counts = target != ignore_index
         label = self.where(counts, target, target * 0)
-        label_weight = self.cast(counts, like)
+        label_weight = self.cast(counts, logits)
         if weight is not None:
             label_weight = self.select(weight, label, 0) * label_weight
         return label, label_weight

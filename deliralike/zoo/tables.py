@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
+from deliralike.nn import geometry
+
 # what a network says of images of another size
 RESAMPLED = ": build it with another image_size, its position table is resampled on loading"
-
-_A = -0.75  # the free coefficient of the cubic kernel, as in PyTorch and OpenCV
 
 
 def resampled(table: np.ndarray, side: int, align_corners: bool) -> np.ndarray:
@@ -24,7 +24,7 @@ def resampled(table: np.ndarray, side: int, align_corners: bool) -> np.ndarray:
         >>> float(resampled(np.array([[0.0, 1.0], [2.0, 3.0]]), 3, align_corners=True)[1, 1])
         1.5
     """
-    matrix = _cubic(len(table), side, align_corners)
+    matrix = geometry.cubic_matrix(len(table), side, align_corners, None)
     exact = np.einsum("ai,bj,ij...->ab...", matrix, matrix, table.astype(np.float64))
     return exact.astype(table.dtype)
 
@@ -63,32 +63,3 @@ def square_side(count: int) -> int | None:
     if count == 0 or side * side != count:
         return None
     return side
-
-
-def _cubic(old: int, new: int, align_corners: bool) -> np.ndarray:
-    """Return the matrix that resamples one axis.
-
-    Each new point has four neighbours; the last element is repeated at the ends.
-    """
-    if align_corners:
-        step = (old - 1) / (new - 1) if new > 1 else 0.0
-        points = np.arange(new) * step
-    else:
-        points = (np.arange(new) + 0.5) * (old / new) - 0.5
-    below = np.floor(points).astype(int)
-    matrix = np.zeros((new, old))
-    for offset in (-1, 0, 1, 2):
-        neighbour = np.clip(below + offset, 0, old - 1)
-        weight = _kernel(np.abs(points - (below + offset)))
-        np.add.at(matrix, (np.arange(new), neighbour), weight)
-    return matrix
-
-
-def _kernel(distance: np.ndarray) -> np.ndarray:
-    """Evaluate Keys' cubic convolution kernel at distances from 0 to 2.
-
-    Source: Keys 1981, doi 10.1109/TASSP.1981.1163711.
-    """
-    near = ((_A + 2) * distance - (_A + 3)) * distance**2 + 1
-    far = _A * (((distance - 5) * distance + 8) * distance - 4)
-    return np.where(distance <= 1, near, far)
