@@ -337,10 +337,9 @@ class OutlineFunctions(Functions):
         return out
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
-        own = map(
-            geometry.conv_transposed_size, x.shape[2:], weight.shape[2:], stride, padding, dilation
+        sizes = geometry.conv_transposed_sizes(
+            x.shape[2:], weight.shape[2:], stride, padding, dilation, output_padding
         )
-        sizes = [size + extra for size, extra in zip(own, output_padding, strict=True)]
         _count(math.prod(x.shape) * math.prod(weight.shape[1:]))
         return ShapeArray((x.shape[0], weight.shape[1] * groups, *sizes), x.dtype)
 

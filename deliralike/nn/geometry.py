@@ -4,6 +4,7 @@ Everything here is plain integers and host arrays.
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -110,6 +111,19 @@ def conv_transposed_size(size: int, kernel: int, stride: int, padding: int, dila
     """Return the length of an axis after a transposed convolution, without output padding."""
     reach = dilation * (kernel - 1) + 1
     return (size - 1) * stride + reach - 2 * padding
+
+
+def conv_transposed_sizes(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    output_padding: Sequence[int],
+) -> tuple[int, ...]:
+    """Return the length of each axis after a transposed convolution."""
+    least = map(conv_transposed_size, size, kernel, stride, padding, dilation)
+    return tuple(map(operator.add, least, output_padding))
 
 
 def below_steps(

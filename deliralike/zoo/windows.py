@@ -40,7 +40,7 @@ def within_windows(
     if any(shift):
         x = nn.roll(x, [-step for step in shift], axes)
         mask = _mask(nn, x, whole, window, shift)
-    y = _joined(nn, attend(_cut(nn, x, window), mask), (batch, *whole, channels), window)
+    y = _joined(nn, attend(cut_windows(nn, x, window), mask), (batch, *whole, channels), window)
     if any(shift):
         y = nn.roll(y, list(shift), axes)
     if whole != size:
@@ -58,7 +58,7 @@ def relative_positions(window: Sequence[int]) -> np.ndarray:
     return rows
 
 
-def _cut(nn: Any, x: Any, window: Sequence[int]) -> Any:
+def cut_windows(nn: Any, x: Any, window: Sequence[int]) -> Any:
     """Cut ``(batch, *size, channels)`` into windows: ``(batch, windows, tokens, channels)``."""
     batch, *size, channels = x.shape
     n = len(size)
@@ -103,6 +103,6 @@ def _mask(nn: Any, x: Any, size: Sequence[int], window: Sequence[int], shift: Se
         along = nn.reshape(nn.constant(numbers * 3.0**axis, like=x), tuple(shape))
         regions = along if regions is None else regions + along
     regions = nn.broadcast_to(regions, (1, *size, 1))
-    regions = _cut(nn, regions, window)[0]  # (windows, tokens, 1)
+    regions = cut_windows(nn, regions, window)[0]  # (windows, tokens, 1)
     apart = nn.clip(nn.abs(regions - nn.permute(regions, (0, 2, 1))), 0.0, 1.0)
     return nn.expand_dims(apart, 1) * -_FORBIDDEN

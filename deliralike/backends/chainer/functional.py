@@ -28,7 +28,7 @@ from deliralike.errors import DtypeError, ShapeError
 from deliralike.network.construction import Construction, require_construction
 from deliralike.nn import checks
 from deliralike.nn.functional import Functions
-from deliralike.nn.geometry import conv_size
+from deliralike.nn.geometry import conv_size, conv_transposed_sizes
 from deliralike.nn.start import Distribution
 
 F = chainer.functions
@@ -279,8 +279,7 @@ class ChainerFunctions(Functions):
         _check_product("convolve_transposed", x, weight, weight.shape[0])
         kernel = weight.shape[2:]
         count = x.shape[2:]
-        axes = zip(count, stride, padding, output_padding, dilation, kernel, strict=True)
-        size = tuple((n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, s, p, extra, d, k in axes)
+        size = conv_transposed_sizes(count, kernel, stride, padding, dilation, output_padding)
         pads = tuple((p, p) for p in padding)
         geometry = Geometry(tuple(stride), pads, tuple(dilation), groups, kernel, size, count)
         return convolution.Product(geometry, "x").apply((x, weight))[0]

@@ -24,7 +24,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from deliralike.nn.geometry import Pads
+from deliralike.nn.geometry import Pads, conv_size
 
 # sums that one loop computes at once
 _SUMS_PER_LOOP = 8
@@ -55,11 +55,8 @@ class Windows:
     @property
     def counts(self) -> tuple[int, ...]:
         """The number of windows."""
-        counts = []
-        each = zip(self.size, self.extent, self.stride, self.pads, strict=True)
-        for n, extent, stride, (before, after) in each:
-            counts.append((n + before + after - extent) // stride + 1)
-        return tuple(counts)
+        axes = (self.size, self.kernel, self.stride, self.pads, self.dilation)
+        return tuple(map(conv_size, *axes))
 
     @property
     def extent(self) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ from deliralike.errors import ConstructionError
 from deliralike.network.construction import require_construction
 from deliralike.nn import checks
 from deliralike.nn.functional import Functions
-from deliralike.nn.geometry import Pads
+from deliralike.nn.geometry import Pads, conv_transposed_sizes
 
 # elements of a kernel up to which a function goes tap by tap
 _POOLING_TAPS = 16
@@ -263,9 +263,9 @@ class JaxFunctions(Functions):
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
         x, weight = jnp.asarray(value_of(x)), jnp.asarray(value_of(weight))
-        kernel = weight.shape[2:]
-        axes = zip(x.shape[2:], stride, padding, output_padding, dilation, kernel, strict=True)
-        size = tuple((n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, s, p, extra, d, k in axes)
+        size = conv_transposed_sizes(
+            x.shape[2:], weight.shape[2:], stride, padding, dilation, output_padding
+        )
         pads = tuple((p, p) for p in padding)
         no_dilation = (1,) * len(pads)
         settings = Geometry(tuple(stride), pads, no_dilation, tuple(dilation), groups)

@@ -15,11 +15,18 @@ from deliralike.nn import checks, geometry
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.nn.windows import Sizes
 from deliralike.zoo.blocks import by_dims
-from deliralike.zoo.layouts import as_grid, as_tokens, joined_heads, unpacked_heads
+from deliralike.zoo.layouts import (
+    as_grid,
+    as_tokens,
+    channels_last,
+    joined_heads,
+    unpacked_heads,
+)
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.dynunet import Block, Conv, OutBlock, UpBlock
 from deliralike.zoo.setting_checks import one_of
+from deliralike.zoo.windows import cut_windows
 
 PATCH, LAYERS = 16, 12  # the reference has no other: four steps up lead from patches to elements
 PROJECTIONS = ("conv", "perceptron")
@@ -271,16 +278,9 @@ class Patches(Network):
 
     def forward(self, x):
         nn = self.nn
-        batch, channels, *size = x.shape
-        n = len(size)
-        split = [batch, channels]
-        for side in size:
-            split += [side // PATCH, PATCH]
-        x = nn.reshape(x, tuple(split))
-        grid = range(2, 2 * n + 2, 2)
-        within = range(3, 2 * n + 2, 2)
-        x = nn.permute(x, (0, *grid, *within, 1))
-        return nn.reshape(x, (batch, math.prod(size) // PATCH**n, PATCH**n * channels))
+        window = (PATCH,) * (len(x.shape) - 2)
+        patches = cut_windows(nn, channels_last(nn, x), window)
+        return nn.reshape(patches, (*patches.shape[:2], -1))
 
 
 class TransformerBlock(Network):
