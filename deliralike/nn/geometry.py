@@ -107,6 +107,17 @@ def conv_size(size: int, kernel: int, stride: int, pads: tuple[int, int], dilati
     return (size + sum(pads) - reach) // stride + 1
 
 
+def tap_slices(kernel: int, count: int, stride: int, dilation: int) -> list[slice]:
+    """Return, for each element of a kernel along an axis, what lies below it in all windows.
+
+    Example:
+        >>> tap_slices(2, 3, 2, 1)
+        [slice(0, 5, 2), slice(1, 6, 2)]
+    """
+    length = (count - 1) * stride + 1
+    return [slice(start, start + length, stride) for start in range(0, kernel * dilation, dilation)]
+
+
 def conv_transposed_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
     """Return the length of an axis after a transposed convolution, without output padding."""
     reach = dilation * (kernel - 1) + 1

@@ -207,11 +207,10 @@ def _columns(
     pads = [(*pad, 0) for pad in settings.pads]
     columns = lax.pad(x, np.zeros((), x.dtype), [(0, 0, 0), *pads, (0, 0, 0)])
     axes = zip(kernel, counts, settings.stride, settings.dilation, strict=True)
-    for axis, (length, count, stride, dilation) in enumerate(axes, start=1):
+    for axis, settings_of_axis in enumerate(axes, start=1):
         cuts = []
-        for start in range(0, length * dilation, dilation):
-            stop = start + (count - 1) * stride + 1
-            cuts.append(lax.slice_in_dim(columns, start, stop, stride, axis))
+        for cut in geometry.tap_slices(*settings_of_axis):
+            cuts.append(lax.slice_in_dim(columns, cut.start, cut.stop, cut.step, axis))
         columns = jnp.stack(cuts, -1)
     return columns
 
@@ -274,9 +273,7 @@ def _in_planes(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Array
     last = jnp.moveaxis(x, 1, -1)
     padded = lax.pad(last, np.zeros((), x.dtype), [(0, 0, 0), (*pad, step - 1), *edges])
     count = (padded.shape[1] - dilation * (depth - 1) - 1) // stride + 1
-    length = (count - 1) * stride + 1
-    starts = range(0, depth * dilation, dilation)
-    below = [padded[:, start : start + length : stride] for start in starts]
+    below = [padded[:, cut] for cut in geometry.tap_slices(depth, count, stride, dilation)]
     planes = jnp.reshape(jnp.concatenate(below, -1), (-1, *x.shape[3:], depth * channels))
     kernel = jnp.reshape(jnp.moveaxis(weight, 2, 1), (-1, depth * channels, *plane))
     y = lax.conv_general_dilated(

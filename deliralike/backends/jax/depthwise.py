@@ -24,7 +24,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from deliralike.nn.geometry import Pads, conv_size
+from deliralike.nn.geometry import Pads, conv_size, tap_slices
 
 # sums that one loop computes at once
 _SUMS_PER_LOOP = 8
@@ -107,13 +107,8 @@ def taps(x: jax.Array, windows: Windows) -> list[jax.Array]:
 
     There is one array for each element. The input is padded already.
     """
-    cuts_by_axis = []
-    axes = zip(windows.kernel, windows.counts, windows.stride, windows.dilation, strict=True)
-    for kernel, count, stride, dilation in axes:
-        length = (count - 1) * stride + 1
-        starts = range(0, kernel * dilation, dilation)
-        cuts_by_axis.append([slice(start, start + length, stride) for start in starts])
-    cuts = itertools.product(*cuts_by_axis)
+    axes = map(tap_slices, windows.kernel, windows.counts, windows.stride, windows.dilation)
+    cuts = itertools.product(*axes)
     return [x[(slice(None), *windows.in_order(cut, slice(None)))] for cut in cuts]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -10,35 +11,22 @@ import numpy as np
 
 from deliralike.backends.chainer.arrays import array_module, chainer
 from deliralike.backends.chainer.kernels.nodes import LinearMap
-from deliralike.nn.geometry import conv_size
+from deliralike.nn.geometry import conv_size, tap_slices
 
 
+@dataclass(frozen=True)
 class Windows:
     """The elements of windows over the last axes: one strided slice for each kernel position."""
 
-    def __init__(
-        self,
-        kernel: Sequence[int],
-        stride: Sequence[int],
-        dilation: Sequence[int],
-        count: Sequence[int],
-    ) -> None:
-        """Take the shape of a window and the number of windows along each axis."""
-        self.kernel = kernel
-        self.stride = stride
-        self.dilation = dilation
-        self.count = count
+    kernel: Sequence[int]
+    stride: Sequence[int]
+    dilation: Sequence[int]
+    count: Sequence[int]
 
     def slices(self) -> list[tuple]:
         """Return the slices in row-major order of the kernel."""
-        axes = zip(self.kernel, self.dilation, strict=True)
-        starts = product(*(range(0, size * step, step) for size, step in axes))
-        return [self._slices_from(start) for start in starts]
-
-    def _slices_from(self, start: Sequence[int]) -> tuple:
-        """Return the index of one kernel position in all windows; `start` is the position."""
-        axes = zip(start, self.stride, self.count, strict=True)
-        return (..., *(slice(i, i + step * (n - 1) + 1, step) for i, step, n in axes))
+        axes = map(tap_slices, self.kernel, self.count, self.stride, self.dilation)
+        return [(..., *cut) for cut in product(*axes)]
 
 
 def windows_over(
