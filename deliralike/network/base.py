@@ -70,7 +70,9 @@ class NetworkType(type):
             cls = cls.on(_backend_in_construction(cls))
         init_kwargs = bind_arguments(cls, args, kwargs)
         create = partial(cls._create, init_kwargs, args, kwargs)
-        if current_construction():
+        construction = current_construction()
+        if construction is not None:
+            _refuse_other_backend(cls, construction)
             return create()
         return _build_outermost(create, Construction(backend=cls.backend))
 
@@ -348,9 +350,24 @@ def _refuse_hidden(path: str) -> None:
         ConstructionError: Names the block's path.
     """
     name = path.rpartition(".")[2]
-    if name and hasattr(AbstractNetwork, name):
+    attributes = AbstractNetwork.__annotations__ | NetworkCore.__annotations__
+    if name and (name in attributes or hasattr(AbstractNetwork, name)):
         raise ConstructionError(
             f"a block at {path!r} cannot be called {name!r}: every network has something so called"
+        )
+
+
+def _refuse_other_backend(cls: Any, construction: Construction) -> None:
+    """Refuse a block of another backend than that of the network which is being built.
+
+    Raises:
+        ConstructionError: Names both backends.
+    """
+    if cls.backend is not construction.backend:
+        raise ConstructionError(
+            f"{cls.__name__} is a class of backend {cls.backend.name!r}, created within a network "
+            f"of backend {construction.backend.name!r}: use the class as it is written, without "
+            ".on(...)"
         )
 
 

@@ -271,4 +271,9 @@ class Networks(Arrays, Generic[N]):
 
     @abstractmethod
     def wrap_optimizer(self, native: Any, network: N) -> AbstractOptimizer:
-        """Wrap any optimizer of the framework as an abstract one."""
+        """Wrap any optimizer of the framework as an abstract one.
+
+        Raises:
+            OptimizerError: It is no optimizer of the framework.
+            ArgumentError: It has parameters, and none is the network's.
+        """

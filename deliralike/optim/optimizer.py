@@ -16,7 +16,9 @@ import numpy as np
 
 from deliralike import random
 from deliralike.errors import (
+    ArgumentError,
     CapabilityError,
+    OptimizerError,
     SettingError,
     StateError,
     UnknownName,
@@ -422,6 +424,27 @@ class AbstractOptimizer(ABC):
     @abstractmethod
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Load a state that `neutral_state` returned, on any backend."""
+
+
+def no_optimizer(native: Any, wanted: str) -> OptimizerError:
+    """Return the error for an object that was to be wrapped and is no optimizer."""
+    return OptimizerError(
+        f"wrap_optimizer got {native!r}, a {type(native).__name__}, wanted {wanted}"
+    )
+
+
+def refuse_other_parameters(optimizer: AbstractOptimizer) -> None:
+    """Refuse an optimizer of the framework's own over the parameters of another network.
+
+    Raises:
+        ArgumentError: It has parameters, and none is its network's.
+    """
+    held = optimizer.holds()
+    if held and not set(held).intersection(optimizer.network.neutral_slots()):
+        raise ArgumentError(
+            f"the optimizer holds none of the network's parameters, but others ({held[0]}): make "
+            "it of those of the network that is trained"
+        )
 
 
 def known_lr(optimizer: AbstractOptimizer) -> float | None:

@@ -13,7 +13,13 @@ from itertools import islice
 from typing import Any
 
 from deliralike import backends, data, random
-from deliralike.errors import ArgumentError, SettingError, suggestion, whole_number
+from deliralike.errors import (
+    ArgumentError,
+    OptimizerError,
+    SettingError,
+    suggestion,
+    whole_number,
+)
 from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import MAIN
@@ -670,21 +676,14 @@ def _wrapped(network: AbstractNetwork, name: str, native: Any) -> AbstractOptimi
         ArgumentError: It is no such optimizer, or it has parameters, and none is the network's.
     """
     try:
-        optimizer = network.backend.wrap_optimizer(native, network)
-    except (TypeError, AttributeError) as error:
+        return network.backend.wrap_optimizer(native, network)
+    except OptimizerError as error:
         raise ArgumentError(
             f"optimizer {name!r} is a {type(native).__name__}, wanted a rule such as "
             "rules.rule('adam', lr=1e-3), an optimizer of the network's own framework (on torch "
             "torch.optim.Adam(module.parameters())), or one from backend.optimizer or "
             "backend.wrap_optimizer"
         ) from error
-    held = optimizer.holds()
-    if held and not set(held).intersection(network.neutral_slots()):
-        raise ArgumentError(
-            f"optimizer {name!r} holds none of the network's parameters, but others ({held[0]}): "
-            "make it of those of the network that is trained"
-        )
-    return optimizer
 
 
 def _schedules(schedule: Any, optimizers: Mapping[str, AbstractOptimizer]) -> dict[str, Any]:

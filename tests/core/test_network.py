@@ -419,3 +419,62 @@ def test_a_copy_computes_in_parallel_by_itself(backend):
         for twin in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
             assert twin.parallelism.network is twin
             assert twin.parallelism.replica_count == network.parallelism.replica_count
+
+
+class Hiding(Network):
+    """A block under the name of something that every network has."""
+
+    def __init__(self, name):
+        super().__init__()
+        setattr(self, name, self.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("name", ["train", "backend", "nn"])
+def test_a_block_that_hides_what_every_network_has_is_refused(backend, name):
+    with pytest.raises(ConstructionError, match=f"cannot be called '{name}'"):
+        Hiding.on(backend)(name)
+
+
+class Outer(Network):
+    """A block that was bound to a backend by itself."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.block = Block.on(other)(3, 4)
+
+
+def test_a_block_of_another_backend_is_refused_where_it_is_created(backend):
+    other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
+    wanted = f"of backend {other!r}, created within a network of backend {backend.name!r}"
+    with pytest.raises(ConstructionError, match=wanted):
+        Outer.on(backend)(other)
+
+
+class Drifting(Network):
+    """A forward pass that would change a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = self.nn.Parameter((2,), start.ONES)
+
+    def forward(self, x):
+        self.scale = self.scale * 2.0
+        return x * self.scale
+
+
+def test_a_parameter_is_not_changed_by_a_forward_pass(backend):
+    network = Drifting.on(backend)()
+    with pytest.raises(TypeError, match="'scale'"):
+        run(network, np.ones((3, 2), np.float32))
+    np.testing.assert_array_equal(network.neutral_state()["scale"], np.ones(2))
+
+
+def test_a_network_on_jax_is_built_within_flax_transformations():
+    from flax import nnx
+
+    shapes = nnx.eval_shape(lambda: Classifier.on("jax")())
+    wanted = Classifier.on("jax", seed=3)()
+    built = nnx.jit(lambda: Classifier.on("jax", seed=3)())()
+    for name, value in wanted.neutral_state().items():
+        assert shapes.neutral_slots()[name].shape == value.shape
+        np.testing.assert_array_equal(built.neutral_state()[name], value)

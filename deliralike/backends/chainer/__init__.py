@@ -50,6 +50,7 @@ from deliralike.backends.native_calls import blocks_of, is_layer_of
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.loss import LossResult
+from deliralike.optim.optimizer import no_optimizer, refuse_other_parameters
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.parallel.replicas.network import ReplicaSettings
@@ -197,7 +198,12 @@ class ChainerBackend(Backend):
     def wrap_optimizer(
         self, native: chainer.Optimizer, network: AbstractNetwork
     ) -> ChainerOptimizer:
-        return ChainerOptimizer(network, unwrap_multi_node_optimizer(native, network))
+        native = unwrap_multi_node_optimizer(native, network)
+        if not isinstance(native, chainer.Optimizer):
+            raise no_optimizer(native, "one such as chainer.optimizers.Adam()")
+        optimizer = ChainerOptimizer(network, native)
+        refuse_other_parameters(optimizer)
+        return optimizer
 
     evaluating = staticmethod(chainer.no_backprop_mode)
 

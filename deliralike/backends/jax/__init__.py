@@ -55,6 +55,7 @@ from deliralike.backends.native_calls import blocks_of, is_layer_of
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
+from deliralike.optim.optimizer import no_optimizer
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.callbacks import CallbackContext
@@ -227,6 +228,10 @@ class JaxBackend(Backend):
         return optimizer
 
     def wrap_optimizer(self, native: Any, network: AbstractNetwork) -> JaxOptimizer:
+        if isinstance(native, nnx.Optimizer):
+            raise no_optimizer(native, "a transformation of optax: give its own, optimizer.tx")
+        if not callable(getattr(native, "init", None)):
+            raise no_optimizer(native, "a transformation of optax such as optax.adam(1e-3)")
         return _optimizer_class(network)(network, NativeRule(native))
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:

@@ -138,6 +138,8 @@ def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
     """
     refuse_fork()
     value = value.astype(like.dtype)  # a copy
+    if isinstance(like, jax.core.Tracer):  # built within `nnx.eval_shape` or `nnx.jit`
+        return jax.numpy.asarray(value)
     if like.is_fully_addressable and not like.committed:
         return jax.device_put(value)
     return _put_at(value, like.sharding)

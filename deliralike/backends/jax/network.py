@@ -18,6 +18,7 @@ from flax.nnx.module import ModuleMeta
 
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled import inner
+from deliralike.errors import ArgumentError
 from deliralike.network.base import (
     AbstractNetwork,
     NetworkType,
@@ -171,10 +172,16 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
         return self.forward(*args, **kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; an array sets the value of a variable of that name."""
+        """Set an attribute; an array sets the value of a buffer of that name."""
         refuse_plain_container(self, name, value)
         present = vars(self).get(name)
         if isinstance(present, nnx.Variable) and isinstance(value, jax.Array | np.ndarray):
+            if isinstance(present, nnx.Param):
+                raise ArgumentError(
+                    f"{type(self).__name__}: {name!r} is a registered Param and cannot be set to "
+                    f"a {type(value).__name__}: assign a Param, or None, or set its value, "
+                    f"self.{name}.set_value(array)"
+                )
             if not isinstance(value, jax.Array):
                 value = arrays.put_like(value, present.get_value())
             inner.store(present, value)

@@ -71,6 +71,7 @@ from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.loss import LossResult
+from deliralike.optim.optimizer import no_optimizer, refuse_other_parameters
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.callbacks import CallbackContext
@@ -333,7 +334,11 @@ class TorchBackend(Backend):
     def wrap_optimizer(
         self, native: torch.optim.Optimizer, network: AbstractNetwork
     ) -> TorchOptimizer:
-        return TorchOptimizer(network, native)
+        if not isinstance(native, torch.optim.Optimizer):
+            raise no_optimizer(native, "one such as torch.optim.Adam(network.parameters())")
+        optimizer = TorchOptimizer(network, native)
+        refuse_other_parameters(optimizer)
+        return optimizer
 
     loss_compiler = staticmethod(LossCompiler)
     evaluating = staticmethod(torch.inference_mode)

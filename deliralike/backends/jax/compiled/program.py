@@ -28,7 +28,7 @@ from deliralike.backends.jax.compiled.channels_last import channels_last
 from deliralike.backends.jax.compiled.snapshot import Snapshot
 from deliralike.backends.jax.network import JaxSlot, holds, walk
 from deliralike.network.state import each_once
-from deliralike.optim.loss import LossResult, no_scalar
+from deliralike.optim.loss import LossResult, no_array, no_scalar
 
 _KEPT = 16
 _BY_VALUE = (bool, int, float, str, type(None))
@@ -432,9 +432,12 @@ def scalar_loss(result: Any) -> Any:
     """The loss in what a loss function returned.
 
     Raises:
+        ArgumentError: The loss is no array, but a number of Python's, say.
         ShapeError: The loss is no scalar.
     """
     loss = LossResult.of(result).value
+    if not isinstance(loss, jax.Array):
+        raise no_array(loss)
     if np.shape(loss) != ():
         raise no_scalar(np.shape(loss))
     return loss

@@ -278,7 +278,6 @@ class ReplicaCopy(StructureCopy):
         if id(original) in self._parameters and not has_hooks(original):
             return self._leaf_like(original, former)
         if original.requires_grad:
-            _move_gradient(former, original)
             self._parameter_versions.pop(id(original), None)
             if original.device == self.device:
                 return original
@@ -338,12 +337,3 @@ def has_hooks(parameter: torch.Tensor) -> bool:
     """Return whether there are hooks that would see, or change, a gradient of this parameter."""
     hooks = parameter._backward_hooks or parameter._post_accumulate_grad_hooks
     return parameter.requires_grad and bool(hooks)
-
-
-def _move_gradient(copy: torch.Tensor | None, original: torch.Tensor) -> None:
-    """Add the gradient that a copy accumulated before its original got hooks."""
-    if copy is None or copy is original or not copy.is_leaf or copy.grad is None:
-        return
-    gradient = copy.grad.to(original.device)
-    copy.grad = None
-    original.grad = gradient if original.grad is None else original.grad + gradient

@@ -14,6 +14,7 @@ from deliralike.backends.torch.random import draws_masks
 from deliralike.backends.torch.replicas.batch_norm import synchronising
 from deliralike.backends.torch.replicas.copies import ReplicaCopy, has_hooks
 from deliralike.backends.torch.replicas.lazy import has_lazy, initialize_lazy
+from deliralike.backends.torch.replicas.own_backward import OwnBackward
 from deliralike.backends.torch.replicas.sums import sum_in_threads, sum_of_graphs
 from deliralike.backends.torch.replicas.thread_context import (
     current_device,
@@ -108,6 +109,21 @@ class TorchReplicas(Replicas, TorchSingle):
         with current_device(context.device), batch_norms:
             return super().run_replica(context, thread_context, function, share)
 
+    def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """See `Replicas.call`; outside of an update, backward leaves the whole gradient.
+
+        Gradients that are not computed for an optimizer of this package are clipped, logged and
+        applied by the user's own loop, which looks for them in the module's parameters.
+        """
+        outputs = super().call(args, kwargs)
+        if self.network._copies and not self.network._is_updating:
+            OwnBackward(self.network).watch(outputs)
+        return outputs
+
+    def gradients_wanted(self, parameters: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Leave gradients in the replicas: hooks of the optimizer bring them together."""
+        return _updating(self.network)
+
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
         """See `deliralike.backends.torch.replicas.thread_context.thread_context`."""
         return thread_context(self.settings.places)
@@ -182,6 +198,17 @@ class TorchReplicas(Replicas, TorchSingle):
                 gradients[name] = leaf.grad
                 leaf.grad = None
             yield gradients
+
+    def accumulate_gradients(self, names: Sequence[str] | None = None) -> None:
+        """Add the replicas' gradients (those named, or all) to the module's, in their order."""
+        parameters = self._parameters(names)
+        for gradients in self.replica_gradients(names):
+            for name, gradient in gradients.items():
+                if gradient is None:
+                    continue
+                parameter = parameters[name]
+                device = str(parameter.device)
+                parameter.grad = self.network.backend.add(parameter.grad, gradient, device)
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica."""
@@ -264,6 +291,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
 
     _parallelism = TorchReplicas
     native_optimizer = "DataParallelTorchOptimizer"
+    _is_updating = False  # whether an optimizer of this package computes gradients
 
     def __init__(
         self,
@@ -451,6 +479,16 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         self.__dict__.update(state)
         self._share_tables()
         self._make_replicas()
+
+
+@contextmanager
+def _updating(network: DataParallelTorchNetwork) -> Iterator[None]:
+    attributes = network.__dict__
+    attributes["_is_updating"] = True
+    try:
+        yield
+    finally:
+        attributes["_is_updating"] = False
 
 
 def _run_once(root: Any, loss: Loss | None, share: Any) -> None:

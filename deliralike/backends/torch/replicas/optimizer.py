@@ -15,15 +15,15 @@ from deliralike.errors import OptimizerError
 class DataParallelTorchOptimizer(torch.optim.Optimizer):
     """An optimizer of PyTorch's over a replicated network: ``loss.backward()``, then ``step()``.
 
-    Before each step the replicas' gradients are added to the module's, after it the parameters are
-    copied to the replicas. This is done by PyTorch's own step hooks, so hooks that are registered
-    later see the accumulated gradients. It is a ``torch.optim.Optimizer``: schedulers,
+    When backward ends, the gradients of the whole batch are the module's, to be clipped or logged;
+    what is left in replicas is added before each step, and after it the parameters are copied to
+    the replicas. This is done by PyTorch's own step hooks, so hooks that are registered later see
+    the accumulated gradients. It is a ``torch.optim.Optimizer``: schedulers,
     ``state_dict``, parameter groups and ``zero_grad`` work, and every attribute of the inner
     optimizer can be read and set.
 
     Better than the original: delira has none for PyTorch, and Chainer's cannot set an attribute of
-    the inner optimizer. To clip or unscale the accumulated gradients before `step`, call
-    `accumulate` first.
+    the inner optimizer.
 
     Args:
         optimizer: An optimizer over parameters of the network.
@@ -71,19 +71,10 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         return cls(optimizer_class(parameters, *args, **kwargs), network)
 
     def accumulate(self) -> None:
-        """Move the replicas' gradients to the module: add them there in the order of replicas."""
-        network = self.network
-        if not isinstance(network, DataParallelTorchNetwork):
-            return
-        parameters = network.own_parameters()
-        parallelism: Any = network.parallelism
-        for gradients in parallelism.replica_gradients(self._owned_names()):
-            for name, gradient in gradients.items():
-                if gradient is None:
-                    continue
-                parameter = parameters[name]
-                device = str(parameter.device)
-                parameter.grad = network.backend.add(parameter.grad, gradient, device)
+        """Add gradients that are left in the replicas to the module's, in the order of replicas."""
+        if isinstance(self.network, DataParallelTorchNetwork):
+            parallelism: Any = self.network.parallelism
+            parallelism.accumulate_gradients(self._owned_names())
 
     def copy_parameters(self) -> None:
         """Copy this optimizer's parameters to the replicas."""
