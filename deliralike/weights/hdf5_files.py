@@ -1,10 +1,15 @@
-"""Keras's weights: ``x.weights.h5`` of Keras 3, and the older ``.h5`` with its list of layers."""
+"""HDF5 files of Keras and Chainer.
+
+They are ``x.weights.h5`` of Keras 3, the older ``.h5`` with its list of layers, and Chainer's
+``serializers.save_hdf5``, whose names are those of its ``.npz`` files.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import BackendUnavailable, WeightFileError
-from deliralike.weights import trees
+from deliralike.weights import chainer_names, trees
 from deliralike.weights.inflate import refuse_expansion
 from deliralike.weights.name_matching import natural
 
@@ -22,19 +27,35 @@ _MISSING = (
     "is an HDF5 file, and reading it needs the package 'h5py': pip install 'deliralike[hdf5]'"
 )
 _DEEPEST = 100
+_OF_KERAS = "names and layouts taken for Keras's"
 _NORM = ("gamma", "beta", "moving_mean", "moving_variance")
 
 
-def read(path: Path, content: BytesIO | None = None) -> tuple[dict[str, np.ndarray], str]:
-    """Return the state and the meaning of its order; see `Contents`.
+@dataclass(frozen=True)
+class Hdf5Weights:
+    """The weights in an HDF5 file.
 
-    The name of each array begins with the name of its layer.
+    Attributes:
+        state: The arrays by neutral names.
+        order: The meaning of their order; see `Contents`.
+        of_keras: Whether the file is Keras's; otherwise it is Chainer's.
+        notes: In words, what was guessed.
+    """
+
+    state: dict[str, np.ndarray]
+    order: str
+    of_keras: bool
+    notes: tuple[str, ...]
+
+
+def read(path: Path, content: BytesIO | None = None) -> Hdf5Weights:
+    """Read a file of Keras, where the name of each array begins with its layer's, or of Chainer.
 
     Args:
         content: The content to read instead, where the file lies within another one.
 
     Raises:
-        WeightFileError: It is no file of Keras, or holds a layer whose arrays have no name here.
+        WeightFileError: It holds no arrays, or a layer whose arrays have no name here.
         BackendUnavailable: h5py is not installed.
     """
     try:
@@ -49,16 +70,28 @@ def read(path: Path, content: BytesIO | None = None) -> tuple[dict[str, np.ndarr
         else:
             datasets = _by_tree(h5py, root)
             order = "kind"
+        of_keras = bool(datasets)
+        if not of_keras:
+            datasets = _all(h5py, root)
         if not datasets:
             raise WeightFileError(
-                f"{path} is an HDF5 file without layers of Keras: wanted what save_weights writes"
+                f"{path} is an HDF5 file without arrays: wanted what Keras's save_weights or "
+                "Chainer's save_hdf5 writes"
             )
         for place, dataset in datasets.items():
             if not _is_numbers(h5py, dataset) or _is_elsewhere(dataset, file):
                 raise WeightFileError(f"{path}: {'.'.join(place)!r} is no array of numbers")
         refuse_expansion(path, sum(dataset.nbytes for dataset in datasets.values()))
         arrays = {place: dataset[()] for place, dataset in datasets.items()}
-        return trees.neutral(arrays), order
+    if of_keras:
+        return Hdf5Weights(trees.neutral(arrays), order, of_keras, (_OF_KERAS,))
+    paths = ["/".join(place) for place in arrays]
+    names, notes = chainer_names.neutral(paths)
+    state = {}
+    for path_in_file, array in zip(paths, arrays.values(), strict=True):
+        if path_in_file in names:
+            state[names[path_in_file]] = np.asarray(array)
+    return Hdf5Weights(state, "", of_keras, notes)
 
 
 def _is_numbers(h5py: Any, dataset: Any) -> bool:
@@ -102,6 +135,15 @@ def _by_tree(h5py: Any, root: Any) -> dict[trees.Path, Any]:
             path = layer_names[place].split(".")
         for leaf, array in zip(_leaves(layer, arrays), arrays, strict=True):
             datasets[*path, _leaf_name(layer, leaf, array)] = array
+    return datasets
+
+
+def _all(h5py: Any, root: Any) -> dict[trees.Path, Any]:
+    """Return every array by its path; Chainer writes an empty one for None."""
+    datasets = {}
+    for path, node in _nodes(h5py, root):
+        if isinstance(node, h5py.Dataset) and node.shape is not None:
+            datasets[tuple(path.split("/"))] = node
     return datasets
 
 

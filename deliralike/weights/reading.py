@@ -24,8 +24,8 @@ from deliralike.weights.inflate import refuse_hostile_archive, refuse_nul
 from deliralike.weights.mark import FileStates, archive_is_marked
 
 _LOGGER = logging.getLogger("deliralike")
-_PARALLEL = "module."  # what torch.nn.DataParallel puts before every name
-_OF_KERAS = "names and layouts taken for Keras's"
+# What torch.nn.DataParallel and torch.compile put before every name.
+_WRAPPERS = ("module.", "_orig_mod.")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Contents:
     def best(self) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
         """Return the most likely state, and all notes.
 
-        In a file of another program the prefix of data-parallel training is taken off.
+        In a file of another program the prefixes of PyTorch's wrappers are taken off.
         """
         state, notes = self.first()
         if self.exact:
@@ -72,7 +72,8 @@ class Contents:
         bare = without_prefix(state)
         if bare is state:
             return state, notes
-        return bare, (*notes, f"the prefix {_PARALLEL!r} was taken off all names")
+        prefix = next(iter(state)).removesuffix(next(iter(bare)))
+        return bare, (*notes, f"the prefix {prefix!r} was taken off all names")
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -83,13 +84,14 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     warning, and no array is left out but a trainer's own.
 
     The formats are safetensors; ``torch.save(model.state_dict())``, also nested under
-    ``"state_dict"``, ``"model"`` and other usual keys, and with the ``module.`` of DataParallel
-    before every name, which is taken off; NumPy's ``.npz``, where Chainer's names (``a/b/W`` and
-    those of a trainer's snapshot) become neutral ones (``a.b.weight``); flax's msgpack and Orbax's
-    folders, and Keras's HDF5 files and models (``.keras``), where names and layouts become neutral
-    as well (``conv.kernel`` of ``(height, width, in, out)`` is ``conv.weight`` of
-    ``(out, in, height, width)``). The content decides, not the suffix. Names keep the order in
-    which they were written; bfloat16, which NumPy lacks, becomes float32.
+    ``"state_dict"``, ``"model"`` and other keys, and with the ``module.`` of DataParallel or the
+    ``_orig_mod.`` of ``torch.compile`` before every name, which is taken off; NumPy's ``.npz``,
+    where Chainer's names (``a/b/W`` and those of a trainer's snapshot) become neutral ones
+    (``a.b.weight``), also in its HDF5 files; flax's msgpack and Orbax's folders, and Keras's HDF5
+    files and models (``.keras``), where names and layouts become neutral as well (``conv.kernel``
+    of ``(height, width, in, out)`` is ``conv.weight`` of ``(out, in, height, width)``). The content
+    decides, not the suffix. Names keep the order in which they were written; bfloat16, which NumPy
+    lacks, becomes float32.
 
     Raises:
         WeightFileMissing: There is no such file.
@@ -141,8 +143,8 @@ def contents(path: str | os.PathLike[str]) -> Contents:
         if archive_contents is not None:
             return archive_contents
     if beginning.startswith(hdf5_files.BEGINNING):
-        with _explaining(path, "an HDF5 file of Keras"):
-            return _of_keras("an HDF5 file of Keras", path)
+        with _explaining(path, "an HDF5 file"):
+            return _of_hdf5("an HDF5 file of Keras", path)
     name, files = frameworks.find(lambda files: beginning.startswith(files.beginnings))
     if files is None:
         raise WeightFileError(
@@ -152,10 +154,12 @@ def contents(path: str | os.PathLike[str]) -> Contents:
 
 
 def without_prefix(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the state without the prefix that data-parallel training gives to all names."""
-    if not state or not all(name.startswith(_PARALLEL) for name in state):
-        return state
-    return {name.removeprefix(_PARALLEL): array for name, array in state.items()}
+    """Return the state without the prefixes that PyTorch's wrappers give to all names."""
+    for prefix in _WRAPPERS:
+        if state and all(name.startswith(prefix) for name in state):
+            bare = {name.removeprefix(prefix): array for name, array in state.items()}
+            return without_prefix(bare)  # a wrapper may be within another one
+    return state
 
 
 _ZIP = b"PK\x03\x04"
@@ -172,6 +176,11 @@ _FOREIGN = {
 
 def _of_archive(path: Path) -> Contents | None:
     """Return the contents of a zip archive of NumPy or Keras; None for any other archive."""
+    if not zipfile.is_zipfile(path):
+        raise WeightFileError(
+            f"{path} begins as a zip archive, and its end is missing: it was cut off, or is still "
+            "being written"
+        )
     with _explaining(path, "a zip archive"), zipfile.ZipFile(path) as archive:
         refuse_hostile_archive(path, archive)
         names = archive.namelist()
@@ -179,13 +188,15 @@ def _of_archive(path: Path) -> Contents | None:
             return _contents("a NumPy archive (.npz)", npz_files.read(path, archive))
         if hdf5_files.IN_ARCHIVE in names:
             content = BytesIO(archive.read(hdf5_files.IN_ARCHIVE))
-            return _of_keras("a model of Keras", path, content)
+            return _of_hdf5("a model of Keras", path, content)
     return None
 
 
-def _of_keras(kind: str, path: Path, content: BytesIO | None = None) -> Contents:
-    state, order = hdf5_files.read(path, content)
-    return Contents(kind, {"": state}, order, channels_last=True, notes=(_OF_KERAS,))
+def _of_hdf5(kind: str, path: Path, content: BytesIO | None = None) -> Contents:
+    found = hdf5_files.read(path, content)
+    if not found.of_keras:
+        kind = "an HDF5 file of Chainer"
+    return Contents(kind, {"": found.state}, found.order, found.of_keras, notes=found.notes)
 
 
 def _of_framework(path: Path, name: str, files: Any) -> Contents:
@@ -246,7 +257,7 @@ def _describe(beginning: bytes) -> str:
 
 
 def _wanted() -> str:
-    kinds = ["a safetensors file", "a NumPy archive (.npz)", "an HDF5 file of Keras"]
+    kinds = ["a safetensors file", "a NumPy archive (.npz)", "an HDF5 file of Keras or Chainer"]
     for _, files in frameworks.formats():
         kinds.append(files.name)
     return " or ".join(kinds)

@@ -320,3 +320,44 @@ def test_no_state_of_a_checkpoint_is_left_out_in_silence(tmp_path, caplog):
         "the weights under 'model' were taken; there are others under 'head', '(top level)'"
         in caplog.text
     )
+
+
+def test_a_state_under_a_scripts_own_key_is_read(tmp_path, caplog):
+    state = torch.nn.Linear(3, 2).state_dict()
+    beside = {"acc": 91.5, "epoch": 7, "loss": torch.tensor(0.3), "optimizer": {"state": {}}}
+    torch.save({"net": state, **beside}, tmp_path / "x.pth")
+    read = weights.read(tmp_path / "x.pth")
+    assert list(read) == ["weight", "bias"]
+    np.testing.assert_array_equal(read["weight"], state["weight"].numpy())
+    assert not caplog.records
+    other = torch.nn.Linear(3, 2).state_dict()
+    torch.save({"generator": state, "critic": other}, tmp_path / "y.pth")
+    np.testing.assert_array_equal(weights.read(tmp_path / "y.pth")["bias"], state["bias"].numpy())
+    assert "under 'generator' were taken; there are others under 'critic'" in caplog.text
+
+
+def test_a_dict_beside_tensors_is_no_state_under_a_key(tmp_path):
+    torch.save({"w": torch.ones(2), "net": {"v": torch.ones(3)}}, tmp_path / "x.pth")
+    with pytest.raises(WeightFileError, match=r"not tensors by name, such as 'net' \(a dict\)"):
+        weights.read(tmp_path / "x.pth")
+
+
+def test_the_prefixes_of_wrappers_are_taken_off_in_any_order(tmp_path, caplog):
+    compiled = torch.compile(torch.nn.DataParallel(torch.nn.Linear(3, 2)), backend="eager")
+    for model, prefix in (
+        (compiled, "_orig_mod.module."),
+        (
+            torch.nn.DataParallel(torch.compile(torch.nn.Linear(3, 2), backend="eager")),
+            "module._orig_mod.",
+        ),
+    ):
+        state = model.state_dict()
+        assert [*state] == [f"{prefix}weight", f"{prefix}bias"]
+        torch.save(state, tmp_path / "x.pth")
+        assert [*weights.read(tmp_path / "x.pth")] == ["weight", "bias"]
+        assert f"the prefix {prefix!r} was taken off all names" in caplog.text
+        layer = backends.get("torch").wrap(torch.nn.Linear(3, 2))
+        weights.load(layer, tmp_path / "x.pth")
+        np.testing.assert_array_equal(
+            layer.neutral_state()["weight"], state[f"{prefix}weight"].numpy()
+        )

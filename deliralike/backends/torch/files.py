@@ -1,6 +1,6 @@
 """PyTorch's weight files: read without running what they contain, written for ``torch.load``."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def _states(path: Path, loaded: Any, visited: set[int]) -> _States:
     visited.add(id(loaded))
     nested = [key for key in _NESTED_UNDER if isinstance(loaded.get(key), dict)]
     if not nested:
-        return {"": _tensors(path, loaded)}
+        return _own_states(path, loaded) or {"": _tensors(path, loaded)}
     states: _States = {}
     problems = []
     for key in nested:
@@ -101,6 +101,17 @@ def _states(path: Path, loaded: Any, visited: set[int]) -> _States:
     return states | _other_states(path, loaded, nested)
 
 
+def _own_states(path: Path, loaded: Mapping[Any, Any]) -> _States:
+    """Return the states under a script's own keys; none where there are tensors beside them.
+
+    Scripts save ``{"net": net.state_dict(), "epoch": 3}``.
+    """
+    for value in loaded.values():
+        if _is_tensor(value) and getattr(value, "shape", None) != ():
+            return {}
+    return _other_states(path, loaded, [])
+
+
 def _other_states(path: Path, loaded: Mapping[Any, Any], nested: list[str]) -> _States:
     """Return the tensors of a checkpoint that are not under a usual key.
 
@@ -113,15 +124,16 @@ def _other_states(path: Path, loaded: Mapping[Any, Any], nested: list[str]) -> _
             continue
         if isinstance(value, Tensor) and value.shape:
             single[key] = value
-        elif isinstance(value, dict) and value and _are_tensors(value.values()):
+        elif isinstance(value, dict) and value and _are_tensors_by_name(value):
             states[str(key)] = _tensors(path, value)
     if single:
         states[TOP] = _tensors(path, single)
     return states
 
 
-def _are_tensors(values: Iterable[Any]) -> bool:
-    return all(isinstance(value, Tensor) for value in values)
+def _are_tensors_by_name(value: Mapping[Any, Any]) -> bool:
+    are_named = all(isinstance(name, str) for name in value)
+    return are_named and all(isinstance(tensor, Tensor) for tensor in value.values())
 
 
 def _tensors(path: Path, loaded: Mapping[Any, Any]) -> dict[str, Tensor]:

@@ -106,10 +106,9 @@ class _Pickles:
         self._file = file
         self._size = size
         bounded: Any = _Bounded(file, size)
-        magic = PickleReader(bounded).value
-        protocol = PickleReader(bounded).value
-        if (magic, protocol) != (_MAGIC, _PROTOCOL):
-            raise ValueError("it does not begin as PyTorch begins its files")
+        for wanted in (_MAGIC, _PROTOCOL):
+            if PickleReader(bounded).value != wanted:
+                raise ValueError("it does not begin as PyTorch begins its files")
         PickleReader(bounded)  # the machine that wrote the file
         contents = PickleReader(bounded)
         self.value = contents.value
