@@ -49,6 +49,18 @@ class Stream:
 
     factory: Callable[..., Any]
 
+    def __post_init__(self) -> None:
+        """Check the factory.
+
+        Raises:
+            ArgumentError: It is no function; an iterator could be read in one epoch only.
+        """
+        if not callable(self.factory):
+            raise ArgumentError(
+                f"a Stream wants a function that returns a fresh iterator, not {self.factory!r}: "
+                "data.Stream(lambda: samples())"
+            )
+
     def read(self, epoch: int) -> Iterator[Any]:
         """Return a fresh iterator over the samples of an epoch."""
         if has_required_argument(self.factory):

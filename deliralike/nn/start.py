@@ -169,7 +169,7 @@ def generator(seed: int, path: str) -> np.random.Generator:
 
 def key(seed: int, path: str) -> np.ndarray:
     """Return the Philox key of a seed and a path: two words of 64 bits."""
-    if not 0 <= seed < 2**64:
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
         raise SettingError(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}")
     digest = hashlib.blake2b(path.encode(), digest_size=8).digest()
     return np.array([seed, int.from_bytes(digest, "little")], dtype=np.uint64)

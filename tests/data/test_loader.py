@@ -463,3 +463,14 @@ def test_a_table_is_refused_in_the_place_of_its_arrays():
         data.Loader(table)
     batch = next(data.Loader((table[["a"]], table["label"]), 2, shuffle=False).batches())
     assert batch[0].tolist() == [[0.0], [1.0]]
+
+
+def test_a_stream_wants_a_function():
+    with pytest.raises(ArgumentError, match="returns a fresh iterator, not <list_iterator"):
+        data.Stream(iter([1, 2]))
+
+
+@pytest.mark.parametrize("seed", [None, -1, 2**64, 1.5, "a"])
+def test_a_seed_is_a_whole_number(seed):
+    with pytest.raises(SettingError, match="seed must be a whole number from 0 to"):
+        list(data.Loader(np.arange(5.0), 2, seed=seed))

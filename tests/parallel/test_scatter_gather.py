@@ -403,7 +403,9 @@ def test_without_a_backend_only_numpy_arrays_are_split():
     scatter([array], ["cpu", "cpu"], backend=backends.get("torch"))  # which is remembered
     with pytest.raises(
         BatchError,
-        match=re.escape("batch[0] is a Tensor, which is no array of NumPy's: convert it"),
+        match=re.escape(
+            "batch[0] is a Tensor of shape (3,), which is no array of NumPy's: convert it"
+        ),
     ):
         scatter([array], ["cpu", "cpu"])
 

@@ -16,6 +16,7 @@ import numpy as np
 from flax import nnx
 from flax.nnx.module import ModuleMeta
 
+from deliralike import nest
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled import inner
 from deliralike.errors import ArgumentError
@@ -179,7 +180,7 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
             if isinstance(present, nnx.Param):
                 raise ArgumentError(
                     f"{type(self).__name__}: {name!r} is a registered Param and cannot be set to "
-                    f"a {type(value).__name__}: assign a Param, or None, or set its value, "
+                    f"{nest.described(value)}: assign a Param, or None, or set its value, "
                     f"self.{name}.set_value(array)"
                 )
             if not isinstance(value, jax.Array):

@@ -211,7 +211,7 @@ class _Splitter:
             if self.backend is not None:
                 owners += f" or of backend {self.backend.name!r}"
             raise _Refused(
-                f"is a {type(leaf).__name__}, which is no array of {owners}: convert it, or name "
+                f"is {nest.described(leaf)}, which is no array of {owners}: convert it, or name "
                 "its backend"
             )
         return None
