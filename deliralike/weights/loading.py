@@ -46,11 +46,18 @@ def load(
         return foreign.load(network, path, strict, None if match is True else match)
     file_contents = contents(path)
     state, notes = file_contents.first()
-    # The prefix is taken off only if no name fits: a network may well have a block called "module".
-    if not any(name in state for name in network.neutral_slots()):
+    slots = network.neutral_slots()
+    # Prefixes are taken off only if no name fits: a network may well have a block called "module".
+    if slots.keys().isdisjoint(state):
         state = without_prefix(state)
     report(path, file_contents.kind, notes)
     try:
         return network.load_neutral_state(state, strict=strict)
     except StateError as error:
-        raise StateError(f"{path}: {error}") from None
+        hint = ""
+        if slots.keys().isdisjoint(state):
+            hint = (
+                "\n  deliralike.zoo.load(network, path) knows names of trainers and other "
+                "libraries, and match=True finds pairs by shape"
+            )
+        raise StateError(f"{path}: {error}{hint}") from None

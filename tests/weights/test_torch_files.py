@@ -6,8 +6,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from deliralike import backends, weights
-from deliralike.errors import WeightFileError
+from deliralike import backends, weights, zoo
+from deliralike.errors import StateError, WeightFileError
 from tests.conftest import BACKENDS
 from tests.fuzz.pickle_writing import (
     called,
@@ -361,3 +361,13 @@ def test_the_prefixes_of_wrappers_are_taken_off_in_any_order(tmp_path, caplog):
         np.testing.assert_array_equal(
             layer.neutral_state()["weight"], state[f"{prefix}weight"].numpy()
         )
+
+
+def test_names_of_a_trainer_are_told_where_to_be_loaded(tmp_path):
+    layer = backends.get("torch").wrap(torch.nn.Linear(3, 2))
+    state = {f"model.{name}": tensor for name, tensor in torch.nn.Linear(3, 2).state_dict().items()}
+    torch.save({"state_dict": state, "epoch": 3}, tmp_path / "x.ckpt")
+    with pytest.raises(StateError, match=r"0 of 2 names loaded.*\n  deliralike\.zoo\.load\("):
+        weights.load(layer, tmp_path / "x.ckpt")
+    zoo.load(layer, tmp_path / "x.ckpt")
+    np.testing.assert_array_equal(layer.neutral_state()["bias"], state["model.bias"].numpy())
