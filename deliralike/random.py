@@ -11,9 +11,8 @@ equal between frameworks.
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +20,7 @@ from deliralike.errors import SettingError
 from deliralike.nn import start
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(NamedTuple):
     """A position in the portable stream: `seed`, `step` and the index of the batch's first sample.
 
     `step` and `first_sample` may be traced values of a compiled program.
@@ -100,7 +98,7 @@ def shifted(samples: Any) -> Iterator[None]:
     if stream is None:
         yield
         return
-    token = _stream.set(replace(stream, first_sample=stream.first_sample + samples))
+    token = _stream.set(stream._replace(first_sample=stream.first_sample + samples))
     try:
         yield
     finally:

@@ -42,22 +42,22 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
         >>> inputs_and_target({"data": ("image", "age"), "label": "mask"})
         (('image', 'age'), 'mask')
     """
-    if isinstance(batch, MAPPINGS):
-        data, label = inputs_and_label(batch)
-        if type(data) is not tuple:
-            data = (data,)
-        return data, label
-    if not isinstance(batch, (tuple, list)):
+    if isinstance(batch, (tuple, list)):  # told in less time than a mapping
+        if len(batch) < 2:
+            raise BatchError(
+                f"a batch of {len(batch)} elements has no target: give (inputs, target), or let "
+                "the network have a train_step and a val_step of its own"
+            )
+        return tuple(batch[:-1]), batch[-1]
+    if not isinstance(batch, MAPPINGS):
         raise BatchTypeError(
             f"a batch is a dict, tuple or list, not {_named(batch)}: give (inputs, target), or "
             f"{{'{INPUT}': inputs, '{LABEL}': target}}"
         )
-    if len(batch) < 2:
-        raise BatchError(
-            f"a batch of {len(batch)} elements has no target: give (inputs, target), or let the "
-            "network have a train_step and a val_step of its own"
-        )
-    return tuple(batch[:-1]), batch[-1]
+    data, label = inputs_and_label(batch)
+    if type(data) is not tuple:
+        data = (data,)
+    return data, label
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from deliralike import nest
@@ -39,22 +39,22 @@ def refuse_several_steps(trainer: Trainer, count: Any) -> None:
         )
 
 
-def groups(windows: Iterable[list[Any]], count: int) -> Iterator[list[list[Any]]]:
-    """Yield `count` windows at a time if their batches have the same shapes; others one by one."""
-    waiting: list[list[Any]] = []
-    for window in windows:
-        if waiting and _shapes(window) != _shapes(waiting[0]):
+def groups(batches: Iterable[Any], count: int) -> Iterator[list[Any]]:
+    """Yield `count` batches at a time if they have the same shapes; others one by one."""
+    waiting: list[Any] = []
+    for batch in batches:
+        if waiting and _shapes(batch) != _shapes(waiting[0]):
             yield from ([each] for each in waiting)
             waiting = []
-        waiting.append(window)
+        waiting.append(batch)
         if len(waiting) == count:
             yield waiting
             waiting = []
     yield from ([each] for each in waiting)
 
 
-def _shapes(window: Sequence[Any]) -> tuple[Any, list[Any]]:
-    leaves, structure = nest.flatten(window)
+def _shapes(batch: Any) -> tuple[Any, list[Any]]:
+    leaves, structure = nest.flatten(batch)
     shapes = []
     for leaf in leaves:
         shape = getattr(leaf, "shape", None)

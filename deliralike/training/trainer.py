@@ -384,15 +384,16 @@ class Trainer:
     def _epoch(self, run: Run, loader: data.Loader, validation: Any, interrupt: Interrupt) -> None:
         batches: Any = loader.batches(run.epoch, run.batch)
         with self.network.training_mode(True), closing(batches):
-            windows = groups(_windows(batches, self._accumulate), self.steps_per_call)
-            for together, waited in _timed(windows):
-                make = self._several_steps if len(together) > 1 else self._step
-                for step in make(run, together, waited):
+            begin = time.perf_counter()
+            for window in self._windows(batches):
+                waited = time.perf_counter() - begin
+                for step in self._steps(run, window, waited):
                     run.history.steps.append(step)
                     run.tell("on_step", step)
                 if run.stopped:
                     break
                 interrupt.check()
+                begin = time.perf_counter()
         run.unread.read()
         self.network.parallelism.synchronize()
         if run.stopped:
@@ -473,12 +474,22 @@ class Trainer:
                 monitors.append(monitor)
         return monitors
 
-    def _several_steps(self, run: Run, together: list[list[Any]], waited: float) -> list[Step]:
-        """Make as many steps as there are windows, of one batch each, in one program."""
+    def _windows(self, batches: Iterable[Any]) -> Iterator[list[Any]]:
+        """Yield the batches that are used at a time: for one update, or for several steps."""
+        if self.steps_per_call > 1:
+            return groups(batches, self.steps_per_call)
+        return _windows(batches, self._accumulate)
+
+    def _steps(self, run: Run, window: list[Any], waited: float) -> Sequence[Step]:
+        if self.steps_per_call > 1 and len(window) > 1:
+            return self._several_steps(run, window, waited)
+        return (self._step(run, window, waited),)
+
+    def _several_steps(self, run: Run, batches: list[Any], waited: float) -> list[Step]:
+        """Make a step on each batch, all in one program."""
         begin = time.perf_counter()
         run.in_step = True
         [(name, optimizer)] = self.optimizers.items()
-        batches = [batch for [batch] in together]
         moments = []
         for ahead in range(len(batches)):
             lr = self._scheduled(name, ahead)
@@ -489,7 +500,7 @@ class Trainer:
         results = steps.train_steps(self.network, batches, optimizer, self.losses, moments)
         run.step += len(batches)
         run.batch += len(batches)
-        run.latest_batches = together[-1]
+        run.latest_batches = batches[-1:]
         run.in_step = False
         seconds = (time.perf_counter() - begin) / len(batches)
         records = []
@@ -509,10 +520,8 @@ class Trainer:
             )
         return records
 
-    def _step(self, run: Run, together: list[list[Any]], waited: float) -> list[Step]:
-        """Make the step of a single window."""
+    def _step(self, run: Run, window: list[Any], waited: float) -> Step:
         begin = time.perf_counter()
-        [window] = together
         run.in_step = True
         self._follow_schedules()
         lr = {name: known_lr(each) for name, each in self.optimizers.items()}
@@ -541,7 +550,7 @@ class Trainer:
         )
         if self.processes.count > 1:
             run.unread.read()  # an array of several processes is read by all of them at once
-        return [step]
+        return step
 
     def _train_step(self, run: Run, number: int, batch: Any) -> Any:
         """Make a step on a batch, or on this process's share of it."""
@@ -703,14 +712,6 @@ def _for_run(given: Mapping[str, Any], updates: int | None) -> dict[str, Any]:
     """Return the schedules by optimizer for a run of so many updates; shared ones stay shared."""
     made = {id(each): schedule_of(each, updates) for each in given.values()}
     return {name: made[id(each)] for name, each in given.items()}
-
-
-def _timed(items: Iterable[Any]) -> Iterator[tuple[Any, float]]:
-    """Yield each item with the seconds of the wait for it."""
-    begin = time.perf_counter()
-    for item in items:
-        yield item, time.perf_counter() - begin
-        begin = time.perf_counter()  # the consumer is done with the item
 
 
 def _may_add_figures(callback: Callback) -> bool:

@@ -75,6 +75,11 @@ class ChainerOptimizer(AbstractOptimizer):
             result.append(names.get(id(parameter), unknown))
         return result
 
+    def prepared(self, batch):
+        """Prepare a batch for the device and type of the parameters."""
+        self._owned.refresh()
+        return self.network.backend.prepare(batch, self._owned)
+
     def gradients(self, loss_function, *batch):
         """Run forward and backward; previous gradients are dropped first, in every replica."""
         result = self._forward_backward(loss_function, _backward, batch)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
+from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.replicas.network import (
     DataParallelChainerNetwork,
@@ -25,6 +27,8 @@ class OwnedParameters:
         parameters: The same as Chainer's parameters.
         replicated: The replicated networks inside a network that is not replicated itself, and so
             has no hooks for them.
+
+    It stands for the network where a batch is prepared: its type is found in less time.
     """
 
     slots: dict[str, Slot]
@@ -35,13 +39,18 @@ class OwnedParameters:
         """Look the parameters up for the first time."""
         self._network = network
         self._owns = owns
-        self._counts: list[tuple[chainer.Link, int, int]] = []  # of parameters and of children
-        self._attributes: list[tuple[dict, str, Any]] = []
+        # the names of parameters and children of every link, and how many there were
+        self._registered: list[Any] = []
+        self._sizes: list[int] = []
+        # the attributes of links that hold them, the names in these, and what was there
+        self._attributes: list[dict[str, Any]] = []
+        self._names: list[str] = []
+        self._values: list[Any] = []
         self.refresh()
 
     def refresh(self) -> None:
         """Look the parameters up again if the network's parts have changed."""
-        if self._counts and self._is_unchanged():
+        if self._registered and self._is_unchanged():
             return
         slots = self._network.neutral_slots().items()
         self.slots = {name: slot for name, slot in slots if slot.is_parameter and self._owns(name)}
@@ -49,30 +58,44 @@ class OwnedParameters:
         self.replicated = []
         if not self._network.parallelism.is_replicated:
             self.replicated += replicated_networks(self._network)
+        network: Any = self._network
+        self._first = next(network.params(include_uninit=False), None)
         self._remember()
+
+    @property
+    def device_name(self) -> str:
+        """The device of the network."""
+        return self._network.device_name
+
+    @property
+    def dtype_name(self) -> str:
+        """The floating type of the network, as of the last `refresh`."""
+        if self._first is None or self._first.dtype.kind != "f":
+            return self._network.dtype_name
+        return arrays.dtype_name(self._first.dtype)
 
     def _remember(self) -> None:
         """Record what `_is_unchanged` compares."""
         root: Any = getattr(self._network, "root", self._network)
         links = [*root.links(), *getattr(root, "native", root).links()]
-        self._counts = [(link, len(link._params), _child_count(link)) for link in links]
-        self._attributes = []
+        self._registered, self._attributes, self._names = [], [], []
         for link in links:
-            attributes = vars(link)
-            self._attributes += [(attributes, name, attributes.get(name)) for name in _names(link)]
+            self._registered += (link._params, getattr(link, "_children", ()))
+            names = _names(link)
+            self._attributes += [vars(link)] * len(names)
+            self._names += names
+        self._sizes = [*map(len, self._registered)]
+        self._values = [*map(dict.get, self._attributes, self._names)]
 
     def _is_unchanged(self) -> bool:
-        for link, parameters, children in self._counts:
-            if len(link._params) != parameters or _child_count(link) != children:
-                return False
-        return all(attributes.get(name) is value for attributes, name, value in self._attributes)
-
-
-def _child_count(link: chainer.Link) -> int:
-    return len(getattr(link, "_children", ()))
+        if [*map(len, self._registered)] != self._sizes:
+            return False
+        values = map(dict.get, self._attributes, self._names)
+        return all(map(operator.is_, values, self._values))
 
 
 def _names(link: chainer.Link) -> list[str]:
     # Children are names in a Chain, and links in a ChainList, which only grows.
     children = getattr(link, "_children", ())
-    return [*link._params, *(name for name in children if isinstance(name, str))]
+    names = [name for name in children if isinstance(name, str)]
+    return ["_params", "_children", *link._params, *names]

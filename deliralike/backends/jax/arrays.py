@@ -104,11 +104,13 @@ def narrow(value: np.ndarray) -> np.ndarray:
     Raises:
         IndexRangeError: One of them does not fit; JAX would take others in its place.
     """
+    if value.dtype.itemsize <= 4:
+        return value
     device_dtype = jax.dtypes.canonicalize_dtype(value.dtype)
     if device_dtype == value.dtype:
         return value
     narrowed = value.astype(device_dtype)
-    if device_dtype.kind in "iu" and not np.array_equal(narrowed, value):
+    if device_dtype.kind in "iu" and not (narrowed == value).all():
         [first, *_] = value[narrowed != value].ravel()
         raise IndexRangeError(
             f"the whole number {first} does not fit {device_dtype}, which backend 'jax' computes "
@@ -174,11 +176,12 @@ def numpy(array: Any) -> np.ndarray:
 
 
 def numbers(values: Sequence[Any]) -> list[float]:
-    """Return scalars as numbers, whose transfers are begun together."""
-    for each in values:
-        if isinstance(each, jax.Array) and each.is_fully_addressable:
-            each.copy_to_host_async()
-    return [float(numpy(each)) if isinstance(each, jax.Array) else float(each) for each in values]
+    """Return scalars as numbers, whose transfers from a GPU are begun together."""
+    if jax.default_backend() != "cpu":
+        for each in values:
+            if isinstance(each, jax.Array) and each.is_fully_addressable:
+                each.copy_to_host_async()
+    return [float(whole(each)) if isinstance(each, jax.Array) else float(each) for each in values]
 
 
 def host_values(value: Any) -> np.ndarray | None:

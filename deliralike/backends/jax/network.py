@@ -331,7 +331,7 @@ def walk(root: Any) -> Iterator[tuple[str, Any]]:
     def visit(path: str, node: Any) -> Iterator[tuple[str, Any]]:
         if id(node) in visited:
             return
-        if isinstance(node, nnx.Pytree | nnx.Variable):
+        if isinstance(node, _NODES):
             visited.add(id(node))
             yield path, node
         for name, child in children(node):
@@ -389,13 +389,14 @@ def _settings(block: Any) -> Iterable[tuple[str, Any]]:
 
 
 _PLAIN_SETTINGS = (bool, int, float, str)
+_NODES = (nnx.Pytree, nnx.Variable)
 
 
 def holds(value: Any) -> bool:
     """Whether a value is, or may hold, a variable or module."""
     if isinstance(value, _PLAIN_SETTINGS):
         return False  # quicker than flax's own test
-    return isinstance(value, nnx.Variable | nnx.Pytree) or type(value) in (list, tuple, dict)
+    return isinstance(value, _NODES) or type(value) in (list, tuple, dict)
 
 
 def _hashable_setting(value: Any) -> Any:

@@ -85,8 +85,8 @@ class JaxOptimizer(AbstractOptimizer):
             return host_arrays.refuse_foreign(value, network.backend.is_array)
 
         try:
-            if all(isinstance(x, np.ndarray) for x in batch):
-                return tuple(map(prepare, batch))
+            if {*map(type, batch)} == {np.ndarray}:  # without a look at the structure
+                return tuple([prepare(array) for array in batch])
             return nest.map(prepare, batch)
         except DtypeError as error:
             raise host_arrays.explained(error, batch, network.backend.is_array) from None
@@ -117,8 +117,7 @@ class JaxOptimizer(AbstractOptimizer):
             position.numbers,
             numbers,
         )
-        self._store(variables, parameters, changed, state)
-        self.finish_update(_present(parameters))
+        self.finish_update(self._store(variables, parameters, changed, state))
         return unpack(result)
 
     def update_several(self, loss_function, batches, moments):
@@ -280,13 +279,12 @@ class JaxOptimizer(AbstractOptimizer):
 
     def _store(
         self, variables: ModuleVariables, parameters: Named, changed: list[Any], state: Any
-    ) -> None:
+    ) -> list[str]:
+        """Store the results of an update; return the names of the parameters that it changed."""
         variables.store(parameters, changed)
-        self.rule.keep(state, _present(parameters))
-
-
-def _present(values: Named) -> list[str]:
-    return [name for name, value in values.items() if value is not None]
+        updated = [name for name, value in parameters.items() if value is not None]
+        self.rule.keep(state, updated)
+        return updated
 
 
 def _in_order(gradients: Named, variables: ModuleVariables) -> Named:

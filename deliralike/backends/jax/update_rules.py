@@ -81,10 +81,12 @@ class NeutralRule(UpdateRule):
         """Start without a state."""
         self.groups = groups
         self.places: dict[str, int] = {}
-        self.counts: dict[str, int] = {}
+        self.updates = 0
+        # of each parameter: the updates of others that it took no part in; in most networks none
+        self.missed: dict[str, int] = {}
         self.slots: dict[str, Named] = {}
         self._kinds = groups.without_lr()
-        self._latest: tuple = (None, None, None)
+        self._latest: tuple = (None, None, None, None)
 
     def assign(self, slots):
         self.places = self.groups.indices(slots)
@@ -104,16 +106,22 @@ class NeutralRule(UpdateRule):
     def lr(self, value: float) -> None:
         self.groups = self.groups.with_lr(value)
 
+    def count(self, name: str) -> int:
+        """The number of updates of a parameter."""
+        return self.updates - self.missed.get(name, self.updates)
+
     def state_for(self, variables):
-        for name in variables.parameters:
-            if name not in self.slots:
-                self.slots[name] = _empty_state(self.rule_of(name), variables.slots[name])
+        for name in variables.parameters.keys() - self.slots.keys():
+            self.slots[name] = _empty_state(self.rule_of(name), variables.slots[name])
         return {name: self.slots[name] for name in variables.parameters}
 
     def keep(self, state, updated):
         self.slots |= state
-        for name in updated:
-            self.counts[name] = self.counts.get(name, 0) + 1
+        for name in self.slots.keys() - self.missed.keys():
+            self.missed[name] = self.updates
+        self.updates += 1
+        for name in self.missed.keys() - updated:
+            self.missed[name] += 1
 
     def can_run_ahead(self, lrs):
         return True
@@ -124,30 +132,30 @@ class NeutralRule(UpdateRule):
         Rules without learning rates, and which parameter follows which rule, are compiled in; the
         numbers of rule and step are passed.
         """
+        latest, missed, constants, distinct = self._latest
+        if latest is not variables or missed != self.missed:
+            constants, distinct = self._compiled_in(variables)
+            self._latest = (variables, dict(self.missed), constants, distinct)
+        step = self.updates + 1 + ahead
+        return constants, [self.groups.rules[place].scalars(step - m) for place, m in distinct]
+
+    def _compiled_in(self, variables: ModuleVariables) -> tuple[tuple, list[tuple[int, int]]]:
+        """Return the rules and what each parameter follows.
+
+        Those that follow the same rule at the same count share its numbers: the places of their
+        rules and the updates that they missed are returned, too.
+        """
         for name in variables.parameters.keys() - self.places.keys():  # of blocks that came later
             self.places[name] = self.groups.index(name)
-        steps = []
+        pairs = []
         for name in variables.parameters:
-            steps.append((self.places[name], self.counts.get(name, 0) + 1 + ahead))
-        distinct = sorted(set(steps))
-        indices = [distinct.index(each) for each in steps]
-        numbers = []
-        for place, step in distinct:
-            numbers.append(self.groups.rules[place].scalars(step))
-        return self._compiled_in(variables, indices), numbers
-
-    def _compiled_in(self, variables: ModuleVariables, indices: list[int]) -> tuple:
-        """Return the rules and what each parameter follows; the same object while it is equal."""
-        latest, latest_indices, constants = self._latest
-        if latest is variables and latest_indices == indices:
-            return constants
+            pairs.append((self.places[name], self.missed.get(name, self.updates)))
+        distinct = sorted(set(pairs))
         assignment = []
-        for name, index in zip(variables.parameters, indices, strict=True):
+        for name, pair in zip(variables.parameters, pairs, strict=True):
             layout = self._layout(name, variables.slots[name])
-            assignment.append((name, self.places[name], index, layout))
-        constants = (self._kinds, tuple(assignment))
-        self._latest = (variables, indices, constants)
-        return constants
+            assignment.append((name, self.places[name], distinct.index(pair), layout))
+        return (self._kinds, tuple(assignment)), distinct
 
     def update(self, constants, parameters, frozen, gradients, state, numbers):
         kinds, assignment = constants
@@ -171,18 +179,18 @@ class NeutralRule(UpdateRule):
     def neutral_state(self, variables):
         state = {}
         for name, slot in variables.owned.items():
-            if self.counts.get(name):
+            if self.count(name):
                 for key, value in self.slots[name].items():
                     array = arrays.numpy(value)
                     if self.rule_of(name).any_layout:
                         array = slot.layout.to_neutral(array)
                     state[f"{name}/{key}"] = array
                 if self.rule_of(name).counts:
-                    state[f"{name}/step"] = np.array(self.counts[name], np.float32)
+                    state[f"{name}/step"] = np.array(self.count(name), np.float32)
         return state
 
     def load_neutral_state(self, state, variables, steps):
-        self.slots, self.counts = {}, {}
+        self.slots, counts = {}, {}
         for name, slot in variables.owned.items():
             rule = self.rule_of(name)
             slots = self.slots[name] = _empty_state(rule, slot)
@@ -194,8 +202,9 @@ class NeutralRule(UpdateRule):
                     if rule.any_layout:
                         value = slot.layout.to_native(value)
                     slots[key] = arrays.put_like(value, zeros)
-            if is_present:
-                self.counts[name] = int(state.get(f"{name}/step", steps))
+            counts[name] = int(state.get(f"{name}/step", steps)) if is_present else 0
+        self.updates = max(counts.values(), default=0)
+        self.missed = {name: self.updates - count for name, count in counts.items()}
 
 
 def _empty_state(rule: Rule, slot: JaxSlot) -> Named:

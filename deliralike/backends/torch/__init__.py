@@ -159,7 +159,8 @@ class TorchBackend(Backend):
     numbers = staticmethod(arrays.numbers)
 
     def detached(self, value: Any) -> Any:
-        return value.detach() if isinstance(value, torch.Tensor) else value
+        has_graph = isinstance(value, torch.Tensor) and value.requires_grad
+        return value.detach() if has_graph else value
 
     def is_array(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)

@@ -41,6 +41,7 @@ def dtype(name: str) -> torch.dtype:
     return DTYPES[name]
 
 
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     """Return the name of a type: ``"float32"`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")
@@ -191,6 +192,7 @@ def _on_one_device(values: Sequence[torch.Tensor], device: Any) -> Sequence[torc
 
 
 _device = cache(torch.device)
+name_of_device = cache(str)
 _DEVICE = attrgetter("device")
 
 

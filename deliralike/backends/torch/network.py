@@ -134,13 +134,13 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     @property
     def device_name(self) -> str:
         """The device of the first parameter or buffer."""
-        first = _first(self, torch.is_tensor)
+        first = first_tensor(self, torch.is_tensor)
         return "cpu" if first is None else str(first.device)
 
     @property
     def dtype_name(self) -> str:
         """The type of the first floating parameter or buffer."""
-        first = _first(self, torch.Tensor.is_floating_point)
+        first = first_tensor(self, torch.Tensor.is_floating_point)
         return self.dtype_built if first is None else arrays.dtype_name(first.dtype)
 
 
@@ -148,7 +148,7 @@ def _slots(state: Mapping[str, torch.Tensor]) -> dict[str, Slot]:
     return {name: TorchSlot(tensor) for name, tensor in state.items()}
 
 
-def _first(
+def first_tensor(
     module: torch.nn.Module, is_wanted: Callable[[torch.Tensor], bool]
 ) -> torch.Tensor | None:
     """Return the first of the parameters and buffers, module by module, that is wanted.
@@ -163,7 +163,7 @@ def _first(
             return tensor
     for child in module._modules.values():
         if child is not None:
-            found = _first(child, is_wanted)
+            found = first_tensor(child, is_wanted)
             if found is not None:
                 return found
     return None

@@ -48,6 +48,11 @@ class TorchOptimizer(AbstractOptimizer):
                 names.append(first_names.get(id(parameter), otherwise))
         return names
 
+    def prepared(self, batch):
+        """Prepare a batch for the device and type of the parameters."""
+        self._owned.refresh()
+        return self.network.backend.prepare(batch, self._owned)
+
     def gradients(self, loss_function, *batch):
         """Run forward and backward; return the detached result, and gradients by name.
 

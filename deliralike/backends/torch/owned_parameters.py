@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from deliralike.backends.torch import arrays
+from deliralike.backends.torch.network import first_tensor
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import each_once
 
@@ -22,6 +24,8 @@ class OwnedParameters:
     Attributes:
         parameters: The owned parameters, ties under each of their names, as of the last `refresh`.
         each_once: The same, with each tied parameter under its first name only.
+
+    It stands for the network where a batch is prepared: its device and type are found in less time.
     """
 
     parameters: dict[str, torch.nn.Parameter]
@@ -49,12 +53,28 @@ class OwnedParameters:
         self.parameters = {name: slot.native for name, slot in slots.items()}
         self.each_once = {name: slot.native for name, slot in each_once(slots).items()}
         root: Any = getattr(self._network, "root", self._network)
+        first = first_tensor(root, torch.is_tensor)
+        self._first = first if isinstance(first, torch.nn.Parameter) else None
         self._tables = []
         for module in root.modules():
             self._tables += (module._parameters, module._modules)
         self._sizes = list(map(len, self._tables))
         self._names = list(chain.from_iterable(self._tables))
         self._values = list(chain.from_iterable(map(dict.values, self._tables)))
+
+    @property
+    def device_name(self) -> str:
+        """The device of the network, as of the last `refresh`."""
+        if self._first is None:
+            return self._network.device_name
+        return arrays.name_of_device(self._first.device)
+
+    @property
+    def dtype_name(self) -> str:
+        """The floating type of the network, as of the last `refresh`."""
+        if self._first is None or not self._first.is_floating_point():
+            return self._network.dtype_name
+        return arrays.dtype_name(self._first.dtype)
 
     def _is_unchanged(self) -> bool:
         if list(map(len, self._tables)) != self._sizes:

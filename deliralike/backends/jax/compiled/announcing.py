@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
 from threading import Timer
 from time import perf_counter
 from typing import Any
@@ -76,33 +75,21 @@ def suspended() -> Iterator[None]:
         _call.reset(token)
 
 
-def announced(
-    function: Callable[..., Any], place: int, compiler: Callable[[Callable[..., Any]], Any]
-) -> Callable[..., Any]:
-    """Return a function as a compiled program that announces when its compilation takes long.
+@contextmanager
+def announced(name: str, batch: Sequence[Any]) -> Iterator[None]:
+    """Return a context for a call of a program, whose compilation is announced if it takes long.
 
     Args:
-        place: The number of the argument that is the list of a batch's arrays.
-        compiler: What compiles the function.
+        name: Of the program.
+        batch: The arrays of the batch.
     """
-
-    @wraps(function)
-    def traced(*args: Any) -> Any:
-        begin()
-        return function(*args)
-
-    program = compiler(traced)
-
-    def run(*args: Any) -> Any:
-        call = _Call(function.__name__, args[place])
-        token = _call.set(call)
-        try:
-            return program(*args)
-        finally:
-            _call.reset(token)
-            call.end()
-
-    return run
+    call = _Call(name, batch)
+    token = _call.set(call)
+    try:
+        yield
+    finally:
+        _call.reset(token)
+        call.end()
 
 
 def name_program(function: Callable[..., Any], what: str, kind: type) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.announcing import announced
+from deliralike.backends.jax.compiled import announcing
 
 Check = Callable[[np.ndarray], None]
 
@@ -70,25 +70,33 @@ def with_host_checks(
         place: The number of the argument that is the list of a batch's arrays.
         compiler: What compiles the function.
     """
-    checks_by_shapes: dict[tuple, dict[tuple[int, Hashable], Check]] = {}
+    checks_by_kind: dict[tuple, dict[tuple[int, Hashable], Check]] = {}
+    known: set[tuple] = set()  # the kinds of batches for which the program has been traced
 
     @wraps(function)
     def traced(*args: Any) -> Any:
+        announcing.begin()
         stand_for(args[place])
         return function(*args)
 
-    program = announced(traced, place, compiler)
+    program = compiler(traced)
 
     def run(*args: Any) -> Any:
         batch = args[place]
-        checks = checks_by_shapes.setdefault(tuple(map(np.shape, batch)), {})
+        kind = tuple([(np.shape(value), getattr(value, "dtype", None)) for value in batch])
+        checks = checks_by_kind.setdefault(kind, {})
         for (index, _), check in checks.items():
             _make(check, batch[index])
+        if kind in known:
+            return program(*args)
         token = _call.set(_Call(batch, checks))
         try:
-            return program(*args)
+            with announcing.announced(function.__name__, batch):
+                result = program(*args)
         finally:
             _call.reset(token)
+        known.add(kind)
+        return result
 
     return run
 

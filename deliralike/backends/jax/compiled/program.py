@@ -12,7 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -33,6 +34,8 @@ from deliralike.optim.loss import LossResult, no_array, no_scalar
 _KEPT = 16
 _BY_VALUE = (bool, int, float, str, type(None))
 _BY_ITEMS = (tuple, frozenset)
+# what is passed to a program; arrays of JAX's own take longest to tell
+_PASSED = (np.ndarray, np.generic, float, jax.Array)
 Named = dict[str, Any]
 Values = tuple[Named, Named, list[Any]]  # of parameters, of frozen ones, of all others
 
@@ -83,6 +86,9 @@ class ModuleVariables:
         self._read_frozen = _readers(self.frozen)
         self._read_others = [*map(_reader, self.others)]
         self._write = {name: _writer(variable) for name, variable in self.parameters.items()}
+        self._write_others = [*map(_writer, self.others)]
+        # nnx refuses to write variables of another trace; the first one stands for all
+        self._checked = [*self.parameters.values(), *self.others][:1]
 
     def mark(self) -> tuple:
         """Return a mark that changes with settings, blocks and frozen parameters.
@@ -130,7 +136,7 @@ class ModuleVariables:
         """The type of the first floating parameter; None where there is none."""
         for read in (*self._read_parameters.values(), *self._read_frozen.values()):
             dtype = read().dtype
-            if jax.numpy.issubdtype(dtype, jax.numpy.floating):
+            if _is_floating(dtype):
                 return dtype
         return None
 
@@ -154,12 +160,19 @@ class ModuleVariables:
 
     def store(self, parameters: Named, others: Sequence[Any]) -> None:
         """Set new values; None leaves a variable as it is."""
+        for variable in self._checked:
+            variable._check_can_update()
         for name, value in parameters.items():
             if value is not None:
                 self._write[name](value)
-        for variable, value in zip(self.others, others, strict=True):
+        for write, value in zip(self._write_others, others, strict=True):
             if value is not None:
-                variable.set_value(value)
+                write(value)
+
+
+@cache
+def _is_floating(dtype: np.dtype) -> bool:
+    return jax.numpy.issubdtype(dtype, jax.numpy.floating)
 
 
 def _is_setting(name: str) -> bool:
@@ -192,9 +205,11 @@ def _readers(variables: dict[str, nnx.Variable]) -> dict[str, Callable[[], Any]]
 
 
 def _writer(variable: nnx.Variable) -> Callable[[Any], None]:
+    """Return what writes the array of a variable, without nnx's check of the trace."""
     is_array = isinstance(variable.get_raw_value(), jax.Array)
-    if is_array and not variable.has_metadata("on_set_value"):
-        return variable.set_raw_value
+    is_plain = hasattr(type(variable), "_raw_value") and not variable.has_metadata("on_set_value")
+    if is_array and is_plain:
+        return partial(object.__setattr__, variable, "_raw_value")
     return variable.set_value
 
 
@@ -204,6 +219,7 @@ class ProgramCache:
     def __init__(self, network: Any, owns: Callable[[str], bool] = lambda name: True) -> None:
         """Compile nothing yet."""
         self.network, self._owns = network, owns
+        self._latest_variables: ModuleVariables | None = None
         self._variables: OrderedDict[tuple, ModuleVariables] = OrderedDict()
         self._programs: OrderedDict[Any, Any] = OrderedDict()
         self._latest: tuple[Any, Any] = (None, None)
@@ -215,22 +231,24 @@ class ProgramCache:
         The network is searched anew only where something other than a value has changed.
         """
         arrays.refuse_fork()
-        if self._variables:
-            latest = self.latest
+        latest = self._latest_variables
+        if latest is not None:
             if latest.is_untouched():
                 return latest
             mark = latest.mark()
             if mark in self._variables:
                 self._variables.move_to_end(mark)
-                return self._variables[mark]
-        variables = ModuleVariables(self.network, self._owns)
+                self._latest_variables = self._variables[mark]
+                return self._latest_variables
+        variables = self._latest_variables = ModuleVariables(self.network, self._owns)
         _keep(self._variables, variables.mark(), variables)
         return variables
 
     @property
     def latest(self) -> ModuleVariables:
         """The variables that were returned last, for whoever knows that nothing changed since."""
-        return self._variables[next(reversed(self._variables))]
+        assert self._latest_variables is not None
+        return self._latest_variables
 
     def get_or_compile(self, key: Any, make: Callable[[], Any]) -> Any:
         """The program of a key, made when there is none."""
@@ -272,8 +290,7 @@ class ProgramCache:
 # --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(NamedTuple):
     """The flattened arguments of a call.
 
     Arrays and floats are passed to the program; all else is compiled in.
@@ -304,9 +321,9 @@ def flatten_arguments(arguments: tuple) -> Arguments:
     """Flatten a nest of arguments."""
     leaves, spec = nest.flatten(arguments)
     static: list[tuple[bool, Any]] = []
-    passed = []
+    passed: list[Any] = []
     for leaf in leaves:
-        if isinstance(leaf, jax.Array | np.ndarray | np.generic | float):
+        if isinstance(leaf, _PASSED):
             static.append((True, None))
             passed.append(leaf)
         else:
@@ -363,8 +380,7 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, jax.Array | np.ndarray)
 
 
-@dataclass(frozen=True)
-class StreamPosition:
+class StreamPosition(NamedTuple):
     """The position in the portable random stream at which a program runs.
 
     The seed is compiled in; the rest is passed.
