@@ -16,7 +16,7 @@ from deliralike.network.closure import INPUT, LABEL, MAIN, refuse_loss_named, su
 from deliralike.network.core import NetworkCore
 from deliralike.network.forward_errors import explain
 from deliralike.network.targets import check_classes, default_loss
-from deliralike.optim.loss import value_of
+from deliralike.optim.loss import as_loss, value_of
 from deliralike.optim.optimizer import AbstractOptimizer, Moment
 
 Losses = Mapping[str, Callable[..., Any]] | Callable[..., Any]
@@ -90,6 +90,9 @@ class StepLoss:
 
 
 _DEFAULT = StepLoss()
+_OF_DEFAULT = as_loss(
+    _DEFAULT
+)  # as updates take it: one object for all steps, which is told at once
 
 
 def step_loss(losses: Losses | None) -> Callable[..., Any]:
@@ -122,7 +125,8 @@ def train_step(
     network: NetworkCore, batch: Any, optimizers: Optimizers, losses: Losses | None = None
 ) -> dict[str, Any]:
     """Make one update on a batch; see `AbstractNetwork.train_step`."""
-    loss, optimizer = step_loss(losses), the_optimizer(optimizers)
+    loss = _OF_DEFAULT if losses is None else step_loss(losses)
+    optimizer = the_optimizer(optimizers)
     inputs, target = inputs_and_target(batch)
     try:
         result = optimizer.update(loss, *inputs, target)

@@ -12,7 +12,6 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.errors import BatchError, IndexRangeError, ShapeError, StructureError
-from deliralike.nn.checks import dtype_name
 
 IGNORED = (-100, -1, 255)  # what the losses of PyTorch, Chainer and MMSegmentation leave out
 
@@ -29,7 +28,7 @@ def default_loss(prediction: Any, target: Any, *, network: Any) -> Any:
     """
     if not hasattr(prediction, "shape"):
         raise _no_array(prediction)
-    if "float" not in dtype_name(target.dtype):
+    if "float" not in str(target.dtype):
         return network.nn.cross_entropy(prediction, target)
     shape, wanted = tuple(target.shape), tuple(prediction.shape)
     if shape != wanted:

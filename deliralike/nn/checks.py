@@ -3,14 +3,11 @@
 import math
 import warnings
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from deliralike.errors import DtypeError, IndexRangeError, SettingError, ShapeError
-
-dtype_name = cache(str)  # NumPy takes 3 µs for the name of a type
 
 
 def where(layer: Any) -> str:
@@ -59,7 +56,7 @@ def floating(layer: Any, x: Any) -> None:
 
     Frameworks differ in what they do with whole numbers, if they accept them at all.
     """
-    if "float" not in dtype_name(x.dtype):
+    if "float" not in str(x.dtype):
         raise DtypeError(
             f"{where(layer)}: got an input of {type_name(x)}, wanted floating "
             "numbers: convert it, such as by images.astype('float32') / 255"
@@ -179,7 +176,7 @@ class InRange:
 
 def whole_numbers(x: Any, what: str) -> None:
     """Check that an array has an integer type."""
-    if "int" not in dtype_name(x.dtype):
+    if "int" not in str(x.dtype):
         raise SettingError(
             f"{what}: got an array of {type_name(x)}, wanted whole numbers (int64): convert it "
             "before the call, such as by .astype('int64')"

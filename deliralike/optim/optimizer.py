@@ -375,7 +375,7 @@ class AbstractOptimizer(ABC):
                 self.updated = ()
                 return
         self.apply(gradients)
-        self.finish_update(name for name, gradient in gradients.items() if gradient is not None)
+        self.finish_update([name for name, gradient in gradients.items() if gradient is not None])
 
     def through_hooks(self, gradients: dict[str, Any]) -> dict[str, Any]:
         """Return what the pre-update hooks make of gradients, one after the other."""

@@ -236,10 +236,13 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
         Afterwards every block has the mode that it had before.
         """
         before = []
+        is_set = True
         for _, block in self.named_blocks():
-            for name in _mode_attributes(block, training):
+            for name, value in _mode_attributes(block, training).items():
                 before.append((block, name, getattr(block, name)))
-        self.train(training)
+                is_set = is_set and getattr(block, name) is value
+        if not is_set:
+            self.train(training)
         try:
             yield self
         finally:

@@ -254,6 +254,7 @@ class ProgramCache:
         """The program of a key, made when there is none."""
         latest_key, latest = self._latest
         if key == latest_key:  # without the hashes of its parts, which take longer
+            self._latest = (key, latest)  # whose parts will be the very same objects next time
             return latest
         if key not in self._programs:
             if len(self._programs) == _KEPT and not self._warned:
