@@ -31,7 +31,7 @@ from deliralike.backends.jax.compiled.program import (
     unpack,
 )
 from deliralike.backends.jax.compiled.scanned import scanned, split_steps, stack_steps
-from deliralike.backends.jax.update_rules import NativeRule, UpdateRule
+from deliralike.backends.jax.update_rules import NeutralRule, UpdateRule
 from deliralike.errors import DtypeError
 from deliralike.nest import host_arrays
 from deliralike.network.base import AbstractNetwork
@@ -199,7 +199,7 @@ class JaxOptimizer(AbstractOptimizer):
     @property
     def lr(self) -> float:
         """The learning rate of the next update; setting it compiles nothing."""
-        if isinstance(self.rule, NativeRule):  # optax keeps it in the state
+        if not isinstance(self.rule, NeutralRule):  # optax keeps it in the state
             self.rule.state_for(self._programs.variables())
         return self.rule.lr
 

@@ -83,7 +83,7 @@ def with_host_checks(
 
     def run(*args: Any) -> Any:
         batch = args[place]
-        kind = tuple([(np.shape(value), getattr(value, "dtype", None)) for value in batch])
+        kind = tuple([(getattr(x, "shape", ()), getattr(x, "dtype", float)) for x in batch])
         checks = checks_by_kind.setdefault(kind, {})
         for (index, _), check in checks.items():
             _make(check, batch[index])
