@@ -12,6 +12,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.errors import BatchError, IndexRangeError, ShapeError, StructureError
+from deliralike.nn.checks import is_floating
 
 IGNORED = (-100, -1, 255)  # what the losses of PyTorch, Chainer and MMSegmentation leave out
 
@@ -28,7 +29,7 @@ def default_loss(prediction: Any, target: Any, *, network: Any) -> Any:
     """
     if not hasattr(prediction, "shape"):
         raise _no_array(prediction)
-    if "float" not in str(target.dtype):
+    if not is_floating(target):
         return network.nn.cross_entropy(prediction, target)
     shape, wanted = tuple(target.shape), tuple(prediction.shape)
     if shape != wanted:

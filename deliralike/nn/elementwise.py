@@ -4,6 +4,7 @@ import math
 
 from deliralike.errors import SettingError
 from deliralike.nn import checks
+from deliralike.nn.checks import is_floating
 from deliralike.nn.primitives import Array, Primitives, other_name
 
 # The largest finite number of each floating type.
@@ -13,11 +14,6 @@ _LARGEST = {
     "float16": 65504.0,
     "bfloat16": 3.3895313892515355e38,
 }
-
-
-def is_floating(x: Array) -> bool:
-    """Return whether an array has a floating type."""
-    return "float" in str(x.dtype)
 
 
 class Elementwise(Primitives):

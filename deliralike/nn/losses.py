@@ -6,7 +6,7 @@ import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
-from deliralike.nn.elementwise import is_floating
+from deliralike.nn.checks import is_floating
 from deliralike.nn.primitives import Array, other_name
 from deliralike.nn.selecting import Selecting
 

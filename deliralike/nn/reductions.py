@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from deliralike.errors import SettingError
-from deliralike.nn.elementwise import Elementwise, is_floating
+from deliralike.nn.checks import is_floating
+from deliralike.nn.elementwise import Elementwise
 from deliralike.nn.primitives import Array, at, other_name
 
 Dims = int | Sequence[int] | None

@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deliralike import random
+from deliralike import random, zoo
 from deliralike.backends.jax.compiled import kept
+from deliralike.errors import IndexRangeError
 from deliralike.network import Network
 from deliralike.nn.start import ZEROS
+from deliralike.optim import rules
 
 X = np.arange(21.0, dtype=np.float32).reshape(7, 3) / 8
 OF_SUM = np.tile(X.sum(0), (2, 1))  # the weight's gradient of the sum of a linear layer's outputs
@@ -274,3 +276,21 @@ def test_the_number_of_kept_programs_is_bounded(network, monkeypatch):
         gradient(network, total, X[:1])
     with compilations(0):
         gradient(network, total, X[:3])
+
+
+def test_all_labels_are_checked_in_each_step_after_the_first_batch_was_refused():
+    network = zoo.build("mlp", backend="jax", in_features=4, hidden=(), out_features=3)
+    optimizer = network.backend.optimizer(rules.rule("sgd", lr=0.1), network)
+    inputs, right, wrong = np.ones((2, 4), np.float32), np.array([0, 2]), np.array([0, 3])
+
+    def loss(network, x, first, second):
+        outputs = network(x)
+        return network.nn.cross_entropy(outputs, first) + network.nn.cross_entropy(outputs, second)
+
+    for _ in range(2):
+        for labels in [(wrong, right), (right, wrong)]:
+            with pytest.raises(IndexRangeError, match="3 is out of range"):
+                optimizer.update(loss, inputs, *labels)
+            for _ in range(2):
+                optimizer.update(loss, inputs, right, right)
+    assert optimizer.steps == 8
