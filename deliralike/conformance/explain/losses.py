@@ -125,34 +125,26 @@ class Point:
     """Losses at one prediction as vectors: the value, then derivatives along fixed directions.
 
     Args:
-        prediction: All outputs in a row, or one array.
-        with_gradient: Whether gradients are known.
+        prediction: All outputs in a row.
     """
 
-    def __init__(self, prediction: Array, with_gradient: bool = True) -> None:
-        generator = np.random.default_rng(0)
+    def __init__(self, prediction: Array) -> None:
         self.prediction, self.least = prediction, 0.0
-        self.directions: list[Array] = []
-        for _ in range(DIRECTIONS if with_gradient else 0):
-            self.directions.append(generator.standard_normal(prediction.shape))
+        shape = (DIRECTIONS, prediction.size)
+        self.directions = np.random.default_rng(0).standard_normal(shape)
 
     @property
     def data(self) -> int:
         """How many independent numbers a vector holds."""
-        return 1 + min(len(self.directions), self.prediction.size)
+        return 1 + min(DIRECTIONS, self.prediction.size)
 
-    def seen(self, value: float, gradient: Array | None) -> Array:
+    def seen(self, value: float, gradient: Array) -> Array:
         """The vector of a loss that was run."""
-        slopes = [0.0] * len(self.directions)
-        if gradient is not None:
-            slopes = [float((gradient * way).sum()) for way in self.directions]
-        return np.array([float(value), *slopes])
+        return np.array([value, *self.directions @ gradient])
 
     def of(self, loss: Callable[[Array], Any]) -> Array:
         """The vector of a formula."""
         with np.errstate(all="ignore"):
-            if not self.directions:
-                return np.array([float(np.real(loss(self.prediction.astype(complex))))])
             found = [loss(self.prediction + 1j * STEP * way) for way in self.directions]
         return np.array([np.real(found[0]), *(np.imag(one) / STEP for one in found)], np.float64)
 
@@ -293,7 +285,7 @@ def _given(nn: Any, given: Arguments) -> Arguments:
 def _factor(point: Point, vector: Array, wanted: Array) -> float | None:
     """The number that a vector has to be multiplied by; None where none will do."""
     factor, slope = 1.0, vector[1:]
-    if len(vector) >= _FEW and np.isfinite(vector).all() and slope.any():
+    if np.isfinite(vector).all() and slope.any():
         factor = float(slope @ wanted[1:] / (slope @ slope))
     is_met = point.apart(factor * vector, wanted) <= MATCH
     return factor if factor and is_met else None
@@ -305,9 +297,9 @@ def _factor(point: Point, vector: Array, wanted: Array) -> float | None:
 
 def _relations(point: Point, part: Part, wanted: Array) -> Iterator[Trial]:
     """What a value and a gradient show without a formula: factors that somebody may have written."""
-    own, value, slope = part.own, part.own[:1], part.own[1:]
+    value, slope = part.own[:1], part.own[1:]
     square = float(slope @ slope)
-    if len(own) < _FEW or not square:
+    if not square:
         return
 
     def trial(words: str, value: Array, slope: Array) -> Trial:
@@ -321,7 +313,7 @@ def _relations(point: Point, part: Part, wanted: Array) -> Iterator[Trial]:
         alone = f"gradient of the loss {words}, its value as it should be"
         yield trial(alone, value, factor * slope)
     yield trial(f"{part.subject} without a gradient (detached)", value, 0.0 * slope)
-    shift = tidy(float(wanted[0] - own[0]))
+    shift = tidy(float(wanted[0] - value[0]))
     words = f"loss plus {shift:.6g}, which does not depend on the prediction"
     yield trial(words, value + shift, slope)
 
@@ -380,43 +372,6 @@ def sizes_in_words(shape: Shape) -> dict[str, float]:
 # -----------------------------------------------------------------------------
 
 
-def explain_loss(
-    prediction: Array,
-    target: Array,
-    reference: tuple[float, Array | None],
-    candidate: tuple[float, Array | None],
-    settings: Named | None = None,
-    kind: str = "",
-) -> Explanation | None:
-    """The most likely cause of another loss.
-
-    Args:
-        prediction: What both losses were given.
-        target: Whole numbers for classification, floating ones of the prediction's shape for
-            regression and binary targets.
-        reference, candidate: The value of the loss, and its gradient with respect to the
-            prediction; None where it is not known, and then no number is searched for.
-        settings: The reference's, as `nn.cross_entropy` and its like take them.
-        kind: The function of `nn` that the reference calls, where that is known.
-
-    Returns:
-        None where both agree.
-
-    Example:
-        >>> z, t = np.array([[1.0, -1.0], [0.5, 2.0]]), np.array([1.0, 2.0])
-        >>> explain_loss(z[:, 0], t, (0.5 * 2.25, z[:, 0] - t), (2.25, 2 * (z[:, 0] - t))).cause
-        'loss times 2 (sum instead of mean, or doubled)'
-    """
-    prediction, target = np.asarray(prediction, np.float64), np.asarray(target)
-    point = Point(prediction, candidate[1] is not None)
-    usual, wanted = point.seen(*reference), point.seen(*candidate)
-    point.least = EXACT * float(np.linalg.norm(usual))
-    whole = Part("", usual, prediction.shape)
-    known = family(prediction, target, settings or {}, kind)
-    found = [] if known is None else list(_recognised(known, unchanged, point, whole))
-    return _explained(found or [whole], point, usual, wanted)
-
-
 def _explained(
     parts: Sequence[Part], point: Point, usual: Array, wanted: Array
 ) -> Explanation | None:
@@ -458,7 +413,7 @@ class _Place:
         """All that fit equally; the plainest one, a factor, first."""
         causes = list(dict.fromkeys(trial.cause for trial in met))
         factor = _factor(self.point, self.part.own, self.left)
-        if factor is None or len(self.left) < _FEW:
+        if factor is None:
             return f"{self.start}{_either(causes)}"
         names = sizes_in_words(self.part.shape)
         causes += [word for word in _NAMED if names[word] == factor]
@@ -518,7 +473,7 @@ def _unknown(usual: Array, wanted: Array) -> Explanation:
     """What there is to look at where nothing fits: both values, both gradients."""
     said = f"the loss is {wanted[0]:.6g} instead of {usual[0]:.6g}"
     one, two = np.linalg.norm(usual[1:]), np.linalg.norm(wanted[1:])
-    if len(usual) > 1 and one and two:
+    if one and two:
         cosine = float(usual[1:] @ wanted[1:]) / (one * two)
         said += f", its gradient {two / one:.4g} times as long, with a cosine of {cosine:.4f}"
     return Explanation(said, np.inf)

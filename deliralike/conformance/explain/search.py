@@ -17,12 +17,12 @@ from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
-from deliralike.conformance.explain import relations
+from deliralike.conformance.explain import losses, relations
 from deliralike.conformance.explain.anything import around
 from deliralike.conformance.explain.arguments import bound, names
 from deliralike.conformance.explain.bench import Bench
 from deliralike.conformance.explain.families import Family, family_of
-from deliralike.conformance.explain.losses import explain_loss
+from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.explain.trials import EXACT, Trial, joined, run
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
 from deliralike.conformance.places import ARGUMENT, Quantity
@@ -224,16 +224,14 @@ def _absent(accused: Accused) -> Explanation | None:
 def _of_loss(accused: Accused) -> Explanation | None:
     """The cause of a loss of `nn`, which has a value and the gradient of its first argument."""
     given = bound(accused.kind, accused.settings, {}, accused.args, accused.kwargs)
-    prediction, target = (given.pop(name) for name in names(accused.kind)[:2])
+    prediction, target = (given[name] for name in names(accused.kind)[:2])
     weight = next((one for one in nest.leaves(accused.cotangent) if one is not None), 0.0)
-    scale = np.ravel(weight).item() if np.size(weight) == 1 else 0.0
-    sides = []
+    totals = []
     for side in (accused.reference, accused.candidate):
-        if np.size(side.outputs) != 1 or side.outputs is None:
+        gradient = side.inputs.get(Quantity(ARGUMENT, "args[0]"))
+        if np.size(side.outputs) != 1 or side.outputs is None or gradient is None or not weight:
             return None
-        gradient = side.inputs.get(Quantity(ARGUMENT, "args[0]")) if scale else None
-        if gradient is not None:
-            gradient = gradient / scale
-        sides.append((np.ravel(side.outputs).item(), gradient))
-    mine, theirs = sides
-    return explain_loss(prediction, target, mine, theirs, given, accused.kind)
+        totals.append(Total(np.ravel(side.outputs).item(), {"x": gradient / weight}))
+    mine, theirs = totals
+    term = Term(accused.kind, given, mine.value, 1.0, mine.outputs)
+    return losses.explain(Composition({"x": prediction}, {}, (term,), mine, theirs, (target,)))
