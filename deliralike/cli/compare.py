@@ -64,7 +64,7 @@ def command(
         typer.Option("--thorough", help="Every probe of hard inputs: minutes."),
     ] = False,
     steps: Annotated[int, typer.Option(help="Free steps of the loss curve.", min=1)] = 3,
-    seed: Annotated[int, typer.Option(help="Of weights, batch and masks.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of weights and batch.")] = 0,
     report: Annotated[
         list[Path] | None,
         typer.Option(help="A file for the report: .html, .md, .json or .txt; may be given again."),
@@ -131,7 +131,6 @@ def command(
                 replicas=counts,
                 processes=processes,
                 steps=steps,
-                seed=seed,
                 thorough=thorough,
                 progress=partial(_show, show, announced, network.backend.name, number, len(pairs)),
             )

@@ -46,7 +46,6 @@ def compare(
     levels: Sequence[str] = LEVELS,
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None,
     steps: int = 3,
-    seed: int = 0,
     thorough: bool = False,
     progress: Progress | None = None,
 ) -> Proof:
@@ -75,7 +74,6 @@ def compare(
         streams: What gives batches to each side, such as data loaders: their order and contents are
             compared.
         steps: Of the free curves of level L5.
-        seed: Of random masks and forced gradients.
         thorough: Whether level L7 makes every probe, with one for each layer.
         progress: Called with words and how much of the work is done, from 0 to 1. First with the
             plan, for which each side is evaluated once: ``("Plan: L0, L1 of MLP on torch and MLP on
@@ -125,7 +123,6 @@ def compare(
         processes or SingleProcess(),
         streams,
         steps,
-        seed,
         thorough,
         progress,
     )
@@ -136,7 +133,7 @@ def compare(
             stack.enter_context(backend.compiling_quickly())
         sides = [_with_shapes(side, batch) for side in sides]
         batch = _on_host(batch, sides)
-        masks = Masks(seed)
+        masks = Masks()
         if any(not isinstance(side.network, Network) for side in sides):
             stack.enter_context(masks.forced(sides[0].network.backend, sides[1].network.backend))
         return Ladder((sides[0], sides[1]), batch, settings, masks).proof()

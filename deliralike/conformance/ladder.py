@@ -182,7 +182,7 @@ class Ladder:
             return level
         own = self.given[1].in_dtype("float64").network
         candidate = sides.candidate.but(network=own)
-        running = Running.of(sides, self.batch, Masks(self.settings.seed), self.settings)
+        running = Running.of(sides, self.batch, Masks(), self.settings)
         said = effect(running.mode("eval", candidate))
         findings = [replace(one, effect=said) for one in level.findings]
         return replace(level, findings=tuple(findings))
@@ -286,7 +286,7 @@ class Ladder:
         self, sides: Sides, found: Level, notes: tuple[str, ...]
     ) -> tuple[Level, tuple[str, ...]]:
         """Compare again, where gradients may vanish because parameters are zero at the start."""
-        filled = filling.fill_zeros(sides, found.figures["null"], self.settings.seed)
+        filled = filling.fill_zeros(sides, found.figures["null"])
         if not filled:
             return found, notes
         self.running = Running.of(sides, self.batch, self.masks, self.settings)
@@ -397,7 +397,6 @@ class Ladder:
             *self._sides,
             self.batch,
             self.running.correspondence,
-            self.settings.seed,
             exact=looks if self.is_short else None,
         )
 
@@ -410,7 +409,6 @@ class Ladder:
             *self._sides,
             [self.batch],
             self.settings.steps,
-            self.settings.seed,
             match=self.match,
             null=self.running.modes["train"].null,
         )

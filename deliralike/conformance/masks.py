@@ -57,9 +57,8 @@ class Masks:
         is_misfit: Whether a candidate made a call whose mask does not fit the reference's.
     """
 
-    def __init__(self, seed: int) -> None:
-        """Draw masks by a seed."""
-        self.seed = seed
+    def __init__(self) -> None:
+        """No side has run yet."""
         self.drops: dict[int, list[Drop]] = {}
         self.rate_of_reference = False
         self.is_misfit = False
@@ -184,7 +183,7 @@ class Masks:
         stream = random.current()
         first = stream.first_sample if stream is not None else 0
         first = first if isinstance(first, int) else 0
-        return random.keep_mask(self.seed, f"dropout {number}", 0, first, shape, rate)
+        return random.keep_mask(0, f"dropout {number}", 0, first, shape, rate)
 
     @contextmanager
     def _own_dropped(self, backend: Backend, side: int | None) -> Iterator[None]:

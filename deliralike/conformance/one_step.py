@@ -24,7 +24,6 @@ from deliralike.optim.rules import rule
 # By kind ("loss", "output", "gradient", "buffer", "update by sgd", "second update by sgd"), then by
 # name.
 Step = dict[str, dict[str, Any]]
-SEED = 0  # of the portable stream
 # A step this long is the gradient, exactly: what is left of the parameter in the difference is lost
 # below its rounding.
 _LONG = 2.0**20
@@ -92,16 +91,14 @@ def _left_as_it_was(network: AbstractNetwork) -> Iterator[Tensors]:
         network.load_neutral_state(before)
 
 
-def null_gradients(
-    subject: Subject, batch: Batch, seed: int = SEED, step: int = 0
-) -> tuple[str, ...]:
+def null_gradients(subject: Subject, batch: Batch, step: int = 0) -> tuple[str, ...]:
     """The parameters whose gradients in training mode are zero up to rounding.
 
     Optimizers make steps of noise of them. The subject's network stays as it is.
     """
     network = copy.deepcopy(subject.network)
     network.train()
-    with random.portable(seed, step):
+    with random.portable(step=step):
         found = network.backend.gradients(subject.loss, network, *batch).parameters
     return compare(found, found).null
 
@@ -117,7 +114,7 @@ def _outputs(subject: Subject, network: AbstractNetwork, batch: Batch) -> dict[s
     call = handed(of_share(subject.loss), network, network.backend.prepare(batch, network))
     if call is None:
         return {}
-    with random.portable(SEED):
+    with random.portable():
         outputs = network.backend.to_numpy(network(*call[0], **call[1]))  # type: ignore[operator]
     return dict(nest.leaves_with_paths(outputs, "output"))
 
@@ -125,7 +122,7 @@ def _outputs(subject: Subject, network: AbstractNetwork, batch: Batch) -> dict[s
 def _long_step(subject: Subject, network: AbstractNetwork, batch: Batch) -> Step:
     before, is_parameter = network.neutral_state(), parameters_of(network)
     optimizer = network.backend.optimizer(rule("sgd", lr=_LONG), network)
-    with random.portable(SEED):
+    with random.portable():
         result = optimizer.update(subject.loss, *batch)
     after = network.neutral_state()
     parameters = only(before, is_parameter).items()
@@ -151,7 +148,7 @@ def _two_updates(
     is_parameter = parameters_of(network)
     for step, what in enumerate((f"update by {name}", f"second update by {name}")):
         before = network.neutral_state()
-        with random.portable(SEED, step):
+        with random.portable(step=step):
             optimizer.update(subject.loss, *batch)
         after = network.neutral_state()
         parameters = only(before, is_parameter).items()

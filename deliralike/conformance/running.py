@@ -59,10 +59,10 @@ class Running:
         Raises:
             ProofFailed: The reference raises an error.
         """
-        training, seed = semantics.MODES[name], self.settings.seed
+        training = semantics.MODES[name]
         with self.quickly("L1"):
             mine, theirs = (
-                semantics.look(one, self.batch, training, seed, self.elements)
+                semantics.look(one, self.batch, training, self.elements)
                 for one in (self.reference, candidate or self.candidate)
             )
         if mine.error:
@@ -140,9 +140,9 @@ class Running:
     def _unsteady(self, side: str, mode: str, seen: semantics.Look) -> str:
         """The first block that differs between two equal runs of a side."""
         subject = self.reference if side == "reference" else self.candidate
-        training, seed = semantics.MODES[mode], self.settings.seed
+        training = semantics.MODES[mode]
         with self.quickly("L1"):  # as before: another program rounds in another way
-            changed = semantics.unsteady(subject, self.batch, training, seen, seed, self.elements)
+            changed = semantics.unsteady(subject, self.batch, training, seen, self.elements)
         if not changed:
             return ""
         if changed[0] == UNIT:

@@ -55,7 +55,6 @@ class Settings:
     processes: ProcessGroup = field(default_factory=SingleProcess)
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None
     steps: int = 3
-    seed: int = 0
     thorough: bool = False
     progress: Progress | None = None
 

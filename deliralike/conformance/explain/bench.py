@@ -48,8 +48,8 @@ class Bench:
         reshaped: Whether an output has another shape, so that gradients cannot be compared.
     """
 
-    def __init__(self, accused: Accused, backend: Backend, seed: int = 0) -> None:
-        self.accused, self.backend, self.seed = accused, backend, seed
+    def __init__(self, accused: Accused, backend: Backend) -> None:
+        self.accused, self.backend = accused, backend
         self._twice = dict(_repeated(accused))
         self.reference = self._merged(_present(accused.reference.tensors()))
         self.wanted = self._merged(_present(accused.candidate.tensors()))
@@ -92,7 +92,7 @@ class Bench:
         if self._native is None:
             self._native = self.backend.prepare(self._inputs, self._network)
         try:
-            with self.backend.evaluating(), _quiet(), random.portable(self.seed):
+            with self.backend.evaluating(), _quiet(), random.portable():
                 given = self._named(*self._native)
                 outputs = formula(self.backend.nn, given)
                 return self._host(outputs, given["after"])
@@ -116,7 +116,7 @@ class Bench:
         if forward is None or all(weight is None for weight in cotangent):
             return forward
         try:
-            with _quiet(), random.portable(self.seed):
+            with _quiet(), random.portable():
                 found = self.backend.gradients(loss, self._network, *self._inputs).inputs
         except Exception:  # noqa: BLE001  as above
             return None

@@ -41,9 +41,7 @@ LOSSES = (
 _NEAR = 0.03  # of the reference's own distance: what is farther is no hint
 
 
-def explain(
-    accused: Accused, backend: Backend, patience: float = PATIENCE, seed: int = 0
-) -> Explanation | None:
+def explain(accused: Accused, backend: Backend, patience: float = PATIENCE) -> Explanation | None:
     """The most likely cause of what a block's candidate gave.
 
     Known conventions of its kind are executed on the reference's inputs, settings among them
@@ -54,14 +52,13 @@ def explain(
         accused: The block and what both sides gave.
         backend: What conventions are executed on, in float64.
         patience: After so many seconds of computing no more are tried; the likely ones come first.
-        seed: Of the portable random stream in which both were run.
 
     Returns:
         None where candidate and reference agree, or nothing can be said.
     """
     if accused.kind in LOSSES:
         return _of_loss(accused)
-    bench = Bench(accused, backend, seed)
+    bench = Bench(accused, backend)
     if bench.itself().distance <= LIMIT:
         return _absent(accused)
     family = family_of(accused.kind, bench.given)

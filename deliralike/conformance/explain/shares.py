@@ -14,7 +14,7 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import MATCH
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.listening import InPlace, handed
-from deliralike.conformance.one_step import SEED, Step
+from deliralike.conformance.one_step import Step
 from deliralike.conformance.replica_changes import of_share
 from deliralike.conformance.subject import Subject
 from deliralike.optim.accumulation import count_samples
@@ -68,7 +68,7 @@ class Shares:
         network = self.reference.network
         before = network.neutral_state()
         try:
-            with network.training_mode(training), random.portable(SEED, 0, first_sample):
+            with network.training_mode(training), random.portable(first_sample=first_sample):
                 answered = partial(_answered, self.reference.loss, rows, around)
                 found = network.backend.gradients(answered, network, *batch)
             after = network.neutral_state()

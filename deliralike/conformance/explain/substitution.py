@@ -66,8 +66,8 @@ class Substitute:
 class _Downstream(Bench):
     """A bench on which a formula is judged by what follows from it."""
 
-    def __init__(self, one: Substitute, backend: Backend, seed: int = 0) -> None:
-        super().__init__(one.accused, backend, seed)
+    def __init__(self, one: Substitute, backend: Backend) -> None:
+        super().__init__(one.accused, backend)
         self.follow = one.follow
         self.reference = _arrays(only(one.reference, one.wanted))
         self.wanted = _arrays(only(one.wanted, one.reference))

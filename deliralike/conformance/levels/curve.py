@@ -38,7 +38,6 @@ def level(
     candidate: Subject,
     batches: Sequence[Batch],
     steps: int = 20,
-    seed: int = 0,
     match: Match | None = None,
     null: Sequence[str] | None = None,
 ) -> Level:
@@ -49,7 +48,6 @@ def level(
         batches: What the losses take after the network, NumPy arrays; after the last one comes the
             first again.
         steps: How many.
-        seed: Of the portable masks of random layers.
         match: Of the candidate's names, where they differ.
         null: Parameters whose gradient on the first batch is zero but for rounding, as of a bias in
             front of a batch norm; found out when None.
@@ -61,8 +59,8 @@ def level(
         return Level("L5", TITLE, NOT_REACHED, notes=("there are no batches",))
     optimizer = shared[0]
     if null is None:
-        null = null_gradients(reference, batches[0], seed)
-    train = partial(_Training, optimizer=optimizer, batches=batches, seed=seed)
+        null = null_gradients(reference, batches[0])
+    train = partial(_Training, optimizer=optimizer, batches=batches)
     compared = _Compared.of(reference.network, null, match)
     curves, ends = {}, []
     for name, side in (("reference", reference), ("candidate", candidate)):
@@ -132,10 +130,8 @@ def _beyond_rounding(
 class _Training:
     """A copy of one side, trained with one of its optimizers."""
 
-    def __init__(
-        self, subject: Subject, optimizer: str, batches: Sequence[Batch], seed: int
-    ) -> None:
-        self.subject, self.batches, self.seed = subject, batches, seed
+    def __init__(self, subject: Subject, optimizer: str, batches: Sequence[Batch]) -> None:
+        self.subject, self.batches = subject, batches
         self.network: AbstractNetwork = copy.deepcopy(subject.network)
         self.network.train()
         self.optimizer: AbstractOptimizer = subject.optimizers[optimizer](self.network)
@@ -146,7 +142,7 @@ class _Training:
             if self.subject.schedule is not None:
                 self.optimizer.lr = self.subject.schedule(step)
             batch = self.batches[step % len(self.batches)]
-            with random.portable(self.seed, step):
+            with random.portable(step=step):
                 result = self.optimizer.update(self.subject.loss, *batch)
             yield self.network.backend.number(value_of(result))
 

@@ -102,7 +102,6 @@ def look(
     subject: Subject,
     batch: Batch,
     training: bool,
-    seed: int = 0,
     elements: int | None = None,
 ) -> Look:
     """Run one side once, forward and backward; an error that it raises is noted."""
@@ -112,7 +111,6 @@ def look(
         batch,
         training,
         lambda path: None,
-        seed=seed,
         functions=False,
     )
     try:
@@ -191,14 +189,13 @@ def unsteady(
     batch: Batch,
     training: bool,
     first: Look,
-    seed: int = 0,
     elements: int | None = None,
 ) -> list[Tap]:
     """Return the calls whose outputs differ between two equal runs of one network, in order.
 
     It is `UNIT` where only the loss differs.
     """
-    again = look(subject, batch, training, seed, elements).recording
+    again = look(subject, batch, training, elements).recording
     changed = []
     for name, call in only(first.recording.calls, again.calls).items():
         if not _equal(call.output, again.calls[name].output):

@@ -276,7 +276,7 @@ def _made(unit: Unit, call: Call, name: Tap, first: SharedCall | None) -> Made:
     try:
         args, kwargs = filled(network, given)
         native_args, native_kwargs = backend.prepare((args, kwargs), network)
-        with network.training_mode(unit.training), random.portable(unit.seed):
+        with network.training_mode(unit.training), random.portable():
             output = backend.to_numpy(again(*native_args, **native_kwargs))
     except Exception:  # noqa: BLE001
         return Made(call.args, call.kwargs, call.output, np.inf)

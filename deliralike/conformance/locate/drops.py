@@ -76,7 +76,7 @@ def _paths(running: Running) -> list[str]:
         with masks.located(network):
             return reference.loss(network, *batch)
 
-    semantics.look(reference.but(loss=loss), running.batch, True, running.settings.seed)
+    semantics.look(reference.but(loss=loss), running.batch, True)
     located = masks.drops.pop(REFERENCE, known)
     masks.drops[REFERENCE] = known
     return [drop.path for drop in located]

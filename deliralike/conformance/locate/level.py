@@ -65,7 +65,6 @@ def _in_mode(running: Running, mode: str) -> Iterator[Finding]:
         running.batch,
         semantics.MODES[mode],
         running.correspondence,
-        running.settings.seed,
     )
     forwards_first = sorted(places, key=lambda place: bool(place.what.gradient))
     for place in forwards_first[:MOST_PLACES]:

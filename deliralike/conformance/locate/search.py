@@ -39,7 +39,6 @@ def localise(
     batch: Batch,
     training: bool,
     correspondence: Correspondence = SAME,
-    seed: int = 0,
 ) -> list[Place]:
     """The places that differ in one mode, in the order of their calls; gradients come last.
 
@@ -49,9 +48,8 @@ def localise(
         batch: NumPy arrays: inputs and target.
         training: The mode.
         correspondence: Which block of the candidate is which of the reference.
-        seed: Of the portable random stream.
     """
-    mine = Unit(reference.network, reference.loss, batch, training, _network, seed=seed)
+    mine = Unit(reference.network, reference.loss, batch, training, _network)
     theirs = replace(mine, network=candidate.network, call=candidate.loss)
     places = list(look_into(Units(mine, theirs, correspondence, LOSS)))
     places.sort(key=lambda place: place.what.gradient)

@@ -27,7 +27,7 @@ def forwards(unit: Unit, tap: Route) -> Any:
     try:
         with (
             network.training_mode(unit.training),
-            random.portable(unit.seed),
+            random.portable(),
             unit.backend.evaluating(),
             routed(unit, network, tap),
         ):
@@ -46,7 +46,7 @@ def run_with_gradients(
     network = unit.network
     before = _buffers(network)
     try:
-        with network.training_mode(unit.training), random.portable(unit.seed):
+        with network.training_mode(unit.training), random.portable():
             found = unit.backend.gradients(function, network, *inputs)
         return found, _buffers(network)
     finally:

@@ -28,7 +28,6 @@ class Unit:
         training: The mode.
         tapped: The path of the tap that the call of a block is, by the block's own path; None where
             it is looked into.
-        seed: Of the portable random stream.
         functions: Whether calls of functions of `nn` are taps as well; in a native network also
             those of the framework's own functions.
         same: Which of the arguments are one object; see `Call`.
@@ -42,7 +41,6 @@ class Unit:
     training: bool
     tapped: Callable[[str], str | None]
     kwargs: Named = field(default_factory=dict)
-    seed: int = 0
     functions: bool = True
     same: tuple[int, ...] = ()
     opened: bool = False
