@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.explain.axes import LOG
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
@@ -459,7 +460,7 @@ def written_out(given: Arguments) -> list[Convention]:
     if given["pairs"]:
         usual = given["base"]
         words = "base of the rotary positions"
-        base = values("base", _BASES, words, free=True, least=1.0, usual=usual)
+        base = values("base", _BASES, words, free=True, axis=LOG, usual=usual)
         found += [base, rules("rotary positions", _POSITIONS)]
     return found if given["scores"] else [*found, *_SOFTMAX]
 

@@ -21,6 +21,8 @@ LOG = Axis(
     lambda value: float(np.log(max(value, 1e-30))),
     lambda place: float(np.exp(np.clip(place, -70.0, 70.0))),
 )
+# From 0 on, over many decades.
+POSITIVE = Axis(lambda value: float(value**0.25), lambda place: float(place**4))
 # Between 0 and 1, and near to 1 most of the time.
 WEIGHT = Axis(
     lambda value: float(np.log1p(-min(value, 1 - 1e-12))),

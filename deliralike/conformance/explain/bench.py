@@ -17,8 +17,7 @@ from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import sentence
 from deliralike.conformance.explain.arguments import bound
 from deliralike.conformance.explain.convention import Choice, Formula
-from deliralike.conformance.explain.fitting import fit
-from deliralike.conformance.explain.trials import EXACT, Trial, combined
+from deliralike.conformance.explain.trials import EXACT, Trial, combined, searched
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, has_floats, in_dtype, is_floating
 from deliralike.conformance.kinds import Named, Tensors
 from deliralike.network.base import Network
@@ -150,24 +149,24 @@ class Bench:
 
         None where the numbers are too few to tell, or the search comes back to the reference.
         """
-        target = self._vector(self.wanted)
-
-        def predict(value: float) -> np.ndarray:
-            found = self.forward(choice.at(value).formula(formula))
-            if found is not None:
-                vector = self._vector(found)
-                if vector.shape == target.shape:
-                    return vector
-            return np.full(target.shape, np.inf)
-
         if self._telling < _ENOUGH:
             return None
-        value, left = fit(predict, target, choice.words, choice.convention.least)
-        if not np.isfinite(left):
+        target, usual = self._vector(self.wanted), self._vector(self.reference)
+
+        def residual(values: Sequence[float]) -> np.ndarray:
+            vector = self._vector(self.forward(choice.at(values[0]).formula(formula)) or {})
+            return vector - target if vector.shape == target.shape else np.full_like(target, np.inf)
+
+        def distance(values: Sequence[float]) -> float:
+            found = float(np.linalg.norm(residual(values)))
+            return found if np.isfinite(found) else np.inf
+
+        start = min(([float(start)] for start in choice.words), key=distance)
+        if not np.isfinite(distance(start)):
             return None
-        usual = self._vector(self.reference)
+        _, (value,) = searched(residual, distance, start, [choice.convention.axis])
         if usual.shape == target.shape:
-            away = np.abs(predict(value) - usual).max(initial=0.0)
+            away = np.abs(residual([value]) + target - usual).max(initial=0.0)
             if away <= EXACT:
                 return None
         return choice.at(value)

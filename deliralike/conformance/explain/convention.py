@@ -32,8 +32,7 @@ class Convention:
             value there.
         usual: What the reference has there, or a function of the arguments that gives it.
         free: Whether it is a number that is searched for.
-        least: The smallest such number.
-        axis: Along which it is searched for, where several are at once.
+        axis: Along which it is searched for.
         name: Of what a formula reads there, if it is a number.
         joins: It is also tried together with others that have the same word here.
     """
@@ -43,7 +42,6 @@ class Convention:
     apply: Application
     usual: Any = None
     free: bool = False
-    least: float = -1e6
     axis: Axis = LINE
     name: str = ""
     joins: str = ""

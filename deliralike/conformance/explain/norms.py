@@ -12,6 +12,7 @@ import numpy as np
 
 from deliralike.conformance.explain import changes, one_pass
 from deliralike.conformance.explain.activations import HOST
+from deliralike.conformance.explain.axes import POSITIVE
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
@@ -70,7 +71,7 @@ def _rules(given: Arguments) -> list[Convention]:
 
 
 def _eps(usual: float | None) -> Convention:
-    return setting("eps", EPSILONS, free=True, least=0.0, usual=usual)
+    return setting("eps", EPSILONS, free=True, axis=POSITIVE, usual=usual)
 
 
 def statistics(nn: Any, x: Any, given: Arguments) -> tuple[Any, Any]:
@@ -266,7 +267,7 @@ def _moving(given: Arguments) -> list[Convention]:
     momentum = given["momentum"]
     biased = {"biased instead of unbiased": True}
     stored = values("biased", biased, "running variance", joins="moves")
-    how: dict[str, Any] = {"free": True, "least": 0.0, "joins": "moves"}
+    how: dict[str, Any] = {"free": True, "axis": POSITIVE, "joins": "moves"}
     if momentum is None:
         starts = (0.01, 0.1, 0.9)
         return [setting("momentum", starts, usual="a plain average", **how), stored]
@@ -429,7 +430,7 @@ def _root(nn: Any, given: Arguments) -> Any:
 
 def normalize(given: Arguments) -> Known:
     """Division by the L2 norm along an axis, which is `eps` at least."""
-    starts = {"alternatives": (1e-5, 1e-3, 1e-8), "least": 0.0}
+    starts = {"alternatives": (1e-5, 1e-3, 1e-8), "axis": POSITIVE}
     usual = f"max(norm, {given['eps']:g})"
     found = []
     for words, how in {"eps added to the norm": "outside", "eps under the root": ""}.items():

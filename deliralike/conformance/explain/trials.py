@@ -118,8 +118,7 @@ class Vectors:
         axes = [choice.convention.axis] * count
         found: list[tuple[float, list[float]]] = []
         for start in sorted(starts, key=distance)[:_STARTS]:
-            values = plainest(improved(residual, start, axes), distance)
-            found.append((distance(values), values))
+            found.append(searched(residual, distance, start, axes))
             if found[-1][0] <= MATCH:
                 break
         return at(min(found)[1])
@@ -230,8 +229,19 @@ def _keys(trial: Trial) -> set[str]:
     return keys
 
 
-# Several numbers at a time
+# Numbers
 # -----------------------------------------------------------------------------
+
+
+def searched(
+    residual: Callable[[Sequence[float]], np.ndarray],
+    distance: Callable[[Sequence[float]], float],
+    start: Sequence[float],
+    axes: Sequence[Axis],
+) -> tuple[float, list[float]]:
+    """The plain numbers that leave the least, and how far they are."""
+    values = plainest(improved(residual, start, axes), distance)
+    return distance(values), values
 
 
 def improved(
