@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations, product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only, owner, without
 from deliralike.conformance.explain.norms import eps_of
 from deliralike.conformance.explain.shares import Shares, Variant, close, least_squares
-from deliralike.conformance.kinds import Named, Shape
+from deliralike.conformance.kinds import Named
 from deliralike.conformance.one_step import Step
 
 LOCAL = "each share's batch statistics taken by itself, not synchronised"
@@ -70,57 +71,46 @@ def _conventions(counts: np.ndarray) -> dict[str, _Convention]:
     return found
 
 
+# In the place of `nn`, for arrays of the host.
+_HOST = SimpleNamespace(
+    matmul=np.matmul, constant=lambda value, like: value, stop_gradient=np.asarray
+)
+
+
 @dataclass(frozen=True)
 class _Sums:
-    """Counts of values, and their sums and sums of squares, of each share."""
+    """Counts of values, and their sums and sums of squares.
+
+    Shapes:
+        Counts are ``(shares, 1)``, sums and squares ``(shares, channels)``.
+    """
 
     counts: np.ndarray
-    sums: Sequence[Any]
-    squares: Sequence[Any]
+    sums: Any
+    squares: Any
 
-    def statistics(
-        self, convention: _Convention, share: int, constant: Callable[[Any], Any] = np.asarray
-    ) -> tuple[Any, Any]:
-        """The mean and the biased variance that a share takes.
+    def statistics(self, convention: _Convention, nn: Any = _HOST) -> tuple[Any, Any]:
+        """The mean and the biased variance that each share takes."""
 
-        Args:
-            convention: How.
-            share: Its number.
-            constant: Lets no gradient pass.
-        """
-
-        def kept(values: Sequence[Any]) -> list[Any]:
+        def mixed(weights: np.ndarray, values: Any) -> Any:
             if not convention.forward_alone:
-                return list(values)
-            return [one if at == share else constant(one) for at, one in enumerate(values)]
+                return nn.matmul(nn.constant(weights, like=values), values)
+            own = np.diag(np.diag(weights))
+            others = nn.matmul(nn.constant(weights - own, like=values), values)
+            return nn.matmul(nn.constant(own, like=values), values) + nn.stop_gradient(others)
 
-        weights, sums = convention.weights[share], kept(self.sums)
-        mean, centred = _dot(weights, sums), []
-        if convention.of_squares is not None:
-            weights = convention.of_squares[share]
-        for other, (total, square) in enumerate(zip(self.sums, self.squares, strict=True)):
-            count = float(self.counts[other])
-            about = _dot(convention.weights[other], sums)
-            if convention.about_own:
-                about = total * (1.0 / count)
-            centred.append(square - (total * 2.0 - about * count) * about)
-        return mean, _dot(weights, kept(centred))
+        counts = nn.constant(self.counts, like=self.sums)
+        mean = mixed(convention.weights, self.sums)
+        about = self.sums / counts if convention.about_own else mean
+        centred = self.squares - (self.sums * 2.0 - about * counts) * about
+        weights = convention.weights if convention.of_squares is None else convention.of_squares
+        return mean, mixed(weights, centred)
 
-    def remembered(self, convention: _Convention) -> list[tuple[Any, Any]]:
+    def remembered(self, convention: _Convention) -> tuple[Any, Any]:
         """The mean and the unbiased variance that each share would remember."""
-        found = []
-        for share, weights in enumerate(convention.weights):
-            mean, var = self.statistics(convention, share)
-            total = float(self.counts[weights > 0.0].sum())
-            found.append((mean, var * (total / (total - 1.0))))
-        return found
-
-
-def _dot(weights: np.ndarray, values: Sequence[Any]) -> Any:
-    total = values[0] * float(weights[0])
-    for weight, value in zip(weights[1:], values[1:], strict=True):
-        total = total + value * float(weight)
-    return total
+        mean, var = self.statistics(convention)
+        totals = (convention.weights > 0.0) @ self.counts
+        return mean, var * (totals / (totals - 1.0))
 
 
 @dataclass(frozen=True)
@@ -144,26 +134,25 @@ class _Norm:
 
     def counts(self, sizes: Sequence[int]) -> np.ndarray:
         """The values of each share and channel."""
-        return np.array(sizes) * float(self.values)
+        return np.array(sizes)[:, None] * float(self.values)
 
     def output(
         self, nn: Any, learned: Named, x: Any, sizes: Sequence[int], words: str
     ) -> tuple[Any, tuple[Any, Any]]:
         """What it gives by a convention, and the sums of the shares."""
         axes = tuple(axis for axis in range(x.ndim) if axis != self.axis)
-        parts, sums, squares, outputs = [], [], [], []
-        for size, end in zip(sizes, np.cumsum(sizes), strict=True):
-            part = x[end - size : end]
-            parts.append(part)
-            sums.append(nn.sum(part, axes, keepdim=True))
-            squares.append(nn.sum(part * part, axes, keepdim=True))
-        whole = _Sums(self.counts(sizes), sums, squares)
-        convention = _conventions(whole.counts)[words]
+        shape = tuple(-1 if axis == self.axis else 1 for axis in range(x.ndim))
+        parts = [x[end - size : end] for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
+        sums = nn.stack([nn.sum(part, axes) for part in parts], 0)
+        squares = nn.stack([nn.sum(part * part, axes) for part in parts], 0)
+        counts = self.counts(sizes)
+        convention = _conventions(counts[:, 0])[words]
+        means, variances = _Sums(counts, sums, squares).statistics(convention, nn)
+        outputs = []
         for share, part in enumerate(parts):
-            mean, var = whole.statistics(convention, share, nn.stop_gradient)
-            outputs.append((part - mean) / nn.sqrt(var + self.eps))
+            deviation = nn.sqrt(variances[share].reshape(shape) + self.eps)
+            outputs.append((part - means[share].reshape(shape)) / deviation)
         y = nn.concatenate(outputs, 0)
-        shape = _broadcast(self.axis, x.ndim)
         if self.weight:
             y = y * learned[self.weight].reshape(shape)
         if self.bias:
@@ -220,9 +209,7 @@ class Norms:
         step, kept = self.shares.followed(around)
         sums = {}
         for path, both in kept.items():
-            totals, squares = (list(map(np.ravel, each)) for each in both)
-            counts = self.norms[path].counts(self.shares.sizes)
-            sums[path] = _Sums(counts, totals, squares)
+            sums[path] = _Sums(self.norms[path].counts(self.shares.sizes), *both)
         step["buffer"] = self._buffers(sums, words, np.eye(self.shares.count)[0])
         return step, sums
 
@@ -254,9 +241,10 @@ class Norms:
         """Running statistics after the step."""
         found = dict(self.shares.wanted["buffer"])
         for path, norm in self.norms.items():
-            moved = sums[path].remembered(_conventions(sums[path].counts)[words])
+            convention = _conventions(sums[path].counts[:, 0])[words]
+            moved = sums[path].remembered(convention)
             for name, (rate, is_variance) in norm.rates.items():
-                value = _dot(part, [pair[is_variance] for pair in moved])
+                value = part @ moved[is_variance]
                 found[name] = self.before[name] + rate * (value - self.before[name])
         return found
 
@@ -343,8 +331,3 @@ def _rates(
             if rate > _SLOWEST and relative_difference(rate * way, went) < _EXACT:
                 found[name] = (rate, is_variance)
     return found
-
-
-def _broadcast(axis: int, rank: int) -> Shape:
-    """The shape of one value a channel."""
-    return tuple(-1 if other == axis else 1 for other in range(rank))
