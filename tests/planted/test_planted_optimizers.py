@@ -157,12 +157,12 @@ def test_a_planted_optimizer_trains_and_hands_its_state_on():
     mistake = next(
         mistake for mistake in MISTAKES if mistake.name == "sgd: dampening from the start"
     )
-    training = curve._Training(mistake.plant(subject), "sgd", [batch], 0)
+    training = curve._Training(mistake.plant(subject), "sgd", [batch])
     start = training.network.neutral_state(), training.optimizer.neutral_state()
     losses = list(training.losses(4))
     training.network.load_neutral_state(start[0])
     training.optimizer.load_neutral_state(start[1])
     assert list(training.losses(4)) == losses
-    right_losses = list(curve._Training(subject, "sgd", [batch], 0).losses(4))
+    right_losses = list(curve._Training(subject, "sgd", [batch]).losses(4))
     assert right_losses[:1] == losses[:1]
     assert abs(right_losses[1] - losses[1]) > 1e-4
