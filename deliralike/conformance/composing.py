@@ -14,13 +14,13 @@ from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.findings import Observed, arrays_in, is_array
 from deliralike.conformance.kinds import Named
+from deliralike.conformance.locate.accusing import filled
 from deliralike.conformance.observe import (
     Around,
     Call,
     Calls,
     Cotangents,
     Unit,
-    bare,
     cotangents,
     force,
     record,
@@ -92,7 +92,8 @@ def _terms(unit: Unit, blocks: Calls, weights: Cotangents, whole: Total) -> Iter
         function = name.function
         if not arguments.is_known(function):
             continue  # a function of the framework's that `nn` does not have
-        bound = _bound(unit, function, call)
+        given = filled(unit.network, call.given)
+        bound = arguments.bound(function, {}, {}, *given)
         if bound.get("reduction") == "none":
             of_samples.append((function, bound, call.output))
         elif np.size(call.output) == 1 and np.ndim(next(iter(bound.values()), 0.0)):
@@ -105,17 +106,6 @@ def _terms(unit: Unit, blocks: Calls, weights: Cotangents, whole: Total) -> Iter
             function, bound = _reduced(function, bound, of_samples)
         through = {path: value - rest[path] for path, value in whole.outputs.items()}
         yield Term(function, bound, float(np.ravel(call.output)[0]), factor, through)
-
-
-def _bound(unit: Unit, function: str, call: Call) -> dict[str, Any]:
-    """The arguments of a function by name, with the network's own tensors in their places."""
-    state = unit.network.neutral_state()
-
-    def filled(leaf: Any) -> Any:
-        return state.get(leaf, leaf) if isinstance(leaf, str) else leaf
-
-    args, kwargs = nest.map(filled, (bare(call.args), bare(call.kwargs)))
-    return arguments.bound(function, {}, {}, args, kwargs)
 
 
 def _closed(call: Call) -> Call:

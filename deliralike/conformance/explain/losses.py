@@ -381,12 +381,10 @@ def _explained(
         return None
     places = [_Place(part, point, wanted - usual + part.own, len(parts) > 1) for part in parts]
     trials = until_met(
-        [
-            *(place.plain for place in places),
-            *(place.relations for place in places),
-            partial(_weights_of_terms, parts, point, usual, wanted),
-            *(place.numbers for place in places),
-        ]
+        *(place.plain() for place in places),
+        *(place.relations() for place in places),
+        _weights_of_terms(parts, point, usual, wanted),
+        *(place.numbers() for place in places),
     )
     return _nearest(trials, apart) or _unknown(usual, wanted)
 

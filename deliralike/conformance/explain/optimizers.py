@@ -8,7 +8,7 @@ updates.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -62,14 +62,14 @@ def explain(trace: Trace) -> Explanation | None:
     if any(trial.is_met for trial in trials):
         trials += run([factor], bench, formula)
     nearest = sorted(fixed, key=lambda trial: trial.distance)[:_REFINED]
-    attempts: tuple[Callable[[], Iterable[Trial]], ...] = (
-        lambda: trials,
-        lambda: run(free, bench, formula),
-        lambda: pairs(fixed, bench, formula),
-        lambda: _other_forms(bench),
-        lambda: with_numbers(nearest, free, bench, formula),
+    tried = until_met(
+        trials,
+        run(free, bench, formula),
+        pairs(fixed, bench, formula),
+        _other_forms(bench),
+        with_numbers(nearest, free, bench, formula),
     )
-    return _explanation(bench, until_met(attempts))
+    return _explanation(bench, tried)
 
 
 def based(trace: Trace) -> tuple[Trace, Form | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,6 @@ from deliralike.conformance.kinds import Batch
 from deliralike.conformance.one_step import Step, kind_differences
 from deliralike.conformance.subject import Replicate, Subject
 from deliralike.errors import CapabilityError, DeviceError
-
-Tier = Callable[[], Iterator[Variant]]
 
 
 @dataclass(frozen=True)
@@ -93,25 +91,25 @@ class Explanations:
         others = [distance for distance in others if distance > MATCH or not known]
         return Explanation(best.cause, best.distances[kind], min(others, default=None))
 
-    def _all_tiers(self) -> Iterator[Tier]:
-        """The plain and cheap ones first."""
+    def _all_tiers(self) -> Iterator[Iterator[Variant]]:
+        """The plain and cheap ones first, each computed when it is asked for."""
         shares, came = self.shares, self.came
-        yield lambda: table.of_factors(shares, came)
-        yield lambda: table.of_weights(shares)
-        yield lambda: Norms(shares).of_statistics(came)
-        yield lambda: table.of_update_factors(shares, came)
-        yield lambda: table.of_samples(shares)
-        yield lambda: self.between.of_accumulation(came)
-        yield self.between.of_masks
-        yield self.between.of_updates
+        yield table.of_factors(shares, came)
+        yield table.of_weights(shares)
+        yield Norms(shares).of_statistics(came)
+        yield table.of_update_factors(shares, came)
+        yield table.of_samples(shares)
+        yield self.between.of_accumulation(came)
+        yield self.between.of_masks()
+        yield self.between.of_updates()
 
-    def _as_far_as_possible(self, tier: Tier) -> Iterator[_Tried]:
+    def _as_far_as_possible(self, tier: Iterator[Variant]) -> Iterator[_Tried]:
         """Yield all faults of a tier.
 
         Those that need replicas are left out where the reference's backend has none.
         """
         try:
-            for cause, everything in tier():
+            for cause, everything in tier:
                 yield self._compared(cause, only(everything, self.wanted))
         except (CapabilityError, DeviceError):
             return

@@ -144,11 +144,11 @@ def number(
     return Convention(words, tuple(starts), apply, usual, free=True, axis=axis, name=name)
 
 
-def until_met(attempts: Iterable[Callable[[], Iterable[Trial]]]) -> list[Trial]:
+def until_met(*attempts: Iterable[Trial]) -> list[Trial]:
     """What several attempts try, one after another until one of them meets the candidate."""
     trials: list[Trial] = []
     for attempt in attempts:
-        trials += attempt()
+        trials += attempt
         if any(trial.is_met for trial in trials):
             break
     return trials

@@ -67,15 +67,15 @@ def level(
         own = distribute or in_processes
         over = candidate.but(replicate=lambda network, count: own(network, processes))
         found = _seen(reference, over, batch, processes.count)
-        seen.append(replace(found, where=f"{processes.count} processes ({processes.engine})"))
+        seen.append(replace(found, title=f"{processes.count} processes ({processes.engine})"))
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     reached: dict[str, float] = {}
     for each in seen:
         findings += each.findings
         notes += each.notes
-        if each.reached:
-            reached[each.where or str(each.count)] = each.worst
+        if each.worst is not None:
+            reached[each.title] = each.worst
     status = FAILED if findings else PASSED
     if not findings and len(reached) < max(len(seen), 1):
         status = NOT_REACHED
@@ -116,62 +116,47 @@ def _devices(backend: Backend, first: str, count: int) -> list[str]:
     return [present[index % len(present)] for index in range(count)]
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """The result for one number of replicas: findings, the largest difference and notes.
-
-    If nothing could be compared, it holds the reason.
-    """
-
-    count: int
-    findings: tuple[Finding, ...] = ()
-    worst: float = 0.0
-    notes: tuple[str, ...] = ()
-    reached: bool = True
-    where: str = ""
-
-
-def _seen(reference: Subject, candidate: Subject, batch: Batch, count: int) -> _Seen:
-    samples = count_samples(batch)
-    notes: tuple[str, ...] = ()
+def _seen(reference: Subject, candidate: Subject, batch: Batch, count: int) -> Level:
+    """The level over one number of replicas, which is its title."""
+    title, samples = str(count), count_samples(batch)
+    notes: list[str] = []
     if count > 1 and samples % count == 0:
         batch = tuple(nest.map(partial(_without_last, samples), part) for part in batch)
-        notes = (
+        notes.append(
             f"{count} replicas: the last of {samples} samples is left out, so that shares are "
-            "unequal.",
+            "unequal."
         )
     if count_samples(batch) < count:
-        return _Seen(
-            count,
-            notes=(f"{count} replicas: not reached: {samples} samples are too few.",),
-            reached=False,
-        )
+        why = f"{count} replicas: not reached: {samples} samples are too few."
+        return Level(NAME, title, NOT_REACHED, notes=(why,))
     try:
         network = (candidate.replicate or replicated)(candidate.network, count)
         judged = _judged(take_step, reference, candidate, network, batch)
         if not judged.is_wrong("gradient"):  # else all updates differ as well
             judged |= _judged(take_updates, reference, candidate, network, batch, judged.null)
     except (CapabilityError, DeviceError) as error:
-        return _Seen(count, notes=(f"{count} replicas: not reached: {error}",), reached=False)
+        why = f"{count} replicas: not reached: {error}"
+        return Level(NAME, title, NOT_REACHED, notes=(why,))
     except Exception as error:  # noqa: BLE001
         remark = f"The candidate raised {type(error).__name__}: {error}"
         broken = Finding(NAME, f"replicas {count}", "step", np.inf, mode="train", remarks=(remark,))
-        return _Seen(count, (broken,), np.inf, notes)
+        return Level.judged(NAME, title, np.inf, [broken], notes)
     if judged.null:
-        notes += (
+        notes.append(
             f"{count} replicas: gradients of zero up to rounding, not compared: "
-            f"{', '.join(judged.null)}.",
+            f"{', '.join(judged.null)}."
         )
     if large := judged.magnified():
-        notes += (
+        notes.append(
             f"{count} replicas: rounding is magnified here, and as far as by an error in the last "
-            f"bit of the reference's parameters: {', '.join(large)}.",
+            f"bit of the reference's parameters: {', '.join(large)}."
         )
-    why = Explanations(reference, batch, count, judged.wanted, judged.came, replicated)
-    findings = tuple(
-        _finding(count, kind, judged.differences[kind], why) for kind in judged.to_tell()
-    )
-    return _Seen(count, findings, max(map(_worst, judged.differences.values())), notes)
+    why_different = Explanations(reference, batch, count, judged.wanted, judged.came, replicated)
+    findings = [
+        _finding(count, kind, judged.differences[kind], why_different) for kind in judged.to_tell()
+    ]
+    worst = max(map(_worst, judged.differences.values()))
+    return Level.judged(NAME, title, worst, findings, notes)
 
 
 @dataclass(frozen=True)

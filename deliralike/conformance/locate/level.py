@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from deliralike import backends
+from deliralike.backends.base import Backend
 from deliralike.conformance import explain
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.explain import by_hand, losses, steps, substitution, types, wiring
@@ -36,7 +36,7 @@ TITLE = "place"
 MOST_PLACES = 12  # that are explained; where one convention is wrong throughout, these say so
 _NEAR = 0.03  # of a place's difference: what is farther from the candidate is no hint
 
-Attempt = Callable[[], Explanation | None]
+Attempt = tuple[Explanation | None, Accused | None]  # and whom it accuses
 
 
 def level(running: Running) -> Level:
@@ -108,71 +108,54 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
 
 
 def _explanation(running: Running, place: Place) -> tuple[Explanation | None, Accused | None]:
-    """The first known explanation with whom it accuses, or else the nearest of all.
-
-    What a call does in another way comes before what is done between calls.
-    """
+    """The first known explanation with whom it accuses, or else the nearest of all."""
     found: list[Explanation] = []
-    # Of several calls that have no counterpart, the last one is accused by what it gives.
-    lacking = [one for one in place.substitutes if one.is_call]
-    is_last = bool(place.accused) and len(lacking) > 1
-    if is_last and (substitute := _substitute(running, place)) is not None:
-        return substitute
-    for accused, attempt in _of_calls(running, place):
-        if (explanation := _noted(attempt, found)) is not None:
+    for explanation, accused in _attempts(running, place):
+        if explanation is not None and explanation.known:
             return explanation, accused
-    if not is_last and (substitute := _substitute(running, place)) is not None:
-        return substitute
-    for attempt in _between(place):
-        if (explanation := _noted(attempt, found)) is not None:
-            return explanation, None
+        if explanation is not None:
+            found.append(explanation)
     nearest = min(found, key=lambda one: one.match, default=None)
-    if nearest is not None and np.isfinite(nearest.match):
-        # What is hardly nearer than the reference itself is no hint.
-        return (nearest if nearest.match <= _NEAR * place.difference else None), None
-    return nearest, None
+    # What is hardly nearer than the reference itself is no hint.
+    is_none = nearest is not None and _NEAR * place.difference < nearest.match < np.inf
+    return (None if is_none else nearest), None
 
 
 def _is_among(accused: Accused, others: Sequence[Accused]) -> bool:
     return any(accused is other for other in others)
 
 
-def _substitute(running: Running, place: Place) -> tuple[Explanation, Accused] | None:
-    """The call without a counterpart that explains a place, if there is one."""
-    found = substitution.explain(place.substitutes, backends.of(running.reference.network))
-    return None if found is None else (found[1], found[0].accused)
+def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
+    """What may explain a place, the surest first; each is computed when it is asked for.
 
-
-def _noted(attempt: Attempt, found: list[Explanation]) -> Explanation | None:
-    """A known explanation; one that is not known is noted."""
-    explanation = attempt()
-    if explanation is None or explanation.known:
-        return explanation
-    found.append(explanation)
-    return None
-
-
-def _of_calls(running: Running, place: Place) -> Iterator[tuple[Accused | None, Attempt]]:
-    """What may explain a place by a call, the surest first."""
-    backend = backends.of(running.reference.network)
+    What a call does in another way comes before what is done between calls.
+    """
+    backend, between = backends.of(running.reference.network), place.wiring
+    # Of several calls that have no counterpart, the last one is accused by what it gives.
+    is_last = bool(place.accused) and sum(one.is_call for one in place.substitutes) > 1
+    if is_last:
+        yield from _substituted(place, backend)
     if place.loss is not None:
-        yield None, partial(losses.explain, place.loss)
+        yield losses.explain(place.loss), None
     for accused in place.accused:
-        sides = accused.reference.values(), accused.candidate.values()
-        yield accused, partial(types.explain, *sides)
-        yield accused, partial(explain.explain, accused, backend)
-    if place.wiring is not None:
-        yield None, partial(by_hand.explain, place.wiring, backend)
-        yield None, partial(steps.explain, place.wiring)
-
-
-def _between(place: Place) -> Iterator[Attempt]:
-    """What may explain it by what is done between calls."""
+        yield types.explain(accused.reference.values(), accused.candidate.values()), accused
+        yield explain.explain(accused, backend), accused
+    if between is not None:
+        yield by_hand.explain(between, backend), None
+        yield steps.explain(between), None
+    if not is_last:
+        yield from _substituted(place, backend)
     # A single number tells nothing of the formula that it comes from.
-    if place.wiring is not None and (place.loss is None or np.size(place.wiring.reference) > 1):
-        values = {"": place.wiring.reference}, {"": place.wiring.candidate}
-        yield partial(wiring.explain, place.wiring)
-        yield partial(types.explain, *values)
+    if between is not None and (place.loss is None or np.size(between.reference) > 1):
+        yield wiring.explain(between), None
+        yield types.explain({"": between.reference}, {"": between.candidate}), None
+
+
+def _substituted(place: Place, backend: Backend) -> Iterator[Attempt]:
+    """The call without a counterpart that explains a place, if there is one."""
+    found = substitution.explain(place.substitutes, backend)
+    if found is not None:
+        yield found[1], found[0].accused
 
 
 def _exact_before(mode: semantics.Mode, place: Place) -> Iterator[str]:

@@ -150,7 +150,6 @@ def _refuse_others(values: Named, schema: str) -> None:
 
 
 _PARTS = {"levels": Level, "findings": Finding, "explanation": Explanation, "causes": Cause}
-_NUMBERS = ("seconds", "worst", "difference", "limit", "match", "next_best")
 
 
 def _made(kind: Callable[..., T], values: Named) -> T:
@@ -162,17 +161,11 @@ def _made(kind: Callable[..., T], values: Named) -> T:
             found[name] = tuple(_made(part, one) for one in value)
         elif part is not None and value is not None:
             found[name] = _made(part, value)
-        elif name == "figures":
-            found[name] = _revived(value)
-        elif name in _NUMBERS:
-            found[name] = _number(value)
         elif isinstance(value, list):
             found[name] = tuple(value)
+        else:
+            found[name] = _revived(value)
     return kind(**found)
-
-
-def _number(value: Any) -> Any:
-    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
 def _revived(value: Any) -> Any:
@@ -181,4 +174,4 @@ def _revived(value: Any) -> Any:
         return {name: _revived(each) for name, each in value.items()}
     if isinstance(value, list):
         return list(map(_revived, value))
-    return _number(value)
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
