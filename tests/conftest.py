@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from deliralike import backends
+from deliralike.zoo import registry, table
 from tests.measuring import memory
 
 REQUIRED = ("torch", "chainer", "jax")
@@ -50,6 +51,14 @@ def seed_all(name):
 def pytest_collectstart(collector):
     """Seed what a file draws when it is imported."""
     seed_all(collector.nodeid)
+
+
+@pytest.fixture
+def restored_zoo():
+    """What a test registers is gone after it."""
+    yield
+    for name in registry._architectures.keys() - table.rows().keys():
+        del registry._architectures[name]
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,7 @@ def run(block, page, module):
 
 
 @pytest.fixture
-def module(monkeypatch, tmp_path):
+def module(monkeypatch, tmp_path, restored_zoo):
     """An empty module, in a folder of its own, where classes that a page defines can be found by
     pickle."""
     module = types.ModuleType("page_of_the_documentation")

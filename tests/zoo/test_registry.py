@@ -9,16 +9,7 @@ import pytest
 import deliralike
 from deliralike import Network, zoo
 from deliralike.errors import ArgumentError, BackendUnavailable, SettingError, UnknownName
-from deliralike.zoo import registry, table
 from deliralike.zoo.summary import count_parameters
-
-
-@pytest.fixture
-def restored_zoo():
-    """What a test registers is gone after it."""
-    yield
-    for name in registry._architectures.keys() - table.rows().keys():
-        del registry._architectures[name]
 
 
 class OwnNetwork(Network):
