@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -86,7 +87,8 @@ def compare(
 
     Raises:
         SettingError: There is no such level, or way of treating weights, no step or replica at
-            all, or the loss is no function.
+            all, or the loss is no function; or a network is called otherwise than the default loss
+            calls it.
         BatchError: The batch holds no sample.
         UnknownName: The networks cannot be matched, or a correction does not fit.
         ProofFailed: The reference itself raises an error on this batch.
@@ -115,6 +117,8 @@ def compare(
         )
     given = OPTIMIZERS if optimizers is None else optimizers
     sides = [_subject(one, loss, given) for one in (reference, candidate)]
+    for side in sides:
+        _check_call(side, batch)
     settings = Settings(
         tuple(levels),
         weights,
@@ -147,6 +151,41 @@ def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> 
     if subject.optimizers:
         return subject
     return subject.but(optimizers={name: _following(wanted) for name, wanted in optimizers.items()})
+
+
+def _check_call(side: Subject, batch: Batch) -> None:
+    """Refuse a network that the default loss cannot call with this batch."""
+    if side.loss is not classification_loss:
+        return
+    native: Any = getattr(side.network, "native", side.network)
+    forward = getattr(native, "forward", native)
+    if isinstance(batch, Mapping) or len(batch) < 2:
+        why = (
+            f"the batch is {nest.map(_said, batch)!r}, and the default loss wants (inputs, labels)"
+        )
+    else:
+        try:
+            inspect.signature(forward).bind(*batch[:-1])
+        except TypeError as error:
+            signature = str(inspect.signature(forward))
+            why = f"forward{signature} with {len(batch) - 1} inputs by position: {error}"
+        except ValueError:  # of what has no signature in Python
+            return
+        else:
+            return
+    raise SettingError(
+        f"compare: {side}: {why}. A network that is called in another way takes a loss of its own, "
+        "compare(Subject(network, loss), Subject(other, loss), batch), with Subject of "
+        "deliralike.conformance.subject: def loss(network, *batch): return "
+        "network.nn.cross_entropy(network(x=batch[0]), batch[1]). A batch that is one dict goes in "
+        "as (batch,): def loss(network, batch): return network.nn.cross_entropy(network(batch), "
+        'batch["labels"])'
+    )
+
+
+def _said(leaf: Any) -> Any:
+    """An array by its shape."""
+    return tuple(leaf.shape) if hasattr(leaf, "shape") else leaf
 
 
 @contextmanager

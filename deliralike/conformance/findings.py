@@ -294,6 +294,7 @@ class Accused:
         reference, candidate: What each computed from that.
         noise: How far rounding alone may bring a tensor from the reference's, where that is more
             than usual.
+        beside: The network's parameters and buffers, of a function that is given one of them.
     """
 
     path: str
@@ -307,3 +308,4 @@ class Accused:
     reference: Observed
     candidate: Observed
     noise: Mapping[str, float] = field(default_factory=dict)
+    beside: Arrays = field(default_factory=dict)

@@ -28,7 +28,7 @@ from deliralike.conformance.explain.convention import (
 from deliralike.conformance.explain.enumeration import other_orders
 from deliralike.conformance.explain.relations import TYPES, order_along, rounded
 from deliralike.conformance.findings import Accused, has_floats, is_floating
-from deliralike.conformance.kinds import Shape
+from deliralike.conformance.kinds import Arrays, Shape
 
 Apply = Callable[..., Convention]  # the words and the changes of one array
 
@@ -52,6 +52,7 @@ def around(accused: Accused, given: Arguments) -> Iterator[Convention]:
     inputs = [name for name in names(accused.kind) if name not in weights]
     for place, name in enumerate(inputs):
         if is_floating(given.get(name)):
+            yield array("", name, dict(_of_others(given[name], accused.beside)))
             words = name
             if not place:
                 is_bilinear = accused.kind.startswith(_BILINEAR)
@@ -65,6 +66,14 @@ def around(accused: Accused, given: Arguments) -> Iterator[Convention]:
             pairs[f"{first} and {second}"] = first, second
     yield Convention("exchanged:", pairs, changing(_exchanged))
     yield from _outputs(accused)
+
+
+def _of_others(value: np.ndarray, known: Arrays) -> Iterator[tuple[str, Change]]:
+    """Other tensors of the network in the place of the one that a function is given."""
+    own = [name for name, tensor in known.items() if np.array_equal(tensor, value)]
+    for name, tensor in known.items():
+        if own and name not in own and tensor.shape == value.shape:
+            yield f"{name} in the place of {own[0]}", changes.replaced(tensor)
 
 
 def _at(name: str, words: str, alternatives: Any) -> Convention:

@@ -59,7 +59,7 @@ def explain(accused: Accused, backend: Backend, patience: float = PATIENCE) -> E
     if accused.kind in LOSSES:
         return _of_loss(accused)
     bench = Bench(accused, backend)
-    if bench.itself().distance <= LIMIT:
+    if bench.itself.distance <= LIMIT:
         return _absent(accused)
     family = family_of(accused.kind, bench.given)
     if family is None:
@@ -80,7 +80,7 @@ class Search:
 
     def __init__(self, bench: Bench, family: Family, end: float) -> None:
         self.bench, self.family, self.end = bench, family, end
-        self.itself = bench.itself()
+        self.itself = bench.itself
         with_gradients = () if bench.reshaped else bench.gradients
         self.computed = bench.outputs + with_gradients
         self.everything = self.computed + bench.buffers

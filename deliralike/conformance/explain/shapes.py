@@ -90,7 +90,7 @@ def _splits(size: int) -> Iterator[tuple[int, int, int]]:
 
 def _regrouped(axis: int, split: tuple[int, int, int], together: bool) -> Change:
     """Features in the order of `split` with its first two axes exchanged."""
-    order = np.arange(math.prod(split)).reshape(split).swapaxes(0, 1).ravel()
+    order = _regrouping(split)
     one = changes.selected(order, axis)
     if not together:
         return _each(one)
@@ -101,6 +101,10 @@ def _regrouped(axis: int, split: tuple[int, int, int], together: bool) -> Change
         return tuple(changes.selected(at, axis)(nn, joined) for at in places)
 
     return regrouped
+
+
+def _regrouping(split: tuple[int, int, int]) -> np.ndarray:
+    return np.arange(math.prod(split)).reshape(split).swapaxes(0, 1).ravel()
 
 
 def tensor(given: Arguments) -> Known:
@@ -281,4 +285,13 @@ def linear(given: Arguments) -> list[Convention]:
     }
     if out == width:
         ways = {"transposed": transposed} | ways
-    return [array("weight", "weight", ways)]
+    orders = dict(_orders_of_features(width, -1))
+    return [array("weight", "weight", ways), array("features of the input:", "x", orders)]
+
+
+def _orders_of_features(size: int, axis: int) -> Iterator[tuple[str, Change]]:
+    """Features that are the product of several axes, flattened in another order of these."""
+    for split in _splits(size):
+        shown = " x ".join(str(one) for one in split if one > 1)
+        words = f"the first two axes of {shown} exchanged, as by flattening in another order"
+        yield words, changes.selected(_regrouping(split), axis)

@@ -99,7 +99,7 @@ def _halved(leaf: Any) -> Any:
 
 
 def _nothing(leaf: Any) -> Any:
-    return np.zeros_like(leaf) if is_array(leaf) else leaf
+    return np.zeros_like(leaf) if is_floating(leaf) else leaf
 
 
 def _left_out(one: Substitute, bench: Bench, apart: Mapping[str, float]) -> Explanation | None:
@@ -134,7 +134,7 @@ def explain(
     every = [_suspected(one, backend, end) for one in substitutes]
     suspects = [pair for pair in every if pair is not None]
     for one, bench in suspects:
-        explanation = _left_out(one, bench, bench.itself().distances)
+        explanation = _left_out(one, bench, bench.itself.distances)
         if explanation is not None:
             return one, explanation
     searches = [_known(one, bench, substitutes, end) for one, bench in suspects]
@@ -168,7 +168,7 @@ def _suspected(one: Substitute, backend: Backend, end: float) -> tuple[Substitut
     if time.process_time() > end:
         return None
     bench = _Downstream(one, backend)
-    wrong = [name for name, apart in bench.itself().distances.items() if apart > LIMIT]
+    wrong = [name for name, apart in bench.itself.distances.items() if apart > LIMIT]
     return (one, bench) if _matters(one, wrong) else None
 
 

@@ -80,16 +80,17 @@ def convolution(given: Arguments) -> list[Convention]:
     pads = geometry.conv_padding(given["padding"], kernel, stride, dilation)
     others = _paddings(given, pads, (kernel, stride, dilation))
     wider = tuple(before + (k - 1) // 2 for (before, _), k in zip(pads, kernel, strict=True))
+    padded = {words: (other,) for words, other in others.items()}
     modes = {}
     if np.any(pads):
         modes = {f"{mode} padding": (pads, mode) for mode in _MODES}
     return [
-        Convention("padding", {words: (other,) for words, other in others.items()}, _PADDED, pads),
+        Convention("padding", padded, _PADDED, pads, joins="windows"),
         array("kernel", "weight", _kernels(weight.shape, "flipped")),
         Convention("padding mode", modes, _PADDED, "zeros"),
-        setting("stride", (1, 2, 3, 4), usual=stride[0]),
+        setting("stride", (1, 2, 3, 4), usual=stride[0], joins="windows"),
         rules("dilation", {2: {"dilation": 2, "padding": wider}}, usual=dilation[0]),
-        setting("dilation", (1, 2, 3), usual=dilation[0]),
+        setting("dilation", (1, 2, 3), usual=dilation[0], joins="windows"),
     ]
 
 

@@ -66,13 +66,17 @@ def accused(
     call = suspect.tap.mine
     mine, theirs = suspect.pair or (Observed(), Observed())
     args, kwargs = filled(unit.network, call.given)
-    state = {}
+    state, beside = {}, {}
+    slots = unit.network.neutral_slots()
     if call.path is not None:
-        slots = below(call.path, unit.network.neutral_slots())
-        state = {name: slot.read() for name, slot in slots.items()}
+        state = {name: slot.read() for name, slot in below(call.path, slots).items()}
+    elif any(isinstance(leaf, Held) for leaf in nest.leaves(call.given)):
+        beside = {name: slot.read() for name, slot in slots.items()}
     cotangent = suspect.cotangent if weighted else None
     noise = {str(name): far for name, far in suspect.noise.items()}
-    return Accused(path, *layer, state, args, kwargs, cotangent, unit.training, mine, theirs, noise)
+    return Accused(
+        path, *layer, state, args, kwargs, cotangent, unit.training, mine, theirs, noise, beside
+    )
 
 
 def filled(network: AbstractNetwork, values: Any) -> Any:

@@ -82,7 +82,8 @@ class _Between:
         differing = self._differing()
         if not differing:
             what, distance = first_difference(self.mine, self.theirs, allowed)
-            differing = [] if what is None else [(what, distance)]
+            if what is not None and self.units.matters(self.forcing, UNIT, what):
+                differing = [(what, distance)]
         if not differing:
             return
         what, difference = differing[0]
@@ -153,6 +154,10 @@ class _Between:
         beyond, known = {}, block_kinds(unit.network)
         for tap, call in forcing.found.beyond.items():
             beyond[tap] = _made(unit, call, tap, forcing.taps.get(tap.first))
+        for tap, made in self._padded():
+            beyond.setdefault(tap, made)
+            if np.isinf(beyond[tap].off):
+                beyond[tap] = made
         kinds = {tap: known[tap.path] for tap in forcing.calls if tap.path}
         told = self.told.items()
         return Wiring(
@@ -169,6 +174,18 @@ class _Between:
             {tap: call.given for tap, call in forcing.calls.items()},
             kinds,
         )
+
+    def _padded(self) -> Iterator[tuple[Tap, Made]]:
+        """The reference's layers of packed sequences, called with the sequences and their padding."""
+        unit = self.units.mine
+        for tap, call in self.forcing.calls.items():
+            is_plain = any(map(is_array, call.args[:1]))
+            if call.path is None or tap in self.forcing.taps or is_plain:
+                continue
+            for sequences in filter(is_array, nest.leaves(unit.inputs)):
+                output = _again(unit, tap, ((sequences,), {})) if sequences.ndim == 3 else None
+                if output is not None:
+                    yield tap, Made((sequences,), {}, output)
 
     def _made_otherwise(self, wiring: Wiring, what: Quantity) -> Suspect | None:
         """The function or layer whose result the reference has, and the candidate another one.
@@ -264,28 +281,35 @@ def _made(unit: Unit, call: Call, name: Tap, first: SharedCall | None) -> Made:
         name: Of the call.
         first: The first call of the same block, if both sides make it.
     """
-    network, backend = unit.network, unit.network.backend
-    again: Any = dict(network.named_blocks()).get(name.path)
-    if name.function:
-        again = getattr(backend.nn, name.function, None)
     given, result = call.given, call.output
     if first is not None:
         given = first.inputs.back(given, first.mine.given)
         result = first.output.back(result, first.mine.output)
+    output = _again(unit, name, given)
+    if output is None:
+        return Made(call.args, call.kwargs, call.output, np.inf)
+    pairs = zip(nest.leaves(result), nest.leaves(output), strict=False)
+    far = [relative_difference(y, x) for x, y in pairs if is_number(x) and is_number(y)]
+    args, kwargs = filled(unit.network, given)
+    return Made(args, kwargs, result, max(far, default=0.0))
+
+
+def _again(unit: Unit, name: Tap, given: Any) -> Any:
+    """What a block or function of the reference gives for other arguments; None if it raises."""
+    network, backend = unit.network, unit.network.backend
+    again: Any = dict(network.named_blocks()).get(name.path)
+    if name.function:
+        again = getattr(backend.nn, name.function, None)
     state = network.neutral_state()
     try:
-        args, kwargs = filled(network, given)
-        native_args, native_kwargs = backend.prepare((args, kwargs), network)
+        args, kwargs = backend.prepare(filled(network, given), network)
         with network.training_mode(unit.training), random.portable():
-            output = backend.to_numpy(again(*native_args, **native_kwargs))
+            return backend.to_numpy(again(*args, **kwargs))
     except Exception:  # noqa: BLE001
-        return Made(call.args, call.kwargs, call.output, np.inf)
+        return None
     finally:
         if state:
             network.load_neutral_state(state)
-    pairs = zip(nest.leaves(result), nest.leaves(output), strict=False)
-    far = [relative_difference(y, x) for x, y in pairs if is_number(x) and is_number(y)]
-    return Made(args, kwargs, result, max(far, default=0.0))
 
 
 def _stopped(units: Units, forcing: Forcing) -> Stopped | None:

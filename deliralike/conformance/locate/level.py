@@ -79,7 +79,8 @@ _FLOAT32 = (
 
 
 def _finding(running: Running, place: Place, mode: str) -> Finding:
-    explanation, accused = _explanation(running, place)
+    with np.errstate(all="ignore"):  # a wrong convention may overflow, which is no news
+        explanation, accused = _explanation(running, place)
     lacking = [one.accused for one in place.substitutes if one.is_call]
     if accused is not None and (accused.path != place.path or _is_among(accused, lacking)):
         kind, what = accused.kind.removeprefix(OWN), Quantity(OUTPUT)

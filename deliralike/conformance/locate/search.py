@@ -25,7 +25,8 @@ from deliralike.conformance.locate.between import between, kind_of
 from deliralike.conformance.locate.differing import agrees, all_differences, first_of
 from deliralike.conformance.locate.place import LOSS, Place, joined
 from deliralike.conformance.locate.units import Forcing, Units, forced, forced_once, rounding
-from deliralike.conformance.observe import Call, Cotangents, Recording, Unit, listen
+from deliralike.conformance.observe import Around, Call, Cotangents, Recording, Unit, listen
+from deliralike.conformance.observe.arrays import Arrays
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.places import OUTPUT, RAISES, UNIT, Quantity
 from deliralike.conformance.subject import Subject
@@ -128,7 +129,7 @@ def _examined(units: Units, forcing: Forcing) -> tuple[list[Suspect], list[Place
         again = itself and replace(name, call=2) in forcing.found.beyond
         # Several calls add up to gradients and statistics: that they are made is said of the unit.
         is_result = what is not None and what.kind == OUTPUT and not what.gradient
-        if what is None or (again and not is_result):
+        if what is None or (again and not is_result) or not units.matters(forcing, name, what):
             continue
         observed = forcing.sides(name)
         suspects.append(
@@ -205,8 +206,12 @@ def _inside(units: Units, suspect: Suspect) -> Iterator[Place]:
     mine = _unit(units.mine, units.blocks[path], tap.mine, deeper.tap)
     mine = replace(mine, tapped=_tapping(deeper, mine))
     theirs = _unit(units.theirs, partner, tap.given, deeper.tap_of)
+
+    def above(given: Arrays) -> bool:
+        return units.arrive({suspect.name: Around(given, [])})
+
     where = joined(units.path, path)
-    yield from look_into(Units(mine, theirs, deeper, where, suspect.cotangent))
+    yield from look_into(Units(mine, theirs, deeper, where, suspect.cotangent, above))
 
 
 def _unit(unit: Unit, block: Any, call: Call, tapped: Callable[[str], str | None]) -> Unit:

@@ -1,0 +1,402 @@
+"""Causes and errors of comparisons that strangers' ports ask for."""
+
+from collections import Counter
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from torch import nn
+from torch.nn.utils import rnn
+
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.conformance import compare
+from deliralike.conformance.explain.bench import Bench
+from deliralike.conformance.subject import Subject
+from deliralike.errors import SettingError
+
+QUICK = ("L0", "L1", "L3")
+L, CF = chainer.links, chainer.functions
+
+
+def normal(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def labels(count, classes=4):
+    return np.random.default_rng(1).integers(0, classes, count)
+
+
+def proof(reference, candidate, *inputs):
+    """With the reference's weights, which are moved away from a start that may be symmetric."""
+    torch.manual_seed(0)
+    network = reference()
+    for parameter in network.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    batch = (*inputs, labels(len(inputs[0])))
+    return compare(network, candidate, batch, weights="load", levels=QUICK)
+
+
+def places(found):
+    return [(one.place, one.what) for one in found.level("L3").findings]
+
+
+# Derivatives at zero, which dropout hides
+# -----------------------------------------------------------------------------
+
+
+class Dropped(nn.Module):
+    """An activation without a derivative at zero, behind dropout."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.fc1, self.drop, self.act = nn.Linear(6, 8), nn.Dropout(0.4), act()
+        self.ln, self.fc2 = nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.fc2(self.ln(self.act(self.drop(self.fc1(x)))))
+
+
+class FlaxDropped(nnx.Module):
+    """The derivative at zero is that above it, where PyTorch's is the one below."""
+
+    def __init__(self, act):
+        rngs = nnx.Rngs(0)
+        self.fc1, self.fc2 = nnx.Linear(6, 8, rngs=rngs), nnx.Linear(8, 4, rngs=rngs)
+        self.ln, self.drop = nnx.LayerNorm(8, epsilon=1e-3, rngs=rngs), nnx.Dropout(0.4, rngs=rngs)
+        self.act = act()
+
+    def __call__(self, x):
+        return self.fc2(self.ln(self.act(self.drop(self.fc1(x)))))
+
+
+class Written(nnx.Module):
+    """PReLU with a slope for each channel, by hand."""
+
+    def __init__(self):
+        self.slope = nnx.Param(jnp.full((8,), 0.25))
+
+    def __call__(self, x):
+        return jnp.where(x >= 0, x, self.slope[...] * x)
+
+
+class ChainerDropped(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.fc1, self.act, self.fc2 = L.Linear(6, 8), L.PReLU(()), L.Linear(8, 4)
+            self.ln = L.LayerNormalization(8, eps=1e-3)
+
+    def forward(self, x):
+        return self.fc2(self.ln(self.act(CF.dropout(self.fc1(x), 0.4))))
+
+
+class Behind(nn.Module):
+    """The activation comes first, in a block of its own behind another one's dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.act, self.fc, self.drop = nn.LeakyReLU(0.2), nn.Linear(8, 8), nn.Dropout(0.4)
+
+    def forward(self, x):
+        return self.drop(self.fc(self.act(x)))
+
+
+class Stacked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b1, self.b2 = nn.Linear(6, 8), Behind(), Behind()
+        self.ln, self.fc2 = nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.fc2(self.ln(self.b2(self.b1(self.a(x)))))
+
+
+class FlaxBehind(nnx.Module):
+    def __init__(self, rngs):
+        self.fc, self.drop = nnx.Linear(8, 8, rngs=rngs), nnx.Dropout(0.4, rngs=rngs)
+
+    def __call__(self, x):
+        return self.drop(self.fc(nnx.leaky_relu(x, 0.2)))
+
+
+class FlaxStacked(nnx.Module):
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.a, self.fc2 = nnx.Linear(6, 8, rngs=rngs), nnx.Linear(8, 4, rngs=rngs)
+        self.b1, self.b2 = FlaxBehind(rngs), FlaxBehind(rngs)
+        self.ln = nnx.LayerNorm(8, epsilon=1e-3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc2(self.ln(self.b2(self.b1(self.a(x)))))
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate"),
+    [
+        (lambda: Dropped(nn.PReLU), lambda: FlaxDropped(nnx.PReLU)),
+        (lambda: Dropped(lambda: nn.PReLU(8)), lambda: FlaxDropped(Written)),
+        (lambda: Dropped(nn.PReLU), ChainerDropped),
+        (Stacked, FlaxStacked),
+    ],
+    ids=["flax", "by hand", "chainer", "blocks"],
+)
+def test_a_derivative_at_zero_from_which_nothing_comes_is_no_difference(reference, candidate):
+    found = proof(reference, candidate(), normal(9, 6))
+    assert places(found) == [("ln", "output")]
+    assert "eps=0.001 instead of 1e-05" in found.level("L3").findings[0].explanation.cause
+
+
+# Two settings at once
+# -----------------------------------------------------------------------------
+
+
+class Dilated(nn.Module):
+    def __init__(self, padding=2, dilation=2, stride=1):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3, padding=padding, dilation=dilation, stride=stride)
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
+
+
+class FlaxDilated(nnx.Module):
+    def __init__(self, padding, dilation):
+        rngs = nnx.Rngs(0)
+        self.conv = nnx.Conv(
+            2, 4, (3, 3), padding=((padding,) * 2,) * 2, kernel_dilation=dilation, rngs=rngs
+        )
+        self.fc = nnx.Linear(4, 4, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(nnx.relu(self.conv(x)).mean((1, 2)))
+
+
+@pytest.mark.parametrize(("padding", "dilation"), [(1, 1), (3, 3), (3, 1)])
+@pytest.mark.parametrize("port", [Dilated, FlaxDilated])
+def test_padding_and_dilation_that_are_both_others(port, padding, dilation):
+    (found,) = proof(Dilated, port(padding, dilation), normal(5, 2, 9, 8)).level("L3").findings
+    assert found.place == "conv"
+    assert found.explained
+    assert f"padding {padding} instead of" in found.explanation.cause
+    assert f"dilation={dilation} instead of 2" in found.explanation.cause
+
+
+# Orders of features
+# -----------------------------------------------------------------------------
+
+
+class Flat(nn.Module):
+    def __init__(self, order=(0, 1, 2, 3)):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(24, 4)
+        self.order = order
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.conv(x)).permute(self.order).flatten(1))
+
+
+def test_an_order_of_flattening_where_names_are_equal():
+    (found,) = proof(Flat, Flat((0, 2, 3, 1)), normal(5, 1, 2, 3)).level("L3").findings
+    assert found.place == "fc"
+    assert found.explained
+    assert "the first two axes of 4 x 6 exchanged" in found.explanation.cause
+
+
+# Tensors of a list
+# -----------------------------------------------------------------------------
+
+
+class Listed(nn.Module):
+    """Matrices in a list, of which each is used once."""
+
+    def __init__(self, order=(0, 1, 2)):
+        super().__init__()
+        self.ws = nn.ParameterList([nn.Parameter(torch.randn(6, 6) / 3) for _ in range(3)])
+        self.fc, self.order = nn.Linear(6, 4), order
+
+    def forward(self, x):
+        for i in self.order:
+            x = torch.tanh(x @ self.ws[i])
+        return self.fc(x)
+
+
+class FlaxListed(nnx.Module):
+    def __init__(self, order):
+        self.ws = nnx.List([nnx.Param(jnp.zeros((6, 6))) for _ in range(3)])
+        self.fc, self.order = nnx.Linear(6, 4, rngs=nnx.Rngs(0)), order
+
+    def __call__(self, x):
+        for i in self.order:
+            x = jnp.tanh(x @ self.ws[i][...])
+        return self.fc(x)
+
+
+@pytest.mark.parametrize("port", [Listed, FlaxListed])
+def test_an_element_of_a_list_that_is_used_twice(port):
+    assert proof(Listed, port((0, 1, 2)), normal(7, 6)).proved
+    found = proof(Listed, port((0, 1, 1)), normal(7, 6)).level("L3").findings[0]
+    assert found.explained
+    assert found.explanation.cause == "ws.1 in the place of ws.2"
+
+
+# Sequences with padding
+# -----------------------------------------------------------------------------
+
+LENGTHS = np.array([7, 3, 5, 2, 6, 1])
+
+
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.fc = nn.LSTM(3, 5, batch_first=True), nn.Linear(5, 4)
+
+    def forward(self, x, lengths):
+        packed = rnn.pack_padded_sequence(x, lengths.cpu(), True, enforce_sorted=False)
+        return self.fc(self.rnn(packed)[1][0][-1])
+
+
+class FlaxPadded(nnx.Module):
+    def __init__(self, right=False):
+        rngs = nnx.Rngs(0)
+        self.rnn = nnx.RNN(nnx.OptimizedLSTMCell(3, 5, rngs=rngs))
+        self.fc, self.right = nnx.Linear(5, 4, rngs=rngs), right
+
+    def __call__(self, x, lengths):
+        outputs = self.rnn(x)
+        last = lengths - 1 if self.right else jnp.full(len(x), x.shape[1] - 1)
+        return self.fc(outputs[jnp.arange(len(x)), last])
+
+
+class ChainerPadded(chainer.Chain):
+    def __init__(self, right=False):
+        super().__init__()
+        self.right = right
+        with self.init_scope():
+            self.rnn, self.fc = L.NStepLSTM(1, 3, 5, 0.0), L.Linear(5, 4)
+
+    def forward(self, x, lengths):
+        sequences = [
+            one[: int(n)] if self.right else one for one, n in zip(x, lengths, strict=True)
+        ]
+        return self.fc(self.rnn(None, None, sequences)[0][-1])
+
+
+@pytest.mark.parametrize("port", [FlaxPadded, ChainerPadded])
+def test_a_port_that_reads_the_padding_of_sequences(port):
+    sequences = normal(6, 7, 3) * (np.arange(7)[None, :, None] < LENGTHS[:, None, None])
+    assert proof(Packed, port(right=True), sequences, LENGTHS).proved
+    (found,) = proof(Packed, port(), sequences, LENGTHS).level("L3").findings
+    assert found.explained
+    assert "the last element of rnn(the input args[0])[0] along axis 1" in found.explanation.cause
+
+
+class Both(nn.Module):
+    """Two directions, unpacked again."""
+
+    def __init__(self, packs=True):
+        super().__init__()
+        self.rnn = nn.LSTM(3, 5, batch_first=True, bidirectional=True)
+        self.fc, self.packs = nn.Linear(10, 4), packs
+
+    def forward(self, x, lengths):
+        if not self.packs:
+            return self.fc(self.rnn(x)[0].mean(1))
+        packed = rnn.pack_padded_sequence(x, lengths.cpu(), True, enforce_sorted=False)
+        outputs = rnn.pad_packed_sequence(self.rnn(packed)[0], True, total_length=x.shape[1])[0]
+        return self.fc(outputs.mean(1))
+
+
+def test_sequences_that_only_one_side_packs():
+    """Sequences of no length, with which a call was left out, raised an error."""
+    found = proof(Both, Both(packs=False), normal(6, 7, 3), LENGTHS).level("L3").findings[0]
+    assert found.explained
+    assert "rnn(the input args[0])[0]" in found.explanation.cause
+
+
+# How networks are called
+# -----------------------------------------------------------------------------
+
+
+class OfDict(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 4)
+
+    def forward(self, batch):
+        return self.fc(batch["x"])
+
+
+class Named(OfDict):
+    def forward(self, *, x, mask=None):
+        return self.fc(x)
+
+
+class FlaxNamed(nnx.Module):
+    def __init__(self):
+        self.fc = nnx.Linear(6, 4, rngs=nnx.Rngs(0))
+
+    def __call__(self, *, x, mask=None):
+        return self.fc(x)
+
+
+def test_a_network_that_the_default_loss_cannot_call():
+    x, y = normal(5, 6), labels(5)
+    words = r"Named on torch: forward\(\*, x, mask=None\) with 1 inputs.*Subject\(network, loss\)"
+    with pytest.raises(SettingError, match=words):
+        compare(Named(), FlaxNamed(), (x, y), levels=QUICK)
+    with pytest.raises(SettingError, match=r"FlaxNamed on jax: forward\(\*, x, mask=None\)"):
+        compare(nn.Linear(6, 4), FlaxNamed(), (x, y), levels=QUICK)
+    for batch in ({"x": x, "y": y}, ({"x": x, "y": y},)):
+        with pytest.raises(SettingError, match=r"wants \(inputs, labels\).*goes in as \(batch,\)"):
+            compare(OfDict(), OfDict(), batch, levels=QUICK)
+
+
+def test_a_network_of_named_arguments_in_a_subject():
+    def loss(network, x, y):
+        return network.nn.cross_entropy(network(x=x), y)
+
+    sides = (Subject(one, loss) for one in (Named(), FlaxNamed()))
+    assert compare(*sides, (normal(5, 6), labels(5)), weights="load", levels=QUICK).proved
+
+
+# Nothing else
+# -----------------------------------------------------------------------------
+
+
+class Scored(nn.Module):
+    """Scores that are masked by infinities."""
+
+    def __init__(self, change=lambda x: x):
+        super().__init__()
+        self.q, self.fc, self.change = nn.Linear(6, 6), nn.Linear(6, 4), change
+
+    def forward(self, x):
+        scores = (self.q(x) @ x.transpose(1, 2)).masked_fill(
+            torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf
+        )
+        return self.fc(self.change(torch.softmax(scores, -1)) @ x).mean(1)
+
+
+def odd(x):
+    return x + 0.1 * torch.sin(3.0 * x) * x.flip(1)
+
+
+def test_no_warning_of_numbers_comes_from_the_search_for_a_cause():
+    """Warnings are errors here."""
+    assert proof(Scored, Scored(odd), normal(3, 5, 6)).diverges
+
+
+def test_what_the_reference_gave_is_weighed_once(monkeypatch):
+    own, weighed, benches = Bench.trial, Counter(), []
+
+    def trial(bench, choices, *rest):
+        benches.append(bench)  # kept, so that its number stays its own
+        weighed[id(bench)] += not choices
+        return own(bench, choices, *rest)
+
+    monkeypatch.setattr(Bench, "trial", trial)
+    assert proof(Dilated, Dilated(1, 2), normal(5, 2, 9, 8)).diverges
+    assert max(weighed.values()) == 1
