@@ -97,6 +97,7 @@ class Trainer:
             prediction, such as an `inference.SlidingWindowInferer`.
 
     Example:
+        >>> import numpy as np
         >>> from deliralike import zoo
         >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
         >>> samples = data.Samples(np.ones((6, 3), np.float32), np.zeros(6, np.int64))

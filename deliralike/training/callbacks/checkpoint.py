@@ -54,6 +54,7 @@ class Checkpoint(Writer):
 
     Example:
         >>> import tempfile
+        >>> import numpy as np
         >>> from deliralike import data, rules, training, zoo
         >>> samples = data.Samples(np.ones((6, 3), np.float32), np.zeros(6, np.int64))
         >>> def trainer(*callbacks):
