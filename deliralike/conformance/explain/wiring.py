@@ -220,7 +220,9 @@ def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None
             cause += f" instead of {usual}"
         notes = [*left_out, *_of_terms(wiring, right, formula), *notes]
     next_best = found.next_best if math.isfinite(found.next_best) else None
-    return Explanation("; ".join([cause, *notes]), found.off, next_best)
+    # what is no nearer than the reference explains nothing, however near that is
+    limit = min(MATCH, 1e-3 * relative_difference(mine, theirs))
+    return Explanation("; ".join([cause, *notes]), found.off, next_best, limit)
 
 
 def _found(
