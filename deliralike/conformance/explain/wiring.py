@@ -110,6 +110,7 @@ class Wiring:
         stopped: The side whose `stop_gradient` makes the difference, if one does.
         given: As `calls`, with those that no call of the candidate's corresponds to.
         kinds: The class of each block that is called, by tap.
+        tables: The buffers of the reference.
     """
 
     sources: Mapping[Quantity, np.ndarray]
@@ -124,6 +125,7 @@ class Wiring:
     stopped: Stopped | None = None
     given: Mapping[Tap, Any] = field(default_factory=dict)
     kinds: Mapping[Tap, str] = field(default_factory=dict)
+    tables: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def explain(wiring: Wiring) -> Explanation | None:

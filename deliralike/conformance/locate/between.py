@@ -159,7 +159,7 @@ class _Between:
             if np.isinf(beyond[tap].off):
                 beyond[tap] = made
         kinds = {tap: known[tap.path] for tap in forcing.calls if tap.path}
-        told = self.told.items()
+        told, slots = self.told.items(), unit.network.neutral_slots()
         return Wiring(
             _at_hand(unit, forcing.calls),
             right.get(names[0]),
@@ -173,6 +173,7 @@ class _Between:
             _stopped(self.units, forcing),
             {tap: call.given for tap, call in forcing.calls.items()},
             kinds,
+            {name: slot.read() for name, slot in slots.items() if not slot.is_parameter},
         )
 
     def _padded(self) -> Iterator[tuple[Tap, Made]]:

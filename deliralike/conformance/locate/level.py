@@ -12,7 +12,15 @@ from deliralike import backends
 from deliralike.backends.base import Backend
 from deliralike.conformance import explain
 from deliralike.conformance.by_name import block_kinds
-from deliralike.conformance.explain import by_hand, losses, steps, substitution, types, wiring
+from deliralike.conformance.explain import (
+    by_hand,
+    losses,
+    steps,
+    substitution,
+    tables,
+    types,
+    wiring,
+)
 from deliralike.conformance.explain.shapes import TENSOR
 from deliralike.conformance.findings import (
     FAILED,
@@ -150,6 +158,7 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     if between is not None and (place.loss is None or np.size(between.reference) > 1):
         yield wiring.explain(between), None
         yield types.explain({"": between.reference}, {"": between.candidate}), None
+        yield tables.explain(between), None
 
 
 def _substituted(place: Place, backend: Backend) -> Iterator[Attempt]:
