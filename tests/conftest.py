@@ -7,13 +7,13 @@ import os
 import random
 import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from deliralike import backends
 from deliralike.zoo import registry, table
-from tests.measuring import memory
 
 REQUIRED = ("torch", "chainer", "jax")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")  # read when JAX is first used
@@ -87,6 +87,12 @@ def caches_end_with_their_file(request):
 # MB: of a process whose files of tests clean up, and by how much it grows before all is collected.
 LARGE, GROWTH = 1500, 500
 grown = [LARGE]
+
+
+def memory():
+    """The process's resident memory, in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def give_back():
