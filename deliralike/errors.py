@@ -55,6 +55,18 @@ class ShapeError(DeliralikeError, ValueError):
     """An array has a shape that a layer or function cannot take."""
 
 
+class OperationError(DeliralikeError, ValueError, TypeError):
+    """A function of `nn` cannot be computed of these arguments.
+
+    Attributes:
+        cause: What the framework, or Python, says of it.
+    """
+
+    def __init__(self, message: str, cause: str = "") -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
 class IndexRangeError(DeliralikeError, IndexError):
     """A label or index lies outside of what it indexes."""
 

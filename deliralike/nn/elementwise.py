@@ -1,9 +1,11 @@
 """Arithmetic, comparisons and other functions of single elements, written on the primitives."""
 
 import math
+from collections.abc import Sequence
 
-from deliralike.errors import SettingError
+from deliralike.errors import DtypeError, SettingError
 from deliralike.nn import checks
+from deliralike.nn.arguments import alike
 from deliralike.nn.checks import is_floating
 from deliralike.nn.primitives import Array, Primitives, other_name
 
@@ -39,14 +41,29 @@ class Elementwise(Primitives):
     @other_name
     def div(self, x: Array, other: Array | float, *, rounding_mode: str | None = None) -> Array:
         """``x / other``, as it is, or rounded down (``"floor"``) or towards zero (``"trunc"``)."""
-        quotient = x / other
+        if rounding_mode not in (None, "floor", "trunc"):
+            raise SettingError(
+                f"div: rounding_mode={rounding_mode!r}; wanted None, 'floor' or 'trunc'"
+            )
+        if is_floating(x):
+            quotient = x / other
+            if rounding_mode is None:
+                return quotient
+            return self._rounded(quotient, rounding_mode)
         if rounding_mode is None:
+            raise DtypeError("div: whole numbers have a quotient with a rounding_mode alone")
+        quotient = x // other
+        if rounding_mode == "floor":
             return quotient
+        is_inexact_below_zero = (quotient < 0) & (quotient * other != x)
+        return self.where(is_inexact_below_zero, quotient + 1, quotient)
+
+    def _rounded(self, quotient: Array, rounding_mode: str) -> Array:
+        """A quotient without its fraction, and without a derivative."""
+        quotient = self.stop_gradient(quotient)
         if rounding_mode == "floor":
             return self.floor(quotient)
-        if rounding_mode == "trunc":
-            return self.trunc(quotient)
-        raise SettingError(f"div: rounding_mode={rounding_mode!r}; wanted None, 'floor' or 'trunc'")
+        return self.trunc(quotient)
 
     @other_name
     def neg(self, x: Array) -> Array:
@@ -56,7 +73,11 @@ class Elementwise(Primitives):
     def pow(self, x: Array, exponent: Array | float) -> Array:
         """``x ** exponent``; the derivative for the exponent 0 is 0."""
         if isinstance(exponent, int | float):
-            return x * 0.0 + 1.0 if exponent == 0 else x**exponent
+            if exponent < 0 and not is_floating(x):
+                raise SettingError(f"pow: whole numbers have no power of exponent {exponent!r}")
+            return self._ones(x.shape, x) if exponent == 0 else x**exponent
+        if not is_floating(x):
+            return x**exponent
         return self.where(x == 0, self._power_of_zero(x, exponent), self._power_of(x, exponent))
 
     def square(self, x: Array) -> Array:
@@ -73,11 +94,13 @@ class Elementwise(Primitives):
 
     def remainder(self, x: Array, other: Array | float) -> Array:
         """The remainder of a division that rounds down: it has the sign of `other`."""
-        return x - self.floor(x / other) * other
+        if not is_floating(x):
+            return x % other
+        return x - self._rounded(x / other, "floor") * other
 
     def fmod(self, x: Array, other: Array | float) -> Array:
         """The remainder of a division that rounds towards zero: it has the sign of `x`."""
-        return x - self.trunc(x / other) * other
+        return x - self.div(x, other, rounding_mode="trunc") * other
 
     @other_name
     def lerp(self, x: Array, end: Array, weight: Array | float) -> Array:
@@ -148,11 +171,12 @@ class Elementwise(Primitives):
     def logit(self, x: Array, eps: float | None = None) -> Array:
         """``log(x / (1 - x))``; with `eps`, of `x` clamped to ``[eps, 1 - eps]``."""
         if eps is not None:
-            x = self.clip(x, eps, 1.0 - eps)
+            x = self.clamp(x, eps, 1.0 - eps)
         return self.log(x) - self.log1p(-x)
 
     def xlogy(self, x: Array, other: Array) -> Array:
         """``x * log(other)``, which is 0 where `x` is 0."""
+        other = self._array(other, x)
         is_zero = (x == 0) & (other <= 0)
         return self.where(is_zero, 0.0, x * self.log(self.where(is_zero, 1.0, other)))
 
@@ -166,7 +190,8 @@ class Elementwise(Primitives):
 
     def asin(self, x: Array) -> Array:
         """The arc sine."""
-        return self.atan(x / self.sqrt((1.0 - x) * (1.0 + x)))
+        # two roots, so that the derivative at both ends is infinite and not NaN
+        return 2.0 * self.atan(x / (1.0 + self.sqrt(1.0 - x) * self.sqrt(1.0 + x)))
 
     def acos(self, x: Array) -> Array:
         """The arc cosine."""
@@ -193,14 +218,14 @@ class Elementwise(Primitives):
 
     def asinh(self, x: Array) -> Array:
         """The inverse of `sinh`."""
-        size = self.abs(x)
+        size = self.where(x < 0, -x, x)
         grown = size + size * size / (1.0 + self.sqrt(1.0 + size * size))
         y = self.log1p(grown)
         return self.where(x < 0, -y, y)
 
     def acosh(self, x: Array) -> Array:
         """The inverse of `cosh`, for ``x >= 1``."""
-        return self.log(x + self.sqrt((x - 1.0) * (x + 1.0)))
+        return self.log(x + self.sqrt(x - 1.0) * self.sqrt(x + 1.0))
 
     def atanh(self, x: Array) -> Array:
         """The inverse of `tanh`."""
@@ -212,7 +237,6 @@ class Elementwise(Primitives):
 
     # Bounds and masks
 
-    @other_name
     def clamp(
         self, x: Array, min: Array | float | None = None, max: Array | float | None = None
     ) -> Array:
@@ -222,11 +246,11 @@ class Elementwise(Primitives):
         """
         if min is None and max is None:
             raise SettingError("clamp: give min, max or both")
-        if isinstance(min, int | float) and isinstance(max, int | float) and min <= max:
-            return self.clip(x, min, max)
         if min is not None:
+            x, min = alike(self, "clamp", x, min)
             x = self.where(x < min, min, x)
         if max is not None:
+            x, max = alike(self, "clamp", x, max)
             x = self.where(x > max, max, x)
         return x
 
@@ -241,9 +265,9 @@ class Elementwise(Primitives):
     @other_name
     def masked_fill(self, x: Array, mask: Array, value: Array | float) -> Array:
         """`value` where the mask is true, else `x`; `mask` is broadcast."""
-        if not is_floating(x) or not isinstance(value, int | float):
+        if not isinstance(value, int | float):
             return self.where(mask, value, x)
-        return self.where(mask, float(value), x)
+        return self.where(mask, self._fitting("masked_fill", value, x), x)
 
     def sign(self, x: Array) -> Array:
         """-1, 0 or 1 in the type of `x`; the derivative is 0."""
@@ -257,6 +281,8 @@ class Elementwise(Primitives):
         neginf: float | None = None,
     ) -> Array:
         """Finite numbers for NaN (0) and for infinities (the largest of the type)."""
+        if not is_floating(x):
+            return x
         largest = _LARGEST[checks.type_name(x)]
         x = self.where(x != x, 0.0 if nan is None else float(nan), x)
         x = self.where(x == math.inf, largest if posinf is None else float(posinf), x)
@@ -296,6 +322,9 @@ class Elementwise(Primitives):
 
     def isclose(self, x: Array, other: Array, rtol: float = 1e-5, atol: float = 1e-8) -> Array:
         """Whether ``|x - other|`` is at most ``atol + rtol * |other|``."""
+        if not is_floating(x):
+            x = self.cast(x, "float64")
+            other = self.cast(other, "float64")
         near = self.abs(x - other) <= atol + rtol * self.abs(other)
         return (x == other) | (near & (self.abs(other) < math.inf))
 
@@ -307,11 +336,15 @@ class Elementwise(Primitives):
     @other_name
     def isinf(self, x: Array) -> Array:
         """Whether an element is an infinity."""
+        if not is_floating(x):
+            return x != x
         return self.abs(x) == math.inf
 
     @other_name
     def isfinite(self, x: Array) -> Array:
         """Whether an element is neither NaN nor an infinity."""
+        if not is_floating(x):
+            return x == x
         return self.abs(x) < math.inf
 
     @other_name
@@ -339,6 +372,26 @@ class Elementwise(Primitives):
         """`stop_gradient` by PyTorch's name."""
         return self.stop_gradient(x)
 
+    def _array(self, x: Array | float, like: Array) -> Array:
+        """An array as it is, a number in the type of another array."""
+        return self.constant(float(x), like=like) if isinstance(x, int | float) else x
+
+    def _ones(self, shape: Sequence[int], like: Array) -> Array:
+        return self.zeros(tuple(shape), like=like) + 1
+
+    def _fitting(self, name: str, value: float, x: Array) -> float:
+        """A number in the type of an array.
+
+        Raises:
+            DtypeError: The type has no such number.
+        """
+        if is_floating(x):
+            return float(value)
+        fitting = int(value) if checks.is_whole(x) else bool(value)
+        if fitting != value:
+            raise DtypeError(f"{name}: an array of {checks.type_name(x)} cannot hold {value!r}")
+        return fitting
+
     def _chosen(self, is_first: Array, x: Array, other: Array) -> Array:
         """One of two elements, NaN if the first one is; equal ones share the gradient."""
         chosen = self.where(is_first | (x != x), x, other)
@@ -361,12 +414,16 @@ class Elementwise(Primitives):
 
     def _root(self, squares: Array) -> Array:
         """The square root with derivative 0 at 0."""
-        positive = squares > 0.0
-        return self.where(positive, self.sqrt(self.where(positive, squares, 1.0)), 0.0)
+        is_zero = squares == 0.0
+        return self.where(is_zero, 0.0, self.sqrt(self.where(is_zero, 1.0, squares)))
 
     def _power_of_zero(self, x: Array, exponent: Array) -> Array:
-        """0 or, for the exponent 0, 1: without a gradient."""
-        return self.stop_gradient(self.cast(exponent == 0, x))
+        """0 to a power: infinite, 1, a root, 0 itself or 0, with the derivative in `x`."""
+        exponent = self.stop_gradient(exponent)
+        is_root = (exponent > 0) & (exponent < 1)
+        root = self.sqrt(self.where(is_root, x, 1.0))
+        y = self.where(exponent == 1, x, self.stop_gradient(self.cast(exponent == 0, x)))
+        return self.where(exponent < 0, math.inf, self.where(is_root, root, y))
 
     def _power_of(self, x: Array, exponent: Array) -> Array:
         safe = self.where(x == 0, 1.0, x)

@@ -158,7 +158,14 @@ class Losses(Selecting):
             Two arrays of one shape give a scalar; `weight` broadcasts to that shape.
         """
         self._same_shape("binary_cross_entropy", x, target)
-        loss = -target * self._bounded_log(x) - (1.0 - target) * self._bounded_log(1.0 - x)
+        # The derivative is (x - target) / (x * (1 - x)), with a divisor of 1e-12 at least.
+        value = self.stop_gradient(x)
+        is_edge = value * (1.0 - value) < 1e-12
+        at_edge = self.stop_gradient(x - target) * 1e12 * (x - value)
+        inside = self.where(is_edge, value, x)
+        loss = -target * self._bounded_log(inside)
+        loss = loss - (1.0 - target) * self._bounded_log(1.0 - inside)
+        loss = loss + self.where(is_edge, at_edge, 0.0)
         return self._reduce(loss, reduction, weight)
 
     def binary_focal_loss(

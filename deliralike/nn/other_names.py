@@ -27,6 +27,7 @@ class OtherNames(Selecting):
     arctan = _same("atan")
     arctan2 = _same("atan2")
     arctanh = _same("atanh")
+    clip = _same("clamp")
     divide = _same("div")
     fix = _same("trunc")
     greater = _same("gt")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.nn.arguments import BARE_ERRORS, guarded, is_guarded
 from deliralike.nn.geometry import Pads
 from deliralike.nn.start import Distribution
 
@@ -33,7 +34,21 @@ def at(x: Array, dim: int, index: int | slice) -> Array:
 
 
 class Primitives(ABC):
-    """The functions of a backend, one short method each."""
+    """The functions of a backend, one short method each.
+
+    Attributes:
+        argument_errors: The types of error by which a framework refuses arguments; a function of a
+            subclass raises `OperationError` in their place.
+    """
+
+    argument_errors = BARE_ERRORS
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let the functions of a vocabulary look at their arguments."""
+        super().__init_subclass__(**kwargs)
+        for name, function in list(vars(cls).items()):
+            if callable(function) and is_guarded(name):
+                setattr(cls, name, guarded(name, function))
 
     # Parameters
 
@@ -159,10 +174,6 @@ class Primitives(ABC):
     @abstractmethod
     def atan(self, x: Array) -> Array:
         """The arc tangent."""
-
-    @abstractmethod
-    def clip(self, x: Array, low: float, high: float) -> Array:
-        """Limit to ``[low, high]``; the derivative at both bounds is 1."""
 
     @abstractmethod
     def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:

@@ -51,11 +51,14 @@ class Products(Shaping):
         return self.reshape(x, (-1, 1)) * self.reshape(vec2, (1, -1))
 
     def kron(self, x: Array, other: Array) -> Array:
-        """The Kronecker product of two matrices."""
-        a, b = x.shape
-        c, d = other.shape
-        product = self.reshape(x, (a, 1, b, 1)) * self.reshape(other, (1, c, 1, d))
-        return self.reshape(product, (a * c, b * d))
+        """The Kronecker product of two arrays; the one with fewer axes gets more in front."""
+        rank = max(len(x.shape), len(other.shape))
+        sizes = (*[1] * (rank - len(x.shape)), *x.shape)
+        other_sizes = (*[1] * (rank - len(other.shape)), *other.shape)
+        rows = [length for size in sizes for length in (size, 1)]
+        columns = [length for size in other_sizes for length in (1, size)]
+        product = self.reshape(x, rows) * self.reshape(other, columns)
+        return self.reshape(product, [a * b for a, b in zip(sizes, other_sizes, strict=True)])
 
     def tensordot(self, a: Array, b: Array, dims: int | Sequence[Sequence[int]] = 2) -> Array:
         """The sums of products over axes of both arrays.
@@ -71,10 +74,11 @@ class Products(Shaping):
         count = math.prod(a.shape[dim] for dim in over_a)
         left = self.movedim(a, over_a, range(-len(over_a), 0))
         right = self.movedim(b, over_b, range(len(over_b)))
-        rows = self.reshape(left, (-1, count))
-        columns = self.reshape(right, (count, -1))
-        kept = len(a.shape) - len(over_a)
-        shape = (*left.shape[:kept], *right.shape[len(over_b) :])
+        kept = left.shape[: len(a.shape) - len(over_a)]
+        kept_of_b = right.shape[len(over_b) :]
+        rows = self.reshape(left, (math.prod(kept), count))
+        columns = self.reshape(right, (count, math.prod(kept_of_b)))
+        shape = (*kept, *kept_of_b)
         return self.reshape(self.matmul(rows, columns), shape)
 
     @other_name
@@ -93,6 +97,11 @@ class Products(Shaping):
 
     def cross(self, x: Array, other: Array, dim: int = -1) -> Array:
         """The cross product of vectors with three elements along an axis."""
+        if x.shape[dim] != 3 or other.shape[dim] != 3:
+            raise ShapeError(
+                f"cross: got shapes {tuple(x.shape)} and {tuple(other.shape)}, wanted three "
+                f"elements along axis {dim} of both"
+            )
         forwards = self.roll(x, -1, dim) * self.roll(other, 1, dim)
         backwards = self.roll(x, 1, dim) * self.roll(other, -1, dim)
         return forwards - backwards
@@ -126,7 +135,7 @@ class Products(Shaping):
     def full(self, shape: Sequence[int], fill_value: float, like: Array) -> Array:
         """One number everywhere, on the device and in the type of `like`."""
         zeros = self.zeros(tuple(shape), like=like)
-        return zeros + fill_value
+        return self.cast(zeros + fill_value, like)
 
     @other_name
     def zeros_like(self, x: Array) -> Array:

@@ -62,7 +62,8 @@ class Reductions(Elementwise):
     def argmax(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         """The index of the first maximum along an axis, or of all elements in row-major order."""
         if dim is None:
-            return self.argmax_along(self.reshape(x, (-1,)), 0)
+            index = self.argmax_along(self.reshape(x, (-1,)), 0)
+            return self.reshape(index, [1] * len(x.shape)) if keepdim else index
         index = self.argmax_along(x, dim)
         if keepdim:
             return self.reshape(index, _reduced(x.shape, dim, keepdim=True))
@@ -118,9 +119,7 @@ class Reductions(Elementwise):
         centred = x - self.mean(x, dims, keepdim=True)
         count = math.prod(x.shape[d] for d in dims)
         squares = self.sum(centred * centred, dims, keepdim)
-        if count <= correction:
-            return squares * math.nan
-        return squares * (1.0 / (count - correction))
+        return squares * (1.0 / (count - correction) if count > correction else math.inf)
 
     def std(self, x: Array, dim: Dims = None, keepdim: bool = False, correction: int = 1) -> Array:
         """The root of `var`; its derivative is 0 where all elements are equal."""
@@ -168,7 +167,8 @@ class Reductions(Elementwise):
 
     def nansum(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         """The sum of the elements that are numbers."""
-        return self.sum(self.where(x == x, x, 0.0), dim, keepdim)
+        numbers = self.where(x == x, x, 0.0) if is_floating(x) else x
+        return self.sum(numbers, dim, keepdim)
 
     def nanmean(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         """The mean of the elements that are numbers; NaN where there are none."""
@@ -215,6 +215,7 @@ class Reductions(Elementwise):
 
     def cosine_similarity(self, x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
         """The cosine of the angle between vectors along an axis; norms count as `eps` at least."""
+        x1, x2 = self.broadcast_tensors(x1, x2)
         norm1 = self.clamp(self.norm(x1, 2, dim, keepdim=True), eps)
         norm2 = self.clamp(self.norm(x2, 2, dim, keepdim=True), eps)
         return self.sum((x1 / norm1) * (x2 / norm2), dim)

@@ -112,7 +112,7 @@ class Sampling(Selecting):
         index: Any = 0
         for place, length in zip(places, sizes, strict=True):
             inside.append((place >= 0.0) & (place <= length - 1.0))
-            whole = self.cast(self.clip(place, 0.0, length - 1.0), "int64")
+            whole = self.cast(self.clamp(place, 0.0, length - 1.0), "int64")
             index = index * length + whole
         valid = reduce(operator.and_, inside)
         new_sizes = tuple(index.shape[1:])

@@ -43,10 +43,10 @@ class Selecting(Reductions, Shaping):
         No position may be given twice.
         """
         self._check_positions("scatter", x, dim, index)
-        zeros = self.stop_gradient(x) * 0
+        zeros = self.zeros(tuple(x.shape), like=x)
         ones = self._ones(index.shape, x)
         if isinstance(src, int | float):
-            src = ones * src
+            src = ones * self._fitting("scatter", src, x)
         else:
             src = src[tuple(slice(size) for size in index.shape)]
         is_replaced = self.scatter_add(zeros, dim, index, ones) > 0
@@ -73,7 +73,8 @@ class Selecting(Reductions, Shaping):
         places = self.constant(np.arange(x.shape[dim]), like=index)
         is_equal = self.expand_dims(places, 1) == self.expand_dims(index, 0)
         is_named = self.any(is_equal, 1)
-        return self.masked_fill(x, self._along(is_named, dim, len(x.shape)), value)
+        mask = self._along(is_named, dim, len(x.shape))
+        return self.where(mask, self._fitting("index_fill", value, x), x)
 
     # By order
 
@@ -124,9 +125,10 @@ class Selecting(Reductions, Shaping):
         largest = self.stop_gradient(x)
         ones = self._ones(x.shape, largest)
         places = self.cumsum(ones, dim) - 1
+        lowest = -np.inf if checks.is_floating(x) else np.iinfo(checks.type_name(x)).min
         shift = 1
         while shift < x.shape[dim]:
-            before = self._shifted(largest, dim, shift, -np.inf)
+            before = self._shifted(largest, dim, shift, lowest)
             places_before = self._shifted(places, dim, shift, 0.0)
             is_later = largest >= before
             places = self.where(is_later, places, places_before)
@@ -194,12 +196,12 @@ class Selecting(Reductions, Shaping):
     def tril(self, x: Array, diagonal: int = 0) -> Array:
         """Zeros above a diagonal of the last two axes."""
         kept = np.tri(x.shape[-2], x.shape[-1], diagonal, dtype=bool)
-        return self.where(self.constant(kept, like=x), x, x * 0)
+        return self.where(self.constant(kept, like=x), x, self.zeros(tuple(x.shape), like=x))
 
     def triu(self, x: Array, diagonal: int = 0) -> Array:
         """Zeros below a diagonal of the last two axes."""
         kept = ~np.tri(x.shape[-2], x.shape[-1], diagonal - 1, dtype=bool)
-        return self.where(self.constant(kept, like=x), x, x * 0)
+        return self.where(self.constant(kept, like=x), x, self.zeros(tuple(x.shape), like=x))
 
     def diagonal(self, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
         """A diagonal of two axes, as the last axis."""
@@ -216,13 +218,13 @@ class Selecting(Reductions, Shaping):
     def diag_embed(self, x: Array, offset: int = 0) -> Array:
         """Matrices with the elements of the last axis on a diagonal, and zeros elsewhere."""
         *batch, length = x.shape
-        size = length + abs(offset)
-        steps = np.arange(length)
-        is_diagonal = np.zeros((length, size, size))
-        is_diagonal[steps, steps + max(-offset, 0), steps + max(offset, 0)] = 1.0
-        columns = self.constant(is_diagonal.reshape(length, size * size), like=x)
-        flat = self.matmul(self.reshape(x, (-1, length)), columns)
-        return self.reshape(flat, (*batch, size, size))
+        rows = max(-offset, 0)
+        columns = max(offset, 0)
+        before = self.zeros((*batch, 1, 1), like=x)
+        above = self.expand_dims(x, -1)
+        spread = self.where(self.constant(np.eye(length, dtype=bool), like=x), above, before)
+        pads = [(0, 0)] * len(batch) + [(rows, columns), (columns, rows)]
+        return self.pad_constant(spread, pads, 0)
 
     def diag(self, x: Array, diagonal: int = 0) -> Array:
         """The diagonal of a matrix, or the matrix with a diagonal."""
@@ -233,9 +235,6 @@ class Selecting(Reductions, Shaping):
     def trace(self, x: Array) -> Array:
         """The sum of a matrix's diagonal."""
         return self.sum(self.diagonal(x))
-
-    def _ones(self, shape: Sequence[int], like: Array) -> Array:
-        return self.zeros(tuple(shape), like=like) + 1
 
     def _positions(self, name: str, x: Array, dim: int, index: Array, source: Array) -> Array:
         """Return checked positions along an axis, the same at each place of a source's others."""

@@ -69,7 +69,8 @@ class Shaping(Primitives):
     @other_name
     def hstack(self, tensors: Sequence[Array]) -> Array:
         """Join along the second axis, arrays with one axis along that one."""
-        return self.concatenate(tensors, 0 if len(tensors[0].shape) == 1 else 1)
+        arrays = [x if x.shape else self.reshape(x, (1,)) for x in tensors]
+        return self.concatenate(arrays, 0 if len(arrays[0].shape) == 1 else 1)
 
     @other_name
     def vstack(self, tensors: Sequence[Array]) -> Array:
@@ -133,8 +134,8 @@ class Shaping(Primitives):
         if new > 0:
             x = self.reshape(x, (*[1] * new, *x.shape))
         for dim, count in enumerate(dims, max(0, -new)):
-            if count > 1:
-                x = self.concatenate([x] * count, dim)
+            if count != 1:
+                x = self.concatenate([x] * count, dim) if count else at(x, dim, slice(0))
         return x
 
     def repeat_interleave(self, x: Array, repeats: int, dim: int | None = None) -> Array:
@@ -222,7 +223,7 @@ class Shaping(Primitives):
 
     def column_stack(self, arrays: Sequence[Array]) -> Array:
         """Join along the second axis; vectors are columns."""
-        columns = [self.expand_dims(x, 1) if len(x.shape) == 1 else x for x in arrays]
+        columns = [self.reshape(x, (-1, 1)) if len(x.shape) < 2 else x for x in arrays]
         return self.concatenate(columns, 1)
 
     def dstack(self, arrays: Sequence[Array]) -> Array:
@@ -272,7 +273,7 @@ class Shaping(Primitives):
         """
         checks.positive(chunks, "chunks", "chunk")
         size = -(-x.shape[dim] // int(chunks))  # rounded up
-        return self.split(x, size, dim)
+        return self.split(x, size or [0] * int(chunks), dim)
 
     def roll(self, x: Array, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Array:
         """Move elements along axes; those that leave at one end come back at the other."""
@@ -385,7 +386,7 @@ class Shaping(Primitives):
         """Give an array with one axis another one in front."""
         if len(x.shape) > 1:
             return x
-        return self.expand_dims(x, 0)
+        return self.reshape(x, (1, -1))
 
     def _along(self, x: Array, dim: int, axes: int) -> Array:
         """Lay the elements of an array along one of several axes; the others have length one."""

@@ -209,7 +209,7 @@ class Windows(Maxima):
         """Return the p-norm of each window, without absolute values as in PyTorch.
 
         It is the sum of ``x**p`` to the power ``1/p``, and 0 with derivative 0 where that sum is
-        not positive.
+        not positive; for ``p = 1`` it is the sum itself.
         """
         n = len(x.shape) - 2
         kernel = geometry.pool_settings(n, kernel_size, stride, 0, 1)[0]
@@ -218,6 +218,8 @@ class Windows(Maxima):
         if ceil_mode:
             counts = self.avg_pool(x * 0.0 + 1.0, kernel_size, stride, 0, True, divisor_override=1)
             means = means * (float(np.prod(kernel)) / self.stop_gradient(counts))
+        if norm_type == 1:
+            return means
         return self._power(self.relu(means), 1.0 / norm_type)
 
     def unfold(

@@ -104,5 +104,5 @@ def _mask(nn: Any, x: Any, size: Sequence[int], window: Sequence[int], shift: Se
         regions = along if regions is None else regions + along
     regions = nn.broadcast_to(regions, (1, *size, 1))
     regions = cut_windows(nn, regions, window)[0]  # (windows, tokens, 1)
-    apart = nn.clip(nn.abs(regions - nn.permute(regions, (0, 2, 1))), 0.0, 1.0)
+    apart = nn.clamp(nn.abs(regions - nn.permute(regions, (0, 2, 1))), 0.0, 1.0)
     return nn.expand_dims(apart, 1) * -_FORBIDDEN

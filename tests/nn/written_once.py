@@ -15,7 +15,9 @@ _PRIMITIVES = [
     if getattr(value, "__isabstractmethod__", False)
 ]
 PrimitiveFunctions = type(
-    "PrimitiveFunctions", (Functions,), {name: vars(TorchFunctions)[name] for name in _PRIMITIVES}
+    "PrimitiveFunctions",
+    (Functions,),
+    {name: vars(TorchFunctions)[name] for name in ("argument_errors", *_PRIMITIVES)},
 )
 PrimitiveNetwork = type(AbstractTorchNetwork)("PrimitiveNetwork", (AbstractTorchNetwork,), {})
 

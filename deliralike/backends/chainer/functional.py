@@ -40,6 +40,8 @@ class ChainerFunctions(Functions):
     Floating results are variables; whole numbers and truth values are arrays.
     """
 
+    argument_errors = Functions.argument_errors | {chainer.utils.type_check.InvalidType}
+
     # Parameters
     # ------------------------------------------------------------
 
@@ -110,9 +112,13 @@ class ChainerFunctions(Functions):
         return nodes.Softplus().apply((x,))[0]
 
     def relu(self, x, inplace=False):
+        if x.dtype.kind != "f":
+            return array_module(x).maximum(raw(x), 0)
         return F.relu(x)
 
     def abs(self, x):
+        if x.dtype.kind != "f":
+            return array_module(x).abs(raw(x))
         return F.absolute(x)
 
     def floor(self, x):
@@ -126,9 +132,6 @@ class ChainerFunctions(Functions):
 
     def expm1(self, x):
         return F.expm1(x)
-
-    def clip(self, x, low, high):
-        return F.clip(x, float(low), float(high))
 
     def where(self, condition, x, y):
         like = x if arrays.is_array(x) else y

@@ -53,7 +53,7 @@ def _known() -> dict[int, tuple[Any, Callable[..., Any]]]:
 
 
 def _clipped_relu(x: Given, z: float = 20.0) -> Neutral:
-    return call_of("relu6", x=x) if z == 6.0 else call_of("clip", x=x, low=0.0, high=z)
+    return call_of("relu6", x=x) if z == 6.0 else call_of("clamp", x=x, min=0.0, max=z)
 
 
 def _einsum(equation: str, *operands: Given) -> Neutral | None:
@@ -202,7 +202,7 @@ _ROWS: dict[str, Row | None] = {
     "absolute": renamed("abs", "x"),
     "leaky_relu": renamed("leaky_relu", "x slope=negative_slope", slope=0.2),
     "elu": renamed("elu", "x alpha"),
-    "clip": renamed("clip", "x x_min=low x_max=high"),
+    "clip": renamed("clamp", "x x_min=min x_max=max"),
     "clipped_relu": _clipped_relu,
     "prelu": renamed("prelu", "x W=weight"),
     "softplus": renamed("softplus", "x beta", {"beta": 1}),

@@ -168,11 +168,6 @@ class JaxFunctions(Functions):
     def expm1(self, x):
         return jnp.expm1(value_of(x))
 
-    def clip(self, x, low, high):
-        x = value_of(x)
-        # jnp.clip has derivative 1/2 at its bounds
-        return jnp.where(x < low, low, jnp.where(x > high, high, x))
-
     def where(self, condition, x, y):
         return jnp.where(value_of(condition), value_of(x), value_of(y))
 

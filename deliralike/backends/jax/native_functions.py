@@ -149,7 +149,7 @@ def _clip(
     high = a_max if max is None else max
     if not isinstance(low, int | float) or not isinstance(high, int | float):
         return None
-    return call_of("clip", x=arr, low=low, high=high)
+    return call_of("clamp", x=arr, min=low, max=high)
 
 
 def _var(

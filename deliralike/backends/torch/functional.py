@@ -46,6 +46,8 @@ _gradient = _Gradient()
 class TorchFunctions(Functions):
     """The functions of `nn` on tensors."""
 
+    argument_errors = Functions.argument_errors | {RuntimeError}
+
     # Parameters
 
     def Parameter(self, shape, start):
@@ -153,10 +155,6 @@ class TorchFunctions(Functions):
 
     def expm1(self, x):
         return torch.expm1(x)
-
-    def clip(self, x, low, high):
-        # torch.clamp has derivative 1 at its bounds in PyTorch 2.13 and 0 in 2.14
-        return torch.where(x < low, low, torch.where(x > high, high, x))
 
     def where(self, condition, x, y):
         return torch.where(condition, x, y)

@@ -78,7 +78,7 @@ def _is_open() -> bool:
 def _clamp(input: Given, min: Any = None, max: Any = None) -> Neutral | None:
     if not isinstance(min, int | float) or not isinstance(max, int | float):
         return None
-    return call_of("clip", x=input, low=min, high=max)
+    return call_of("clamp", x=input, min=min, max=max)
 
 
 def _max(input: Given, dim: int, keepdim: bool = False) -> Neutral | None:

@@ -49,7 +49,7 @@ from deliralike.weights.matching.layouts import Transform, plain
 _ELEMENTARY = frozenset(
     [
         "abs",
-        "clip",
+        "clamp",
         "concatenate",
         "cos",
         "erf",

@@ -61,7 +61,7 @@ _ROWS(
     ("log1p", np.log1p, _Y),
     ("expm1", np.expm1, _X),
     ("prelu", formulas.prelu, _X, values(5, seed=2)),
-    ("clip", np.clip, _X, -0.5, 0.7),
+    ("clamp", np.clip, _X, -0.5, 0.7),
     ("where", np.where, np.sign(_X) > 0, _X, _Y),
     ("where between an array and a number", np.where, _X > 0, _X, 2.0),
 )
@@ -82,8 +82,8 @@ slopes(
     ("derivative of softplus far out", "softplus", [-800.0, 800.0], [0.0, 1.0]),
     ("derivative of normalize at 0", lambda nn, x: nn.normalize(x, dim=0), [0.0], [1e12]),
     (
-        "derivative of clip at its bounds",
-        lambda nn, x: nn.clip(x, -1.0, 1.0),
+        "derivative of clamp at its bounds",
+        lambda nn, x: nn.clamp(x, -1.0, 1.0),
         [-2.0, -1.0, 0.0, 1.0, 2.0],
         [0.0, 1.0, 1.0, 1.0, 0.0],
     ),

@@ -210,7 +210,7 @@ class WindowAttentionV2(WindowAttention):
 
     def _scaled(self, query, key):
         nn = self.nn
-        factor = nn.exp(nn.clip(self.logit_scale, -math.inf, math.log(100.0)))
+        factor = nn.exp(nn.clamp(self.logit_scale, -math.inf, math.log(100.0)))
         return nn.normalize(query, dim=-1) * factor, nn.normalize(key, dim=-1), 1.0
 
     def _offsets(self):

@@ -1,0 +1,197 @@
+"""Arguments that a function of `nn` cannot take are refused by an error of ours, on every backend.
+
+Frameworks differ in what they do with whole numbers and truth values. Here a function of real
+numbers takes floating arrays alone, arithmetic and order take numbers, and of two arrays the one
+of the lesser type is converted. What a framework refuses itself is said with the function's name.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import DeliralikeError, DtypeError, OperationError
+from deliralike.nn.checks import is_floating, is_whole, type_name
+
+# Those by which Python and NumPy refuse arguments; not their subclasses, which mean something else.
+BARE_ERRORS = frozenset(
+    {
+        *(TypeError, ValueError, IndexError, KeyError, AttributeError, NotImplementedError),
+        *(ZeroDivisionError, OverflowError, np.exceptions.AxisError),
+    }
+)
+Rule = Callable[[Any, str, tuple], tuple]
+
+
+def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of a vocabulary that looks at its arguments, and names itself in errors."""
+    rule = _RULES.get(name)
+
+    @wraps(function)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if rule is not None:
+                args = rule(self, name, args)
+            return function(self, *args, **kwargs)
+        except Exception as error:
+            if isinstance(error, OperationError):  # a function within has found it
+                raise _refusal(name, args, kwargs, error.cause) from error.__cause__
+            if isinstance(error, DeliralikeError) or type(error) not in self.argument_errors:
+                raise
+            raise _refusal(name, args, kwargs, str(error)) from error
+
+    return call
+
+
+def is_guarded(name: str) -> bool:
+    """Return whether a function computes with its arguments alone, and calls no other's code."""
+    return name[0].islower() and name not in _OF_OTHERS
+
+
+def _refusal(name: str, args: tuple, kwargs: dict, cause: str) -> OperationError:
+    given = [_described(value) for value in args]
+    given += [f"{key}={_described(value)}" for key, value in kwargs.items()]
+    first_line = cause.strip().partition("\n")[0]
+    message = f"{name}: cannot be computed of ({', '.join(given)}): {first_line}"
+    return OperationError(message, cause)
+
+
+def _described(value: Any) -> str:
+    """Return a short text of an argument: type and shape of an array."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{type_name(value)} {tuple(value.shape)}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_described, value))}]"
+    return repr(value)
+
+
+# Rules of types
+# -----------------------------------------------------------------------------
+
+
+def _real(nn: Any, name: str, args: tuple) -> tuple:
+    """Floating numbers alone."""
+    if not is_floating(args[0]):
+        raise DtypeError(
+            f"{name}: got an array of {type_name(args[0])}, wanted floating numbers: convert it, "
+            "such as by nn.cast(x, 'float32')"
+        )
+    return args
+
+
+def _numbers(nn: Any, name: str, args: tuple) -> tuple:
+    """Floating or whole numbers, no truth values."""
+    x = args[0]
+    if not is_floating(x) and not is_whole(x):
+        raise DtypeError(
+            f"{name}: got an array of {type_name(x)}, wanted numbers: convert it, such as by "
+            "nn.cast(x, 'int64')"
+        )
+    return args
+
+
+def _pair(nn: Any, name: str, args: tuple) -> tuple:
+    """Two arrays of one type, or an array and a number that its type has."""
+    x, other, *rest = args
+    x, other = alike(nn, name, x, other)
+    return x, other, *rest
+
+
+def _compared(nn: Any, name: str, args: tuple) -> tuple:
+    """Two arrays of one type, or an array and any number."""
+    return args if isinstance(args[1], int | float) else _pair(nn, name, args)
+
+
+def _number_pair(nn: Any, name: str, args: tuple) -> tuple:
+    """As `_pair`, without truth values."""
+    return _numbers(nn, name, _pair(nn, name, args))
+
+
+def _real_pair(nn: Any, name: str, args: tuple) -> tuple:
+    """As `_pair`, of floating numbers."""
+    return _real(nn, name, _pair(nn, name, args))
+
+
+def _choice(nn: Any, name: str, args: tuple) -> tuple:
+    """A condition, and two arrays as in `_pair`; or two numbers."""
+    condition, x, other = args
+    if isinstance(x, int | float) and not isinstance(other, int | float):
+        other, x = alike(nn, name, other, x)
+    elif not isinstance(x, int | float):
+        x, other = alike(nn, name, x, other)
+    return condition, x, other
+
+
+def _several(nn: Any, name: str, args: tuple) -> tuple:
+    """Arrays of one type, and numbers that it has."""
+    x, *others = args
+    for _ in others:  # each may turn the first one into its own type
+        for index, other in enumerate(others):
+            x, others[index] = alike(nn, name, x, other)
+    return x, *others
+
+
+def _real_several(nn: Any, name: str, args: tuple) -> tuple:
+    """As `_several`, of floating numbers."""
+    return _real(nn, name, _several(nn, name, args))
+
+
+def _number_several(nn: Any, name: str, args: tuple) -> tuple:
+    """As `_several`, without truth values."""
+    return _numbers(nn, name, _several(nn, name, args))
+
+
+def alike(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
+    """Return two arrays of one type: that of the greater one, of truth values, whole and floating
+    numbers. A number stays as it is, if it has a place in the type of the array."""
+    if isinstance(other, int | float):
+        if not is_floating(x) and (isinstance(other, float) or not is_whole(x)):
+            raise DtypeError(
+                f"{name}: an array of {type_name(x)} and the number {other!r} have no common type: "
+                "convert the array, such as by nn.cast(x, 'float32')"
+            )
+        return x, other
+    if x.dtype == other.dtype:
+        return x, other
+    rank, other_rank = _rank(x), _rank(other)
+    if rank < other_rank:
+        return nn.cast(x, other), other
+    if rank > other_rank:
+        return x, nn.cast(other, x)
+    return x, other
+
+
+def _rank(x: Any) -> int:
+    return 2 * is_floating(x) + is_whole(x)
+
+
+_RULES: dict[str, Rule] = {}
+for _rule, _names in (
+    (_real, "exp expm1 exp2 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan"),
+    (_real, "sinh cosh tanh asinh acosh atanh sigmoid erf erfc exact_softplus logit floor ceil"),
+    (_real, "trunc frac round relu6 leaky_relu elu celu selu softplus mish logsigmoid softsign"),
+    (_real, "tanhshrink hardtanh hardshrink softshrink threshold glu silu gelu hardsigmoid"),
+    (_real, "hardswish prelu softmax log_softmax softmin mean nanmean var std var_mean std_mean"),
+    (_real, "logsumexp logcumsumexp norm quantile cdist pdist pairwise_distance matmul mv dot"),
+    (_real, "inner tensordot"),
+    (_numbers, "neg abs sign square relu cumsum cumprod cummax cummin prod sort argsort topk"),
+    (_numbers, "clamp kthvalue median amax amin argmax argmin diff nan_to_num"),
+    (_numbers, "scatter scatter_add index_add index_copy"),
+    (_compared, "eq ne lt le gt ge isclose"),
+    (_number_pair, "add sub mul div floor_divide remainder fmod pow maximum minimum outer kron"),
+    (_real_pair, "xlogy logaddexp hypot atan2 cosine_similarity dist"),
+    (_real_several, "lerp addcdiv"),
+    (_number_several, "addcmul"),
+    (_choice, "where"),
+):
+    _RULES.update(dict.fromkeys(_names.split(), _rule))
+
+# Functions that call code of others, or look at what is no array.
+_OF_OTHERS = frozenset(
+    {
+        *("gradient", "scan", "checked", "concrete", "prepare_rng", "keep_mask", "constant"),
+        *("gradient_penalty", "r1_penalty", "perceptual_loss", "deep_supervision"),
+        *("discriminator_loss", "generator_loss"),
+    }
+)
