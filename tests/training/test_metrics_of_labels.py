@@ -391,6 +391,26 @@ def test_labels_that_do_not_fit_are_refused(name):
         of_labels(name)({"pred": SCORES}, LABELS)
 
 
+@pytest.mark.parametrize("name", OF_LABELS)
+def test_batches_that_are_padded_to_different_lengths_give_the_figure_of_one_padded_batch(name):
+    metric = of_labels(name, ignored=-1)
+    scores, labels = draw(9, 4, 7), labels_of(9, 7, classes=4)
+    labels[3:, 5:] = -1
+    labels[7:, 1:] = -1
+    evidence = metrics.Evidence(metric)
+    for rows, length in ((slice(0, 3), 7), (slice(3, 7), 5), (slice(7, 9), 1)):
+        evidence.add(scores[rows, :, :length], labels[rows, :length])
+    assert figures(evidence.value()) == pytest.approx(figures(metric(scores, labels)), rel=1e-12)
+
+
+def test_a_function_of_all_outputs_says_that_batches_differ_in_length():
+    evidence = metrics.Evidence(lambda outputs, targets: 0.0)
+    evidence.add(draw(2, 3, 5), labels_of(2, 5, classes=3))
+    evidence.add(draw(2, 3, 7), labels_of(2, 7, classes=3))
+    with pytest.raises(BatchError, match=r"shapes \(3, 5\) and \(3, 7\) in different batches"):
+        evidence.value()
+
+
 @pytest.mark.parametrize("name", ["confusion", "dice", "iou", "roc-auc"])
 def test_a_wrong_number_of_names_is_refused(name):
     with pytest.raises(

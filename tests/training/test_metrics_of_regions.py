@@ -47,6 +47,32 @@ def test_overlap_is_that_of_scikit_learn_sample_by_sample_and_over_all_voxels(me
     assert not np.allclose(by_sample, each(PREDICTED, TRUE))
 
 
+@pytest.mark.parametrize(
+    ("name", "oracle"),
+    [
+        ("f1", sklearn.metrics.f1_score),
+        ("dice", sklearn.metrics.f1_score),
+        ("iou", sklearn.metrics.jaccard_score),
+        ("precision", sklearn.metrics.precision_score),
+        ("sensitivity", sklearn.metrics.recall_score),
+    ],
+)
+def test_the_figure_of_a_classifier_is_by_default_that_of_scikit_learn(name, oracle):
+    scores = np.random.default_rng(0).normal(size=(31, 4))
+    labels = masks_of(31, classes=3)  # no sample is of the last class
+    by_class = oracle(labels, scores.argmax(1), labels=range(4), average=None, zero_division=0)
+    found = metrics.metric(name)(scores, labels)
+    known = np.isfinite(list(found.values())[:-1])
+    assert np.array(list(found.values())[:-1])[known] == pytest.approx(by_class[known], rel=1e-13)
+    assert found["mean"] == pytest.approx(by_class[known].mean(), rel=1e-13)
+
+
+@pytest.mark.parametrize("setting", [{"mean_of": "samples"}, {"ignore_empty": False}])
+def test_a_setting_about_single_samples_is_refused_for_a_figure_of_all_voxels(setting):
+    with pytest.raises(SettingError, match="is about figures of single samples.*over='samples'"):
+        Dice(**setting)
+
+
 def test_the_background_can_be_left_out_of_figures_and_mean():
     whole = Dice(classes=CLASSES)(scores_of(PREDICTED, 3), TRUE)
     found = Dice(classes=CLASSES, include_background=False)(scores_of(PREDICTED, 3), TRUE)
@@ -60,7 +86,7 @@ def test_the_background_can_be_left_out_of_figures_and_mean():
 def test_a_class_absent_from_mask_and_prediction_has_no_figure_and_one_absent_from_one_counts_zero():  # noqa: E501
     true = np.array([[0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0]])
     predicted = np.array([[0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 0, 1]])
-    found = Dice()(scores_of(predicted, 3), true)
+    found = Dice(over="samples")(scores_of(predicted, 3), true)
     assert found["1"] == pytest.approx((1.0 + 0.0) / 2)  # the second sample has no figure
     assert np.isnan(found["2"])
     assert found["mean"] == pytest.approx((found["0"] + found["1"]) / 2)
@@ -166,9 +192,26 @@ def test_the_distance_of_surfaces_is_that_of_brute_force_and_scipy(
         assert found["1"] == pytest.approx(max(ways), rel=1e-13)
 
 
-def test_one_number_is_the_spacing_of_all_axes():
-    scores = scores_of(PREDICTED, 3)
-    assert Hausdorff(spacing=2.0)(scores, TRUE) == Hausdorff(spacing=(2.0, 2.0))(scores, TRUE)
+@pytest.mark.parametrize("metric", ["hausdorff", "surface-dice", "average-surface-distance"])
+@pytest.mark.parametrize(
+    ("spacing", "wanted"),
+    [
+        (2, (2.0, 2.0)),
+        (2.0, (2.0, 2.0)),
+        (np.float32(2), (2.0, 2.0)),
+        ((1, 2), (1.0, 2.0)),
+        (np.array([1, 2]), (1.0, 2.0)),
+    ],
+)
+def test_spacing_is_any_kind_of_numbers_one_for_all_axes_or_one_for_each(metric, spacing, wanted):
+    given, floats = (metrics.metric(metric, spacing=each) for each in (spacing, wanted))
+    assert given(scores_of(PREDICTED, 3), TRUE) == floats(scores_of(PREDICTED, 3), TRUE)
+
+
+@pytest.mark.parametrize("tolerance", [1, np.int64(1), np.array([1, 1])])
+def test_tolerance_is_any_kind_of_numbers(tolerance):
+    given, floats = (metrics.SurfaceDice(tolerance=each) for each in (tolerance, 1.0))
+    assert given(scores_of(PREDICTED, 3), TRUE) == floats(scores_of(PREDICTED, 3), TRUE)
 
 
 def test_distances_are_averaged_over_the_samples_that_have_one():

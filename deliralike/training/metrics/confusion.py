@@ -36,6 +36,7 @@ class ConfusionMatrix(Metric):
 
     name = "confusion"
     higher_is_better = True
+    pads = True  # nothing is added to a cell
     classes: Sequence[str] | None = None
     normalise: bool = False
     ignored: int | None = None

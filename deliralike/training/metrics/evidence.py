@@ -59,7 +59,7 @@ class Evidence:
         """
         if not self._batches:
             raise BatchError(f"{self.metric.name} has seen no samples: add a batch first")
-        self._batches = [concatenate(self._batches)]
+        self._batches = [concatenate(self._batches, pads=self.metric.pads)]
         return self._batches[0]
 
     def value(self) -> float | dict[str, float]:
@@ -130,15 +130,37 @@ class Evidence:
         return ends[0]
 
 
-def concatenate(batches: Sequence[Any]) -> Any:
-    """Join nests of arrays, row after row; leaves that are no arrays are those of the first."""
+def concatenate(batches: Sequence[Any], pads: bool = False) -> Any:
+    """Join nests of arrays, row after row; leaves that are no arrays are those of the first.
+
+    Args:
+        pads: Whether rows of different lengths are filled up with zeros at their ends.
+
+    Raises:
+        BatchError: Rows of two batches differ in shape, and are not filled up.
+    """
 
     def joined(*leaves: Any) -> Any:
-        if _is_rows(leaves[0]):
+        if not _is_rows(leaves[0]):
+            return leaves[0]
+        shapes = sorted({leaf.shape[1:] for leaf in leaves})
+        if len(shapes) == 1:
             return np.concatenate(leaves)
-        return leaves[0]
+        if not pads or len({shape[:-1] for shape in shapes}) > 1:
+            raise BatchError(
+                f"samples have the shapes {shapes[0]} and {shapes[-1]} in different batches, and "
+                "all of them are wanted in one array, as for a function of outputs and targets: "
+                "pad all batches to one length, or give a Metric that has one row for each sample"
+            )
+        return np.concatenate([_filled_up(leaf, shapes[-1]) for leaf in leaves])
 
     return nest.map(joined, *batches)
+
+
+def _filled_up(rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    filled = np.zeros((len(rows), *shape), rows.dtype)
+    filled[..., : rows.shape[-1]] = rows
+    return filled
 
 
 def _take(rows: Any, numbers: np.ndarray) -> Any:

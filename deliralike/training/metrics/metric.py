@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from deliralike.errors import SettingError
 
@@ -21,6 +21,7 @@ class Metric(ABC):
     Attributes:
         name: The name in results when no other name is given.
         higher_is_better: Whether a higher figure is the better one.
+        pads: Whether rows of evidence that differ in length may be filled up with zeros.
 
     Example:
         >>> import numpy as np
@@ -33,6 +34,7 @@ class Metric(ABC):
 
     name: str
     higher_is_better: bool
+    pads: ClassVar[bool] = False
 
     @abstractmethod
     def evidence(self, outputs: Any, targets: Any) -> Any:

@@ -15,6 +15,12 @@ class Overlap(RegionRatio):
 
     ignore_empty: bool | None = None
 
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if self.ignore_empty is not None:
+            self.need_samples(f"ignore_empty={self.ignore_empty!r}")
+
     def _figures(
         self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray, voxels: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -30,21 +36,22 @@ class Overlap(RegionRatio):
 class Dice(Overlap):
     """Twice the intersection by the sum of both regions: figures by class, and ``"mean"``.
 
-    A class that is neither predicted nor true in a sample has no figure there and is left out of
-    the mean over samples; predicted but absent, or present but missed, it counts 0. A class without
-    any figure is NaN and left out of the mean over classes. All are NaN where a score is NaN.
+    A class that is neither predicted nor true has no figure (with ``over="samples"``, in that
+    sample); predicted but absent, or present but missed, it counts 0. A class without any figure is
+    NaN and left out of the mean over classes. All are NaN where a score is NaN.
 
     Args:
         classes: Names of the classes; their numbers when not given.
-        over: ``"samples"``: the mean of every sample's figure; ``"voxels"``: one figure from the
-            voxels of all samples.
+        over: ``"voxels"``: one figure from the voxels of all samples, which is scikit-learn's;
+            ``"samples"``: the mean of every sample's figure, for volumes and pictures.
         include_background: Whether class 0 is among the figures and the mean.
         mean_of: The mean is that of the ``"classes"``, or of the ``"samples"``, each with the mean
-            of its own classes; they differ where a class has no figure in some samples.
+            of its own classes (with ``over="samples"``); they differ where a class has no figure in
+            some samples.
         ignored: The label of voxels that do not count.
         from_probabilities: Whether scores are probabilities; it matters for those of one channel
             only.
-        ignore_empty: MONAI's rules for a class that is not in the labels of a sample. True: it has
+        ignore_empty: With ``over="samples"``, MONAI's rules for a class that is not in the labels of a sample. True: it has
             no figure there, even if it is predicted. False: it counts 1 if it is not predicted, and
             0 if it is.
 

@@ -25,6 +25,7 @@ class Ranking(Metric):
     """
 
     higher_is_better = True
+    pads = True  # a place of zeros is not counted
     average: str = "macro"
     classes: Sequence[str] | None = None
     by_class: bool = False

@@ -13,14 +13,14 @@ from deliralike.training.metrics.regions import RegionRatio
 class Sensitivity(RegionRatio):
     """The fraction of a class's voxels that are predicted as it (recall): by class, and ``"mean"``.
 
-    A class without a voxel to divide by has no figure in that sample and is left out of the mean
-    over samples; one without any figure is NaN and left out of the mean over classes. All are NaN
-    where a score is NaN.
+    A class without a voxel to divide by (with ``over="samples"``, in that sample) has no figure; one
+    without any figure is NaN and left out of the mean over classes. All are NaN where a score is
+    NaN.
 
     Args:
         classes: Names of the classes; their numbers when not given.
-        over: ``"samples"``: the mean of every sample's figure; ``"voxels"``: one figure from the
-            voxels of all samples.
+        over: ``"voxels"``: one figure from the voxels of all samples, which is scikit-learn's;
+            ``"samples"``: the mean of every sample's figure, for volumes and pictures.
         include_background: Whether class 0 is among the figures and the mean.
         mean_of: The mean is that of the ``"classes"``, or of the ``"samples"``; see `Dice`.
         ignored: The label of voxels that do not count.
@@ -95,14 +95,14 @@ class Precision(RegionRatio):
 class F1(RegionRatio):
     """The harmonic mean of sensitivity and precision: twice the hits by both regions' voxels.
 
-    Settings and rules are those of `Sensitivity`; by its default settings it is `Dice`.
+    Settings and rules are those of `Sensitivity`; it is `Dice` by another name.
 
     Shapes:
         Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
 
     Example:
         >>> scores = np.eye(2)[[0, 1, 1, 0]]  # (4 samples, classes)
-        >>> F1(over="voxels")(scores, np.array([0, 1, 0, 0]))
+        >>> F1()(scores, np.array([0, 1, 0, 0]))
         {'0': 0.8, '1': 0.6666666666666666, 'mean': 0.7333333333333334}
     """
 

@@ -19,11 +19,11 @@ MEAN_OF = ("classes", "samples")
 
 @dataclass(frozen=True, kw_only=True)
 class RegionRatio(Metric):
-    """The base of metrics that are a ratio of numbers of voxels, for each sample and class."""
+    """The base of metrics that are a ratio of numbers of voxels, for each class."""
 
     higher_is_better = True
     classes: Sequence[str] | None = None
-    over: str = "samples"
+    over: str = "voxels"
     include_background: bool = True
     mean_of: str = "classes"
     ignored: int | None = None
@@ -37,6 +37,20 @@ class RegionRatio(Metric):
                 f"{suggestion(self.over, OVER)}"
             )
         check_mean(self.mean_of, self.classes, self.name)
+        if self.mean_of == "samples":
+            self.need_samples("mean_of='samples'")
+
+    def need_samples(self, setting: str) -> None:
+        """Refuse a setting about single samples where the figure is one of all voxels.
+
+        Raises:
+            SettingError: There are no figures of single samples.
+        """
+        if self.over != "samples":
+            raise SettingError(
+                f"{self.name}: {setting} is about figures of single samples, and over='voxels' has "
+                "one figure of all: add over='samples'"
+            )
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
         """Return the voxels of the predicted region, of the true one, of both, and of the sample.

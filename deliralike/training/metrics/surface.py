@@ -30,7 +30,8 @@ class SurfaceMetric(Metric):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.spacing is not None and np.min(self.spacing, initial=np.inf) <= 0:
+        sizes = np.asarray(1 if self.spacing is None else self.spacing)
+        if sizes.dtype.kind not in "iuf" or sizes.ndim > 1 or not (sizes > 0).all():
             raise SettingError(f"spacing is a size above 0 along each axis, not {self.spacing!r}")
         check_mean(self.mean_of, self.classes, self.name)
 
@@ -92,16 +93,12 @@ class SurfaceMetric(Metric):
             raise BatchError(
                 f"{self.name} wants scores (samples, classes, *size): these have no size"
             )
-        if self.spacing is None:
-            return np.ones(len(shape))
-        if isinstance(self.spacing, int | float):
-            return np.full(len(shape), self.spacing, np.float64)
-        if len(self.spacing) != len(shape):
+        sizes = np.asarray(1 if self.spacing is None else self.spacing, np.float64)
+        if sizes.ndim and len(sizes) != len(shape):
             raise SettingError(
-                f"spacing={self.spacing!r} has {len(self.spacing)} axes, and samples have "
-                f"{len(shape)}"
+                f"spacing={self.spacing!r} has {len(sizes)} axes, and samples have {len(shape)}"
             )
-        return np.array(self.spacing, np.float64)
+        return np.broadcast_to(sizes, len(shape))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,15 +242,14 @@ class SurfaceDice(SurfaceMetric):
         super().__post_init__()
 
     def _settings(self, classes: int) -> Sequence[Any]:
-        if isinstance(self.tolerance, int | float):
-            return [self.tolerance] * classes
+        tolerances = np.asarray(self.tolerance)
         without = 0 if self.include_background else 1
-        if len(self.tolerance) != classes - without:
+        if tolerances.ndim and len(tolerances) != classes - without:
             raise SettingError(
                 f"{self.name} has figures of {classes - without} classes, and {self.tolerance!r} "
-                f"has {len(self.tolerance)} tolerances"
+                f"has {len(tolerances)} tolerances"
             )
-        return [None] * without + list(self.tolerance)
+        return [None] * without + list(np.broadcast_to(tolerances, classes - without))
 
     def _figure(self, surfaces: Surfaces, setting: Any) -> float:
         if surfaces.is_one_sided:
