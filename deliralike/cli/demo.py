@@ -147,7 +147,7 @@ def _train(
     experiment.write_settings(own / experiment.SETTINGS, settings)
     bar = ProgressBar(result.version, progress=progress)
     logs = [
-        JsonLines(folder / experiment.METRICS, backend=result.backend),
+        JsonLines(folder / experiment.METRICS, append=True, backend=result.backend),
         JsonLines(own / experiment.METRICS),
     ]
     start = probe(network, dataset.held_out)

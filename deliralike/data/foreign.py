@@ -111,11 +111,7 @@ class Batches(Loader):
         self.sampler = SourceOrder(_class_name(getattr(source, "sampler", None)))
         self._batches = source
         self._expected: tuple[int, int, int] | None = None
-
-    @property
-    def is_single_pass(self) -> bool:
-        """Whether the source is a generator or another iterator, which cannot begin anew."""
-        return isinstance(self._batches, Iterator)
+        self._passes = 0
 
     def check_epochs(self, epochs: int) -> None:
         """Raise an error if the source cannot begin anew as often as that.
@@ -123,7 +119,7 @@ class Batches(Loader):
         Raises:
             SettingError: The source is an iterator.
         """
-        if epochs > 1 and self.is_single_pass:
+        if epochs > 1 and isinstance(self._batches, Iterator):
             raise SettingError(
                 f"epochs={epochs}: {_class_name(self._batches)} can be read once. Give an object "
                 "whose __iter__ begins anew, or data.Batches(function), whose function returns an "
@@ -166,10 +162,11 @@ class Batches(Loader):
 
         Raises:
             SettingError: The epoch has ended before number `first`, or the source is an iterator
-                and this is no first epoch.
+                and has been read before.
             BatchError: The epoch has no batch.
         """
-        self.check_epochs(epoch + 1)
+        self._passes += 1
+        self.check_epochs(self._passes)
         name = _class_name(self._batches)
         count = 0
         for batch in _pass(self._batches, self.seed, epoch):

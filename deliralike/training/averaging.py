@@ -23,7 +23,7 @@ class WeightAverage:
     network's own weights.
 
     Add it to an optimizer's ``post_update_hooks``, or call `update` once a step where there are
-    several optimizers. A `Trainer` does so.
+    several optimizers. A `Trainer` does so, and begins anew in its first `fit`.
 
     Attributes:
         network: The network of the weights; of a replicated network the root's are averaged.
@@ -80,12 +80,16 @@ class WeightAverage:
         self.start = start
         self.every = every
         self.warmup = warmup
+        self._applied = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew with the network's present weights, as when it was made."""
         self.updates = 0
         self.averaged = 0
         # Native arrays by neutral name, a tied one once; empty before the average begins.
         self._values: dict[str, Any] = {}
-        self._applied = 0
-        if decay is not None and start == 0:
+        if self.decay is not None and self.start == 0:
             self._begin()
 
     @classmethod

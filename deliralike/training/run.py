@@ -58,6 +58,7 @@ class Run:
         interrupted: Whether Ctrl-C or another signal ended the run.
         loader: The loader of the batches.
         resumed: Whether the run goes on from a checkpoint.
+        goes_on: Whether the run goes on where the last `fit` of its trainer ended.
         in_step: Whether an update is being made: an error in it leaves the network and the position
             inconsistent.
         latest_batches: The batches of the latest step, as they came from the data: one for each
@@ -81,6 +82,7 @@ class Run:
     interrupted: bool = False
     loader: Any = None
     resumed: bool = False
+    goes_on: bool = False
     in_step: bool = False
     latest_batches: Sequence[Any] = ()
     validation: Any = None

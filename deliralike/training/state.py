@@ -42,8 +42,7 @@ from deliralike.training.run import Run, Trainer
 State = dict[str, Any]
 
 _OPTIMIZER = "optimizer."
-_PARTS = ("network", "schedules", "average", "random", "callbacks", "run")
-_NO_AVERAGE = {"updates": 0, "averaged": 0, "weights": {}}
+_PARTS = ("network", "unaveraged", "schedules", "average", "random", "callbacks", "run")
 
 # The fields of what is set by name.
 _POSITION = {"epoch": COUNT, "batch": COUNT, "step": COUNT}
@@ -61,10 +60,10 @@ _EPOCH = {"epoch": COUNT, "steps": COUNT, "held_out": NEST, "evaluation_seconds"
 def gather(run: Run) -> State:
     """Return the state of a run between two steps, for `checkpoint.write`.
 
-    Its parts are the network's neutral state, frozen parameters aside; the state of each optimizer,
-    of schedules, of an average of the weights and of callbacks; the states of the random generators
-    of the backend, of Python and of NumPy; and the run's position, its records of epochs and its
-    fingerprints.
+    Its parts are the neutral state of the network as validation evaluates it; where the weights are
+    averaged, the network's own ones; the state of each optimizer, of schedules, of the average and
+    of callbacks; the states of the random generators of the backend, of Python and of NumPy; and
+    the run's position, its records of epochs and its fingerprints.
 
     Raises:
         CheckpointError: A step is being made, so that the state is not one of the run.
@@ -74,14 +73,16 @@ def gather(run: Run) -> State:
             "the state of a run cannot be taken while an update is being made: take it in on_step, "
             "on_epoch or on_end of a callback"
         )
-    average = run.trainer.average
+    average = None if run.trainer.average is None else run.trainer.average.state()
+    averaged = {} if average is None else average.pop("weights")
+    own = run.network.neutral_state()
     schedules = run.trainer.schedules.items()
     callbacks = _callbacks(run).items()
-    state: State = {"network": run.network.neutral_state()}
+    state: State = {"network": averaged or own, "unaveraged": own if averaged else {}}
     for name in run.optimizers:
         state[_OPTIMIZER + name] = _optimizer_state(run, name)
     state["schedules"] = {name: schedule.state() for name, schedule in schedules}
-    state["average"] = None if average is None else average.state()
+    state["average"] = average
     state["random"] = _random_state(run)
     state["callbacks"] = {name: callback.state() for name, callback in callbacks}
     state["run"] = {
@@ -220,7 +221,8 @@ def _optimizer_names(parts: Iterable[str]) -> str:
 
 def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> None:
     """Load all parts of the state; the parts whose paths are in `changed` begin anew."""
-    run.network.load_neutral_state(state["network"])
+    own = state["unaveraged"]
+    run.network.load_neutral_state(own or state["network"])
     for name, slot in run.network.neutral_slots().items():
         is_trainable = name not in state["run"]["frozen"]
         if slot.is_parameter and slot.trainable != is_trainable:
@@ -231,8 +233,12 @@ def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> 
     for name, schedule in run.trainer.schedules.items():
         if f"schedule.{name}" not in changed:
             schedule.load_state(state["schedules"][name])
-    if run.trainer.average is not None:
-        run.trainer.average.load_state(state["average"] or _NO_AVERAGE)
+    average = run.trainer.average
+    if average is not None and state["average"] is None:
+        average.reset()
+    elif average is not None:
+        weights = state["network"] if own else {}
+        average.load_state({**state["average"], "weights": weights})
     for name, callback in _callbacks(run).items():
         if name in state["callbacks"]:
             callback.load_state(state["callbacks"][name])

@@ -157,6 +157,7 @@ class Trainer:
         self.precision = next((name for name in precisions if name is not None), None)
         self.given_schedules = _schedules(schedule, self.optimizers)
         self.schedules = _for_run(self.given_schedules, 1)
+        self._next_epoch = 0  # that the next fit begins with
         self.base_lr = {name: known_lr(each) for name, each in self.optimizers.items()}
         for name in self.schedules:
             _ = self.optimizers[name].lr  # an error where it is hidden
@@ -220,6 +221,12 @@ class Trainer:
     ) -> History:
         """Train in place; the same batches in the same order on every backend.
 
+        A second call goes on where the first ended: `epochs` more, counted on, with the orders of
+        samples, the random numbers and the learning rates that would have come next, and with the
+        same records and checkpoints; only `EarlyStopping` begins anew. A new trainer begins anew:
+        at epoch 0, with fresh callbacks, schedules and averages even where their objects were in
+        another one before.
+
         Args:
             train: A `data.Loader`, or data for one: arrays of equal length, an indexable dataset,
                 an iterator of Chainer's; or what makes its own batches, such as a ``DataLoader`` of
@@ -228,7 +235,7 @@ class Trainer:
             batch_size, drop_last: The options of the loader for data that are no loader yet.
             resume: A checkpoint from which to resume; see `Checkpoint`. The run goes on as that of
                 the checkpoint would have: with the same numbers on the same backend, and the same
-                up to rounding on another. `epochs` counts from the first.
+                up to rounding on another. `epochs` then counts from the first.
             accept: Values that may differ from the run of the checkpoint, by the names in the
                 error: ``["loss"]``, ``["optimizer.default.lr", "clip_norm"]``. A name includes all
                 names below it. The run goes on with the values here.
@@ -250,26 +257,30 @@ class Trainer:
                 it too; see `Interrupted`. A signal to any process ends all of them after the same
                 step.
         """
-        epochs = whole_number("epochs", epochs, 1)
+        first = self._next_epoch if resume is None else 0
+        epochs = first + whole_number("epochs", epochs, 1)
         train = backends.of(self.network).loader_of(train, self.seed, self.processes)
         loader = data.loader_of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
-        loader.check_epochs(epochs)
+        loader.check_epochs(epochs - first)
         if isinstance(validation, Iterator):
-            data.Batches(validation).check_epochs(epochs)
+            data.Batches(validation).check_epochs(epochs - first)
         loader = (
             loader.shared(self.processes.rank, self.processes.count)
             if self.processes.count > 1
             else loader
         )
-        steps, done = self._steps_in(loader), max(o.steps for o in self.optimizers.values())
-        updates = None if steps is None else done + epochs * steps
-        self.schedules = _for_run(self.given_schedules, updates)
+        steps = self._steps_in(loader)
+        done = max(o.steps for o in self.optimizers.values()) if resume is None else 0
+        updates = None if steps is None else done + (epochs - first) * steps
+        self._begin(updates, goes_on=first > 0)
         self._refuse_unknown_monitors(validation)
         run = Run(
             self,
             epochs,
             steps,
+            epoch=first,
             step=done,
+            goes_on=first > 0,
             loader=loader,
             validation=validation,
         )
@@ -289,8 +300,22 @@ class Trainer:
                 run.interrupted = True
                 raise
             finally:
+                self._next_epoch = run.epoch + (run.batch > 0)
                 run.tell_all("on_end")
         return run.history
+
+    def _begin(self, updates: int | None, goes_on: bool) -> None:
+        """Give a run of so many updates schedules of its own, and what it has for itself anew."""
+        before = self.schedules
+        self.schedules = _for_run(copy.deepcopy(self.given_schedules), updates)
+        if goes_on:
+            for name, schedule in self.schedules.items():
+                schedule.load_state(before[name].state())
+            return
+        for callback in self.callbacks:
+            callback.reset()
+        if self.average is not None:
+            self.average.reset()
 
     @contextmanager
     def _with_others(self, run: Run) -> Iterator[None]:
@@ -315,6 +340,7 @@ class Trainer:
         probe = copy.copy(self)
         probe.callbacks = list(callbacks)
         probe.average = None
+        probe._next_epoch = 0  # noqa: SLF001  # the copy is ours
         probe.steps_per_call = 1
         probe.base_lr = {**self.base_lr, **base_lr}
         probe.given_schedules = dict(schedules)

@@ -197,15 +197,6 @@ def test_several_learning_rates_have_a_column_each(tmp_path):
     assert (found["lr/generator"], found["lr/critic"]) == (["0.1"], ["0.2"])
 
 
-def test_a_second_run_adds_its_rows(tmp_path):
-    for _ in range(2):
-        trainer("torch", [Csv(tmp_path)]).fit(samples(), samples(3), epochs=2, batch_size=4)
-    lines = {
-        kind: (tmp_path / f"{kind}.csv").read_text().count("\n") for kind in ("steps", "epochs")
-    }
-    assert lines == {"steps": 1 + 8, "epochs": 1 + 4}
-
-
 def test_tables_are_those_of_the_history(tmp_path, backend):
     history = trainer(backend.name, [Csv(tmp_path)]).fit(
         samples(), samples(3), epochs=2, batch_size=4

@@ -12,7 +12,8 @@ from deliralike.training.run import Run
 class Callback:
     """The base of callbacks, which override the methods that they need.
 
-    `on_end` is called even when the run fails.
+    `on_end` is called even when the run fails. One object may watch several runs, one after
+    another: what it knows of a run is made in `reset`.
 
     Attributes:
         runs_last: Whether it is called after the others at each moment, to see their results.
@@ -23,6 +24,12 @@ class Callback:
     runs_last = False
     main_only = False
     watches_nan = False
+
+    def reset(self) -> None:
+        """Forget the run before; called before each run, and before `load_state` of a resumed one.
+
+        It is not called where a trainer's `fit` goes on from its last one, see `Run.goes_on`.
+        """
 
     def on_start(self, run: Run) -> None:
         """Called before the first step; a resumed run has its position and state by then."""

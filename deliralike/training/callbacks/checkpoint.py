@@ -94,10 +94,14 @@ class Checkpoint(Writer):
         checked = Monitor(monitor or "", mode)  # checks the mode in any case
         self.monitor = None if monitor is None else checked
         self.keep_best = int(best)
-        self._ranking: dict[str, float] = {}  # values of checkpoints, the best first
-        self._written: tuple[int, ...] = ()
         self._is_due = False
         self._holding = ExitStack()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the checkpoints of the run before."""
+        self._ranking: dict[str, float] = {}  # values of checkpoints, the best first
+        self._written: tuple[int, ...] = ()
 
     @property
     def best(self) -> float | None:

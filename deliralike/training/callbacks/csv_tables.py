@@ -15,7 +15,7 @@ from deliralike.training.run import Run
 
 
 class Csv(Writer):
-    """Append every record to ``steps.csv`` or ``epochs.csv`` in a folder.
+    """Write every record to ``steps.csv`` or ``epochs.csv`` in a folder, each run to new ones.
 
     The rows of steps follow after half a second at most, so that a run does not wait for the device
     at each of them.
@@ -42,7 +42,7 @@ class Csv(Writer):
     def on_start(self, run: Run) -> None:
         """Remove the rows after the checkpoint, if the run is resumed."""
         for kind, table in self._tables.items():
-            begin(table, self._resumed_at.get(kind))
+            begin(table, run, self._resumed_at.get(kind))
         self._resumed_at = {}
 
     def on_step(self, run: Run, step: Step) -> None:

@@ -28,9 +28,10 @@ class EarlyStopping(Callback):
         patience: As in Keras and Lightning; 0 is the same as 1, the first epoch that is not better.
         min_delta: The least difference by which a value must be better than the best one.
         min_epochs: The least number of epochs.
-        restore_best: Put the weights of the best epoch back at the end. They are kept in the host's
-            memory, and in checkpoints. After an error or Ctrl-C the weights stay as they are, so
-            that the run can be resumed.
+        restore_best: Put the weights of the best epoch back at the end, those that were evaluated:
+            averaged ones where the trainer averages. They are kept in the host's memory, and in
+            checkpoints. After an error or Ctrl-C the weights stay as they are, so that the run can
+            be resumed.
 
     Attributes:
         best: The best value so far; None when there is none.
@@ -68,6 +69,10 @@ class EarlyStopping(Callback):
         self.patience = patience
         self.min_epochs = min_epochs
         self.restore_best = restore_best
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the best epoch."""
         self.best: float | None = None
         self.best_epoch: int | None = None
         self.waited = 0
@@ -84,7 +89,9 @@ class EarlyStopping(Callback):
         return self.waited >= self.patience and epoch + 1 >= self.min_epochs
 
     def on_start(self, run: Run) -> None:
-        """End a run at once if it is resumed after its last epoch."""
+        """End a run at once if it is resumed after its last epoch; each `fit` begins anew."""
+        if run.goes_on:
+            self.reset()
         if self.waited and self.waited >= self.patience and run.epoch >= self.min_epochs:
             run.stop(self._reason())
 
@@ -98,9 +105,11 @@ class EarlyStopping(Callback):
             run.stop(self._reason())
 
     def on_end(self, run: Run) -> None:
-        """Put the best weights back."""
+        """Put the best weights back; an average of the weights begins anew with them."""
         if self._weights is not None and run.is_complete:
             run.network.load_neutral_state(self._weights)
+            if run.trainer.average is not None:
+                run.trainer.average.reset()
 
     def state(self) -> dict[str, Any]:
         """Return the best value and epoch, the number of epochs since, and the best weights."""

@@ -27,8 +27,8 @@ class GradientStatistics(Writer):
     loss has empty cells. A NaN in a gradient makes its norm and its largest magnitude NaN.
 
     Args:
-        path: The table; it is made if it does not exist. On resume it is cut back to its contents
-            at the time of the checkpoint.
+        path: The table, which each run begins anew. On resume it is cut back to its contents at
+            the time of the checkpoint.
         every: The number of steps between two sets of rows, from step 0 on; each copies the
             gradients to the host.
 
@@ -55,7 +55,7 @@ class GradientStatistics(Writer):
 
     def on_start(self, run: Run) -> None:
         """Make the optimizers keep their gradients."""
-        begin(self._table, self._resumed_at)
+        begin(self._table, run, self._resumed_at)
         self._resumed_at = None
         self._kept.begin(run.optimizers.values())
         for name, optimizer in run.optimizers.items():

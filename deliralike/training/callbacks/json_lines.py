@@ -18,24 +18,25 @@ from deliralike.training.run import Run
 
 
 class JsonLines(Writer):
-    """Append every record to a file, steps after half a second at most.
+    """Write every record to a file, which a run begins anew, steps after half a second at most.
 
     So a killed run leaves its records, and a run does not wait for the device at each step.
 
     A number that JSON cannot write (NaN or infinite) is written as null. When a run is resumed, the
-    file is cut back to its contents at the time of the checkpoint; so a file that is to be resumed
-    belongs to one run.
+    file is cut back to its contents at the time of the checkpoint.
 
     Args:
         path: The file; it is made if it does not exist.
+        append: Whether to add to what another run has written, for a file of several runs.
         labels: Values in front of every record, for example ``backend="torch"``.
 
     Example line:
         ``{"backend": "torch", "kind": "step", "step": 0, "epoch": 0, "loss": 2.4, "samples": 64}``
     """
 
-    def __init__(self, path: str | Path, **labels: Any) -> None:
+    def __init__(self, path: str | Path, *, append: bool = False, **labels: Any) -> None:
         """Take the path; the file is made with the first record."""
+        self.append = append
         self.labels = labels
         self._file = LineFile(path)
         self._steps = Later(self._write_step)
@@ -48,7 +49,10 @@ class JsonLines(Writer):
 
     def on_start(self, run: Run) -> None:
         """Remove the records after the checkpoint, if the run is resumed."""
-        begin(self._file, self._resumed_at)
+        if self.append and self._resumed_at is None:
+            self._file.measure()
+        else:
+            begin(self._file, run, self._resumed_at)
         self._resumed_at = None
 
     def on_step(self, run: Run, step: Step) -> None:

@@ -25,9 +25,14 @@ class LineFile:
         """Append lines."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{line}\n" for line in lines)
-        with naming(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
+        mode = "a" if self.size else "w"
+        with naming(self.path), self.path.open(mode, encoding="utf-8", newline="") as file:
             file.write(text)
             self.size = file.tell()
+
+    def clear(self) -> None:
+        """Begin anew: the next line takes the place of the contents."""
+        self.size = 0
 
     def measure(self) -> None:
         """Take the present size of the file: lines are added to its contents."""

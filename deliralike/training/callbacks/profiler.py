@@ -38,8 +38,12 @@ class Profiler(Writer):
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
-        """Begin without any record."""
+        """Take the folder."""
         self.folder = None if folder is None else Path(folder)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin without any record."""
         self.seconds: dict[str, list[float]] = {phase: [] for phase in PHASES}
         self.samples = 0
         self._begin: float | None = None

@@ -35,8 +35,15 @@ class Table:
         """The path of the file."""
         return self._file.path
 
+    def clear(self) -> None:
+        """Begin anew: the next row takes the place of the contents."""
+        self._file.clear()
+        self.columns = []
+        self.rows = 0
+
     def measure(self) -> None:
         """Take the present columns and rows of the file: rows are added to them."""
+        self._file.measure()
         self.columns, rows = self._read()
         self.rows = len(rows)
 
@@ -46,7 +53,7 @@ class Table:
         for record in records:
             known.update(dict.fromkeys(record))
         if len(known) > len(self.columns):
-            _, rows = self._read()
+            rows = self._read()[1] if self.columns else []
             self._rewrite(list(known), rows)
         lines = []
         for record in records:
@@ -101,6 +108,7 @@ class Table:
                 lines.append(_line(cells[: len(columns)]))
         LineFile(aside).add(*lines)
         aside.replace(self.path)
+        self._file.measure()
         self.columns = columns
 
 

@@ -16,7 +16,8 @@ class TensorBoard(Tracker):
     """Write values of steps as ``train/…`` and metrics of epochs as ``validation/…``.
 
     The values of a step are losses, learning rate and speed. The callback needs the package
-    tensorboardX. When a run is resumed, TensorBoard hides the values after the checkpoint.
+    tensorboardX. TensorBoard hides the values of other runs in the folder, and of a resumed
+    run those after the checkpoint.
 
     Args:
         folder: The folder for ``tensorboard --logdir folder``.
@@ -36,7 +37,7 @@ class TensorBoard(Tracker):
 
     def on_start(self, run: Run) -> None:
         """Open a new file of events."""
-        self._writer = self._package.SummaryWriter(str(self.folder), purge_step=run.step or None)
+        self._writer = self._package.SummaryWriter(str(self.folder), purge_step=run.step)
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
         """Add its steps, and the metrics at the last step of the epoch."""

@@ -58,6 +58,10 @@ class TrackedRun(Tracker):
 
     id: str | None = None
 
+    def reset(self) -> None:
+        """Begin another run."""
+        self.id = None
+
     def state(self) -> dict[str, Any]:
         """Return the id of the run, to go on with it."""
         return {"id": self.id or ""}

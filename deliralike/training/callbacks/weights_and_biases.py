@@ -48,8 +48,12 @@ class WandB(TrackedRun):
         self.options = {"project": project, "name": name, "mode": mode, **options}
         self.options["config"] = dict(config or {})
         self.options["dir"] = None if folder is None else str(folder)
-        self.id = options.get("id")
         self._run: Any = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin another run, or go on with that of the options."""
+        self.id = self.options.get("id")
 
     def on_start(self, run: Run) -> None:
         """Begin a run of Weights & Biases, or go on with that of the checkpoint."""

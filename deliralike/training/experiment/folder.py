@@ -21,7 +21,6 @@ CODE = "code.json"
 ENVIRONMENT = "environment.json"
 STATUS = "status.json"
 METRICS = "metrics.jsonl"
-TABLES = ("steps.csv", "epochs.csv")
 CURVES = "curves.png"
 PICTURES = "pictures"
 TENSORBOARD = "tensorboard"

@@ -151,7 +151,7 @@ class Prepared:
         ):
             latest = latest_checkpoint(folder) if resume else None
             checkpoint = self.processes.broadcast_object(_BEGINNING, latest)
-            beginning = _Beginning(lambda: self._begin(folder, record, anew=checkpoint is None))
+            beginning = _Beginning(lambda: self._begin(folder, record))
             trainer = self._trainer(folder, callbacks, [beginning])
             train, held_out = loaders(self.settings, self.dataset)
             history = trainer.fit(
@@ -166,10 +166,8 @@ class Prepared:
             with trainer.average.applied() if trainer.average else nullcontext():
                 weights.write(folder / run_folder.WEIGHTS, self.network)
 
-    def _begin(self, folder: Path, record: run_folder.Record, anew: bool) -> None:
+    def _begin(self, folder: Path, record: run_folder.Record) -> None:
         """Write the start of the run into the folder, now that the checkpoint has been accepted."""
-        if anew:
-            _forget(folder)
         if not record.has_begun:
             record.begin()
         write_settings(folder / run_folder.SETTINGS, self.settings)
@@ -302,9 +300,3 @@ def _same(old: Any, new: Any) -> bool:
     if isinstance(old, float) and isinstance(new, float) and math.isnan(old):
         return math.isnan(new)
     return old == new
-
-
-def _forget(folder: Path) -> None:
-    """Remove the records of a run that was killed before its first checkpoint."""
-    for name in (run_folder.METRICS, *run_folder.TABLES):
-        (folder / name).unlink(missing_ok=True)
