@@ -14,8 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from numbers import Real
 from typing import Any, ClassVar
+
+import numpy as np
 
 from deliralike.errors import (
     ArgumentError,
@@ -28,6 +31,7 @@ from deliralike.errors import (
 Array = Any
 State = dict[str, Array]
 Exponent = float  # at most 0
+Pair = tuple[float, float]  # of any numbers from 0 on
 _ADJUSTMENTS = ("original", "match_rms_adamw")
 
 
@@ -124,21 +128,30 @@ class SGD(Rule):
 
     `weight_decay` is added to the gradient. Nesterov: ``p -= lr * (g + momentum * v)``. Source:
     Sutskever et al. 2013.
+
+    Attributes:
+        dampening: The velocity takes ``1 - dampening`` of each gradient after the first.
     """
 
     counts: ClassVar[bool] = False
     momentum: float = 0.0
     nesterov: bool = False
+    dampening: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the settings.
 
         Raises:
-            SettingError: `nesterov` is set without a momentum, or a setting makes no sense.
+            SettingError: `nesterov` is set without a momentum or with dampening, or a setting makes
+                no sense.
         """
         super().__post_init__()
-        if self.nesterov and not self.momentum:
-            raise SettingError("SGD: nesterov=True needs a momentum above 0")
+        if self.nesterov and (not self.momentum or self.dampening):
+            raise SettingError("SGD: nesterov=True needs a momentum above 0 and no dampening")
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """Return the learning rate, and the velocity's part of the gradient."""
+        return {"lr": self.lr, "part": 1.0 if step == 1 else 1.0 - self.dampening}
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -154,7 +167,8 @@ class SGD(Rule):
         g = self._decayed(p, g)
         if not self.momentum:
             return p - scalars["lr"] * g, state
-        velocity = self.momentum * state["momentum_buffer"] + g
+        part = scalars["part"] * g if self.dampening else g
+        velocity = self.momentum * state["momentum_buffer"] + part
         direction = velocity
         if self.nesterov:
             direction = g + self.momentum * velocity
@@ -305,6 +319,88 @@ class RAdam(Moments):
         adaptive = scalars["adaptive"]
         divisor = adaptive * (new["exp_avg_sq"] ** 0.5 + self.eps) + (1.0 - adaptive)
         return p - scalars["step_size"] * new["exp_avg"] / divisor, new
+
+
+@dataclass(frozen=True, kw_only=True)
+class NAdam(Moments):
+    """NAdam: Adam with Nesterov's momentum, of which more comes with each step.
+
+    The momentum of step t is ``mu_t = beta1 * (1 - 0.96**(t * momentum_decay) / 2)``, and with
+    ``M_t`` the product of all of them up to it ``p -= lr * (mu_{t+1} / (1 - M_{t+1}) * m + (1 -
+    mu_t) / (1 - M_t) * g) / (sqrt(v / (1 - beta2**t)) + eps)``. Source: Dozat 2016; PyTorch, which
+    keeps ``M_t`` in single precision.
+
+    Attributes:
+        decoupled_weight_decay: As of `RAdam`.
+    """
+
+    momentum_decay: float = 4e-3
+    decoupled_weight_decay: bool = False
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """Return the learning rates of the mean and of the gradient, and the scale of the root."""
+        now = _momentum(*self._schedule, step)
+        later = _momentum(*self._schedule, step + 1)
+        product = _product(*self._schedule, step)
+        return {
+            "lr": self.lr,
+            "of_gradient": self.lr * (1.0 - now) / (1.0 - product),
+            "of_mean": self.lr * later / (1.0 - product * later),
+            "scale": super().scalars(step)["scale"],
+        }
+
+    @property
+    def _schedule(self) -> tuple[float, float]:
+        return self.betas[0], self.momentum_decay
+
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
+        """Make one step."""
+        if self.decoupled_weight_decay:
+            p = self._shrunk(p, scalars)
+        else:
+            g = self._decayed(p, g)
+        new = self._moved(g, state)
+        ahead = scalars["of_gradient"] * g + scalars["of_mean"] * new["exp_avg"]
+        return p - ahead / (new["exp_avg_sq"] ** 0.5 / scalars["scale"] + self.eps), new
+
+
+def _momentum(beta: float, decay: float, step: Any) -> Any:
+    return beta * (1.0 - 0.5 * 0.96 ** (step * decay))
+
+
+@lru_cache(maxsize=16)  # all parameters ask for that of the same step
+def _product(beta: float, decay: float, step: int) -> float:
+    """Return the product of the momenta up to a step; 0 where 1 less it is 1."""
+    if beta**step < 1e-17:
+        return 0.0
+    return float(np.prod(_momentum(beta, decay, np.arange(1.0, step + 1.0))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adamax(Moments):
+    """Adamax: Adam with the largest gradient, which fades, in place of the mean of squares.
+
+    ``u = max(beta2 * u, |g| + eps); p -= lr / (1 - beta1**t) * m / u``; `weight_decay` is added to
+    the gradient. Source: Kingma and Ba 2015, arXiv 1412.6980, algorithm 2; PyTorch, for `eps`.
+    """
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The mean and the largest gradient."""
+        return ("exp_avg", "exp_inf")
+
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
+        """Make one step."""
+        beta1, beta2 = self.betas
+        g = self._decayed(p, g)
+        mean = beta1 * state["exp_avg"] + (1.0 - beta1) * g
+        largest = xp.maximum(beta2 * state["exp_inf"], abs(g) + self.eps)
+        step_size = scalars["lr"] / scalars["first"]
+        return p - step_size * mean / largest, {"exp_avg": mean, "exp_inf": largest}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -548,11 +644,96 @@ class Lion(Rule):
         """Make one step."""
         beta1, beta2 = self.betas
         mean = state["exp_avg"]
-        towards = beta1 * mean + (1.0 - beta1) * g
-        # A NaN stays NaN: PyTorch's sign of it would be 0.
-        direction = xp.where(towards == towards, xp.sign(towards), towards)
+        direction = _sign(beta1 * mean + (1.0 - beta1) * g, xp)
         new = {"exp_avg": beta2 * mean + (1.0 - beta2) * g}
         return self._shrunk(p, scalars) - scalars["lr"] * direction, new
+
+
+def _sign(x: Array, xp: Any) -> Array:
+    """Return the sign; a NaN stays NaN, of which PyTorch's sign would be 0."""
+    return xp.where(x == x, xp.sign(x), x)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rprop(Rule):
+    """Rprop moves each element by a step of its own, against the sign of its gradient.
+
+    The step starts at `lr`, which later changes of it leave alone, and is multiplied by the second
+    of `etas` where the gradient has the sign of the one before, by the first where it has the other
+    one; there the element stays and its gradient counts as 0. For whole batches. `weight_decay` is
+    added to the gradient. Source: Riedmiller and Braun 1993, in PyTorch's form.
+
+    Attributes:
+        etas: The factors, one on each side of 1.
+        step_sizes: The least and the largest step.
+    """
+
+    etas: Pair = (0.5, 1.2)
+    step_sizes: Pair = (1e-6, 50.0)
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            SettingError: `etas` are not on both sides of 1, or a setting makes no sense.
+        """
+        super().__post_init__()
+        if not 0.0 < self.etas[0] < 1.0 < self.etas[1]:
+            raise SettingError(f"Rprop: etas={self.etas!r} must be below 1 and above 1")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The gradient of the step before, and the steps."""
+        return ("prev", "step_size")
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """Return the learning rate, and where the steps start."""
+        return {"lr": self.lr, "start": self.lr if step == 1 else 0.0}
+
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
+        """Make one step."""
+        g = self._decayed(p, g)
+        turned = _sign(g, xp) * xp.sign(state["prev"])
+        smaller, larger = self.etas
+        size = state["step_size"] + scalars["start"]
+        size = xp.where(turned > 0, larger * size, xp.where(turned < 0, smaller * size, size))
+        size = size.clip(*self.step_sizes)
+        g = xp.where(turned < 0, 0.0, g)
+        return p - size * _sign(g, xp), {"prev": g, "step_size": size}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ASGD(Rule):
+    """SGD whose rate falls, with the mean of the parameters in its state as ``ax``.
+
+    ``p *= 1 - lambd * eta; p -= eta * g`` with ``eta = lr / (1 + lambd * lr * (t - 1))**alpha``,
+    and ``ax += (p - ax) / max(1, t - 1 - t0)``. `weight_decay` is added to the gradient. Where `lr`
+    changes PyTorch takes that of the step before. Source: Polyak and Juditsky 1992; Bottou 2010.
+    """
+
+    lambd: float = 1e-4
+    alpha: float = 0.75
+    t0: float = 1e6
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The mean of the parameters."""
+        return ("ax",)
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """Return the learning rate, that of this step, and the weight of the new parameters."""
+        eta = self.lr / (1.0 + self.lambd * self.lr * (step - 1)) ** self.alpha
+        return {"lr": self.lr, "eta": eta, "weight": 1.0 / max(1.0, step - 1 - self.t0)}
+
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
+        """Make one step."""
+        eta, weight = scalars["eta"], scalars["weight"]
+        new = p * (1.0 - self.lambd * eta) - eta * self._decayed(p, g)
+        return new, {"ax": (1.0 - weight) * state["ax"] + weight * new}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -560,18 +741,22 @@ class RMSprop(Rule):
     """RMSprop: ``p -= lr * g / (sqrt(v) + eps)``, with an optional momentum.
 
     The learning rate stays outside of the momentum.
+
+    Attributes:
+        centered: Take the square of the gradients' mean off their mean of squares. Source: Graves
+            2013, arXiv 1308.0850, which has `eps` in the root.
     """
 
     alpha: float = 0.99
     eps: float = 1e-8
     momentum: float = 0.0
+    centered: bool = False
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The mean of squares, and the velocity where there is a momentum."""
-        if not self.momentum:
-            return ("square_avg",)
-        return ("square_avg", "momentum_buffer")
+        """The mean of squares, and the velocity and the mean where there are some."""
+        slots = {"momentum_buffer": self.momentum, "grad_avg": self.centered}
+        return ("square_avg", *(name for name, is_kept in slots.items() if is_kept))
 
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
@@ -579,8 +764,11 @@ class RMSprop(Rule):
         """Make one step."""
         g = self._decayed(p, g)
         square = self.alpha * state["square_avg"] + (1.0 - self.alpha) * (g * g)
-        direction = g / (square**0.5 + self.eps)
         new = {"square_avg": square}
+        if self.centered:
+            mean = self.alpha * state["grad_avg"] + (1.0 - self.alpha) * g
+            new["grad_avg"], square = mean, square - mean * mean
+        direction = g / (square**0.5 + self.eps)
         if self.momentum:
             direction = self.momentum * state["momentum_buffer"] + direction
             new["momentum_buffer"] = direction
@@ -592,9 +780,17 @@ class Adagrad(Rule):
     """``s += g * g; p -= lr * g / (sqrt(s) + eps)``, with a sum that starts at 0.
 
     `weight_decay` is added to the gradient. Source: Duchi et al. 2011.
+
+    Attributes:
+        lr_decay: ``lr / (1 + (t - 1) * lr_decay)`` is the learning rate of step t.
     """
 
     eps: float = 1e-10
+    lr_decay: float = 0.0
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """Return the learning rate of a step."""
+        return {"lr": self.lr / (1.0 + (step - 1) * self.lr_decay)}
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -654,11 +850,29 @@ RULES: dict[str, type[Rule]] = {
     "lion": Lion,
     "lamb": LAMB,
     "radam": RAdam,
+    "nadam": NAdam,
+    "adamax": Adamax,
+    "rprop": Rprop,
+    "asgd": ASGD,
     "adafactor": Adafactor,
     "muon": Muon,
 }
 # rules that update each element by itself, whatever the shape; a subclass need not
-BY_ELEMENT = (SGD, Adam, AdamW, AMSGrad, RAdam, RMSprop, Adagrad, Adadelta, Lion)
+BY_ELEMENT = (
+    SGD,
+    Adam,
+    AdamW,
+    AMSGrad,
+    RAdam,
+    NAdam,
+    Adamax,
+    RMSprop,
+    Adagrad,
+    Adadelta,
+    Lion,
+    Rprop,
+    ASGD,
+)
 
 
 def rule(name: str, **settings: Any) -> Rule:
@@ -671,7 +885,7 @@ def rule(name: str, **settings: Any) -> Rule:
 
     Example:
         >>> rule("sgd", lr=0.1, momentum=0.9)
-        SGD(lr=0.1, weight_decay=0.0, momentum=0.9, nesterov=False)
+        SGD(lr=0.1, weight_decay=0.0, momentum=0.9, nesterov=False, dampening=0.0)
     """
     if name not in RULES:
         raise UnknownName(f"there is no optimizer {name!r}. {suggestion(name, RULES)}")
@@ -704,12 +918,16 @@ def _flag(where: str, value: Any) -> bool:
 
 
 def _weights(where: str, value: Any) -> tuple[float, ...]:
+    weights = _pair(where, value)
+    if max(weights) >= 1:
+        raise SettingError(f"{where}={value!r} must be below 1")
+    return weights
+
+
+def _pair(where: str, value: Any) -> tuple[float, ...]:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise SettingError(f"{where}={value!r} must be two numbers")
-    for each in value:
-        if number(each, where) >= 1:
-            raise SettingError(f"{where}={value!r} must be below 1")
-    return tuple(map(float, value))
+    return tuple(number(each, where) for each in value)
 
 
 def _exponent(where: str, value: Any) -> float:
@@ -750,6 +968,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "bool": _flag,
     "int": _count,
     "Exponent": _exponent,
+    "Pair": _pair,
     "tuple[float, float]": _weights,
     "tuple[float | None, float]": _epsilons,
     "tuple[float, float, float]": _coefficients,

@@ -45,6 +45,26 @@ CASES = {
     "adamw": {"lr": 0.02, "weight_decay": 0.3},
     "rmsprop": {"lr": 0.01, "alpha": 0.9, "momentum": 0.8, "weight_decay": 0.02},
     "radam": {"lr": 0.02, "weight_decay": 0.02},
+    "nadam": {"lr": 0.02, "weight_decay": 0.02},
+    "nadam, decoupled": {
+        "lr": 0.02,
+        "weight_decay": 0.3,
+        "decoupled_weight_decay": True,
+        "betas": (0.8, 0.95),
+        "momentum_decay": 0.3,
+    },
+    "adamax": {"lr": 0.02, "weight_decay": 0.02, "eps": 1e-3},
+    "rprop": {"lr": 0.02},
+    "rprop, etas": {
+        "lr": 0.02,
+        "etas": (0.3, 1.5),
+        "step_sizes": (0.01, 0.05),
+        "weight_decay": 0.02,
+    },
+    "asgd": {"lr": 0.1, "weight_decay": 0.02, "lambd": 0.3, "t0": 10},
+    "sgd, dampening": {"lr": 0.1, "momentum": 0.9, "dampening": 0.4, "weight_decay": 0.02},
+    "rmsprop, centered": {"lr": 0.01, "alpha": 0.9, "momentum": 0.8, "eps": 0.01, "centered": True},
+    "adagrad, lr_decay": {"lr": 0.05, "lr_decay": 0.1},
     "adafactor": {"lr": 0.02, "weight_decay": 0.3},
     "muon": {"lr": 0.02},
 }
@@ -55,8 +75,9 @@ NEW = [
 ]
 
 
-def adagrad(p, g, s, t, lr, weight_decay=0.0, eps=1e-10):
+def adagrad(p, g, s, t, lr, weight_decay=0.0, eps=1e-10, lr_decay=0.0):
     """Duchi et al. 2011."""
+    lr = lr / (1 + (t - 1) * lr_decay)
     g = g + weight_decay * p
     s["G"] = s.get("G", 0.0) + g**2
     return p - lr * g / (np.sqrt(s["G"]) + eps)
@@ -114,17 +135,74 @@ def lamb(p, g, s, t, lr, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-6):
     return p - lr * (norms[0] / norms[1] if all(norms) else 1.0) * update
 
 
-def sgd(p, g, s, t, lr, momentum=0.0, nesterov=False, weight_decay=0.0):
+def sgd(p, g, s, t, lr, momentum=0.0, nesterov=False, dampening=0.0, weight_decay=0.0):
     g = g + weight_decay * p
-    s["v"] = momentum * s.get("v", 0.0) + g
+    s["v"] = momentum * s["v"] + (1 - dampening) * g if s else g
     return p - lr * (g + momentum * s["v"] if nesterov else s["v"])
 
 
-def rmsprop(p, g, s, t, lr, alpha=0.99, eps=1e-8, momentum=0.0, weight_decay=0.0):
+def rmsprop(p, g, s, t, lr, alpha=0.99, eps=1e-8, momentum=0.0, weight_decay=0.0, centered=False):
     g = g + weight_decay * p
     s["v"] = alpha * s.get("v", 0.0) + (1 - alpha) * g**2
-    s["b"] = momentum * s.get("b", 0.0) + g / (np.sqrt(s["v"]) + eps)
+    s["m"] = alpha * s.get("m", 0.0) + (1 - alpha) * g
+    s["b"] = momentum * s.get("b", 0.0) + g / (np.sqrt(s["v"] - centered * s["m"] ** 2) + eps)
     return p - lr * s["b"]
+
+
+def nadam(
+    p,
+    g,
+    s,
+    t,
+    lr,
+    weight_decay=0.0,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    momentum_decay=4e-3,
+    decoupled_weight_decay=False,
+):
+    """Dozat 2016, algorithm 2 with its schedule of momenta."""
+    if decoupled_weight_decay:
+        p = p - lr * weight_decay * p
+    else:
+        g = g + weight_decay * p
+    now, later = (betas[0] * (1 - 0.5 * 0.96 ** (i * momentum_decay)) for i in (t, t + 1))
+    s["product"] = s.get("product", 1.0) * now
+    s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
+    s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
+    mean = later * s["m"] / (1 - s["product"] * later) + (1 - now) * g / (1 - s["product"])
+    return p - lr * mean / (np.sqrt(s["v"] / (1 - betas[1] ** t)) + eps)
+
+
+def adamax(p, g, s, t, lr, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-8):
+    """Kingma and Ba 2015, algorithm 2, with PyTorch's epsilon."""
+    g = g + weight_decay * p
+    s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
+    s["u"] = np.maximum(betas[1] * s.get("u", 0.0), np.abs(g) + eps)
+    return p - lr / (1 - betas[0] ** t) * s["m"] / s["u"]
+
+
+def rprop(p, g, s, t, lr, weight_decay=0.0, etas=(0.5, 1.2), step_sizes=(1e-6, 50.0)):
+    """Riedmiller and Braun 1993 without the step back; the rate is that of the first step."""
+    g, p = np.array(g + weight_decay * p), np.array(p)
+    steps, before = s.setdefault("steps", np.full(p.shape, lr)), s.get("g", np.zeros(p.shape))
+    for at in np.ndindex(p.shape):
+        if g[at] * before[at] > 0:
+            steps[at] *= etas[1]
+        elif g[at] * before[at] < 0:
+            steps[at] *= etas[0]
+            g[at] = 0.0
+        steps[at] = min(max(steps[at], step_sizes[0]), step_sizes[1])
+        p[at] -= np.sign(g[at]) * steps[at]
+    s["g"] = g
+    return p
+
+
+def asgd(p, g, s, t, lr, weight_decay=0.0, lambd=1e-4, alpha=0.75, t0=1e6):
+    """Bottou 2010: SGD with a decay of lambd, and the mean of what comes after t0."""
+    g = g + weight_decay * p
+    eta = lr / (1 + lambd * lr * (t - 1)) ** alpha
+    return p - eta * lambd * p - eta * g
 
 
 def radam(p, g, s, t, lr, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-8):
@@ -281,6 +359,13 @@ BEFORE = dict(zip(BACKENDS, (*BACKENDS[1:], BACKENDS[0]), strict=True))
         "lamb, decay",
         "sgd",
         "radam",
+        "nadam",
+        "adamax",
+        "rprop, etas",
+        "asgd",
+        "sgd, dampening",
+        "rmsprop, centered",
+        "adagrad, lr_decay",
         "adafactor",
         "muon",
     ],
@@ -323,7 +408,9 @@ def test_lamb_starts_from_zero_with_a_ratio_of_one(backend):
     assert np.abs(expected).max() > 0.09
 
 
-@pytest.mark.parametrize("name", ["amsgrad", "lion", "lamb", "adagrad", "adadelta"])
+@pytest.mark.parametrize(
+    "name", ["amsgrad", "lion", "lamb", "adagrad", "adadelta", "nadam", "adamax", "rprop", "asgd"]
+)
 def test_a_gradient_that_is_nan_shows_in_the_parameter(backend, name):
     network = parts(backend)
     gradients = {"w": np.where(np.arange(35).reshape(7, 5) == 8, np.nan, 1.0), "b": np.ones(3)}
@@ -335,7 +422,9 @@ def test_a_gradient_that_is_nan_shows_in_the_parameter(backend, name):
     assert np.isfinite(found["b"]).all()
 
 
-@pytest.mark.parametrize("name", ["amsgrad", "lion", "lamb", "adagrad", "adadelta"])
+@pytest.mark.parametrize(
+    "name", ["amsgrad", "lion", "lamb", "adagrad", "adadelta", "nadam", "adamax", "rprop", "asgd"]
+)
 def test_a_network_in_single_precision_keeps_its_type(backend, name):
     network = Parts.on(backend, dtype="float32")()
     optimizer = backend.optimizer(rule(name, lr=0.01, weight_decay=0.1), network)
@@ -372,6 +461,55 @@ def test_a_rule_on_numpy_arrays_is_what_the_backends_run(name):
         p, state = new, new_state
     np.testing.assert_allclose(p, expected, rtol=1e-13)
     assert set(state) == set(each.state_shapes((7, 5)))
+
+
+DRAWN = {
+    "SGD": lambda draw: {"momentum": draw(0, 1), "dampening": draw(0, 1)},
+    "RMSprop": lambda draw: {"alpha": draw(0.5, 1), "momentum": draw(0, 1), "centered": True},
+    "Adagrad": lambda draw: {"lr_decay": draw(0, 1), "eps": draw(0, 0.1)},
+    "NAdam": lambda draw: {
+        "betas": (draw(0.3, 1), draw(0.3, 1)),
+        "momentum_decay": draw(0, 1),
+        "decoupled_weight_decay": draw(0, 1) < 0.5,
+    },
+    "Adamax": lambda draw: {"betas": (draw(0.3, 1), draw(0.3, 1)), "eps": draw(0, 0.1)},
+    "Rprop": lambda draw: {
+        "etas": (draw(0.1, 1), draw(1, 2)),
+        "step_sizes": (draw(1e-3, 0.05), draw(0.05, 0.1)),
+    },
+    "ASGD": lambda draw: {"lambd": draw(0, 0.5), "alpha": draw(0, 1), "t0": draw(3, 9)},
+}
+
+
+@pytest.fixture
+def doubled():
+    """PyTorch keeps NAdam's and ASGD's scalars in the default type."""
+    torch = pytest.importorskip("torch")
+    torch.set_default_dtype(torch.float64)
+    yield torch
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", DRAWN)
+def test_thirty_steps_and_their_state_are_those_of_pytorchs_own_optimizer(doubled, name, seed):
+    draw = np.random.default_rng(seed).uniform
+    settings = {"lr": draw(0.001, 0.1), **DRAWN[name](draw)}
+    if name != "Rprop":  # PyTorch's has no decay
+        settings["weight_decay"] = draw(0, 0.3) * (seed % 2)
+    native = doubled.tensor(STARTS["w"])
+    native_rule = getattr(doubled.optim, name)([native], **settings)
+    ours, p = rule(name.lower(), **settings), STARTS["w"]
+    state = {slot: np.zeros(shape) for slot, shape in ours.state_shapes(p.shape).items()}
+    for step in range(30):
+        g = GRADIENTS[step]["w"]
+        native.grad = doubled.tensor(g)
+        native_rule.step()
+        p, state = ours.update(p, g, state, ours.scalars(step + 1), np)
+        np.testing.assert_allclose(p, native, rtol=1e-11, atol=1e-13)
+    kept = native_rule.state[native]
+    for slot, value in state.items():
+        np.testing.assert_allclose(value, kept[slot], rtol=1e-11, atol=1e-13, err_msg=slot)
 
 
 @pytest.mark.parametrize("kind", ["Lion", "LAMB"])
@@ -469,6 +607,20 @@ def test_a_setting_that_makes_no_sense_is_refused(bad):
     settings, message = BAD[bad]
     with pytest.raises(SettingError, match=message):
         rule("adam", **settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("sgd", {"nesterov": True}, "SGD: nesterov=True needs a momentum above 0"),
+        ("sgd", {"nesterov": True, "momentum": 0.9, "dampening": 0.1}, "and no dampening"),
+        ("rprop", {"etas": (0.5, 0.9)}, r"Rprop: etas=\(0.5, 0.9\) must be below 1 and above 1"),
+        ("rprop", {"step_sizes": 0.1}, "Rprop: step_sizes=0.1 must be two numbers"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(name, settings, message):
+    with pytest.raises(SettingError, match=message):
+        rule(name, lr=0.1, **settings)
 
 
 def test_amsgrad_by_name_cannot_be_without_it():

@@ -47,16 +47,27 @@ def tear():
 ENDLESS, SOON = 120.0, 60.0
 
 
-def endless(log=None):
+def endless(log):
     """Python that never ends by itself within the time of a test, and never comes to the
     rendezvous."""
     end = time.monotonic() + ENDLESS
     try:
+        log.append("began")
         while time.monotonic() < end:
             pass
     finally:
-        if log is not None:
-            log.append("ended")
+        log.append("ended")
+
+
+def wait_for(log, begun):
+    """Wait until so many endless jobs run: one that has not begun is not stopped but left out."""
+    while len(log) < begun:
+        time.sleep(0.001)
+
+
+def tear_beside(log, begun):
+    wait_for(log, begun)
+    tear()
 
 
 @pytest.fixture
@@ -153,9 +164,9 @@ def test_those_who_wait_are_stopped_when_one_fails(run):
 def test_those_who_compute_are_stopped_when_one_fails(run):
     log, begin = [], time.monotonic()
     with pytest.raises(Torn):
-        run([partial(endless, log), lambda: (time.sleep(0.05), tear()), partial(endless, log)])
+        run([partial(endless, log), partial(tear_beside, log, 2), partial(endless, log)])
     assert time.monotonic() - begin < SOON
-    assert log == ["ended", "ended"]
+    assert log == ["began", "began", "ended", "ended"]
 
 
 def test_a_job_that_swallowed_being_stopped_is_stopped_again(run):
@@ -169,9 +180,9 @@ def test_a_job_that_swallowed_being_stopped_is_stopped_again(run):
             endless(log)
 
     with pytest.raises(Torn):
-        run([stubborn, lambda: (time.sleep(0.05), tear())])
+        run([stubborn, partial(tear_beside, log, 1)])
     assert time.monotonic() - begin < SOON
-    assert log == ["ended", "ended"]
+    assert log == ["began", "ended"] * 2
 
 
 def test_results_are_freed_at_once(run):
@@ -228,14 +239,19 @@ def interruptible():
 def test_an_interrupt_of_the_caller_stops_the_jobs():
     log = []
     main = threading.get_ident()
-    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
-    timer.start()
+
+    def interrupt():
+        wait_for(log, 2)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run_in_threads([partial(endless, log), partial(endless, log)], PLACES[:2], Rendezvous(2))
     assert time.monotonic() - begin < SOON
-    assert log == ["ended", "ended"]
-    timer.join()
+    assert log == ["began", "began", "ended", "ended"]
+    interrupter.join()
 
 
 @pytest.mark.parametrize("way", [run_in_threads, IN_TURN])

@@ -100,6 +100,30 @@ class Muon(NeutralOptimizer):
     kind = rules.Muon
 
 
+class NAdam(NeutralOptimizer):
+    """`deliralike.optim.rules.NAdam` as a ``torch.optim.Optimizer``.
+
+    PyTorch's own keeps the product of its momenta in single precision.
+    """
+
+    kind = rules.NAdam
+
+
+class Rprop(NeutralOptimizer):
+    """`deliralike.optim.rules.Rprop` as a ``torch.optim.Optimizer``; PyTorch's has no decay."""
+
+    kind = rules.Rprop
+
+
+class ASGD(NeutralOptimizer):
+    """`deliralike.optim.rules.ASGD` as a ``torch.optim.Optimizer``.
+
+    PyTorch's own keeps its rate in single precision.
+    """
+
+    kind = rules.ASGD
+
+
 _KINDS: dict[type[rules.Rule], type[torch.optim.Optimizer]] = {
     rules.SGD: torch.optim.SGD,
     rules.Adam: torch.optim.Adam,
@@ -111,13 +135,12 @@ _KINDS: dict[type[rules.Rule], type[torch.optim.Optimizer]] = {
     rules.Lion: Lion,
     rules.LAMB: LAMB,
     rules.RAdam: torch.optim.RAdam,
+    rules.NAdam: NAdam,
+    rules.Adamax: torch.optim.Adamax,
+    rules.Rprop: Rprop,
+    rules.ASGD: ASGD,
     rules.Adafactor: torch.optim.Adafactor,
     rules.Muon: Muon,
-}
-_FIXED: dict[type[torch.optim.Optimizer], dict[str, Any]] = {
-    torch.optim.SGD: {"dampening": 0.0},
-    torch.optim.RMSprop: {"centered": False},
-    torch.optim.Adagrad: {"lr_decay": 0.0, "initial_accumulator_value": 0.0},
 }
 # one kernel for all parameters takes half the time or less
 _FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
@@ -144,7 +167,7 @@ def native_optimizer(groups: Groups, slots: Mapping[str, Slot]) -> torch.optim.O
     param_groups = []
     for rule, parameters in zip(groups.rules, members, strict=True):
         param_groups.append({"params": list(parameters.values())} | asdict(rule))
-    settings = asdict(first_rule) | _FIXED.get(kind, {})
+    settings = asdict(first_rule)
     if kind in _FUSED and all(map(_is_fusible, param_groups)):
         settings["fused"] = True
     return kind(param_groups, **settings)

@@ -330,6 +330,12 @@ _ROWS: tuple[tuple[str, Named, tuple[str, ...], str], ...] = (
         "",
     ),
     (
+        "centered",
+        {"squares that are not centered": False, "squares centered": True},
+        ("rmsprop",),
+        "",
+    ),
+    (
         "rectified",
         {"no rectification of early steps": False, "early steps rectified, as in RAdam": True},
         ("adam",),
@@ -389,6 +395,7 @@ _NUMBERS: tuple[tuple[str, str, Axis, tuple[float, ...], tuple[str, ...]], ...] 
     ("beta2", "beta2", WEIGHT, _WEIGHTS, (*_BETAS, "rmsprop", "adadelta")),
     ("eps", "eps", LOG, _DECADES, _ROOTS),
     ("eps_root", "eps_root", LOG, _DECADES, _MOMENTS),
+    ("lr_decay", "lr_decay", LOG, (1e-3, 0.1), ("adagrad",)),
     ("start", "squares that start at", LOG, (1e-3, 0.1, 1.0, 10.0), _ROOTS),
 )
 _SQUARES = {"rmsprop": "alpha", "adadelta": "rho"}  # names of their weight of squares

@@ -51,6 +51,8 @@ class Form:
         amsgrad: ``""``, ``"plain"`` (largest mean before its correction), ``"corrected"`` (after
             it).
         rectified: Whether the step is rectified, as in RAdam.
+        centered: Whether the mean's square is taken off the squares, in RMSprop.
+        lr_decay: By which Adagrad's learning rate falls.
         start: Where a sum or mean of squares starts.
         count: Whose steps are counted: ``"own"`` of each parameter, or ``"all"``.
         offset: What is added to the count.
@@ -81,6 +83,8 @@ class Form:
     corrected: str = "both"
     amsgrad: str = ""
     rectified: bool = False
+    centered: bool = False
+    lr_decay: Number = 0.0
     start: Number = 0.0
     count: str = "own"
     offset: int = 0
@@ -178,6 +182,9 @@ _SETTINGS = {
     "weight_decay": "decay",
     "momentum": "momentum",
     "nesterov": "nesterov",
+    "dampening": "dampening",
+    "centered": "centered",
+    "lr_decay": "lr_decay",
     "alpha": "beta2",
     "rho": "beta2",
     "eps": "eps",
@@ -398,11 +405,16 @@ def _lion(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
 
 
 def _rmsprop(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
-    return run.with_momentum(g / run.divisor(_squares(run, g, new)), lr, new)
+    square, beta = _squares(run, g, new), run.form.beta2
+    if run.form.centered:
+        new["mean"] = beta * run.get("mean") + (1 - beta) * g
+        square = square - new["mean"] ** 2
+    return run.with_momentum(g / run.divisor(square), lr, new)
 
 
 def _adagrad(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
     total = new["square"] = run.get("square", run.form.start) + g * g
+    lr = lr / (1.0 + (run.steps_counted - 1.0) * run.form.lr_decay)
     return run.with_momentum(g / run.divisor(total), lr, new)
 
 

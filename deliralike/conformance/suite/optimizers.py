@@ -51,19 +51,25 @@ _RULES: dict[str, dict[str, Any]] = {
     "sgd": {},
     "sgd with momentum": {"momentum": 0.9},
     "sgd with Nesterov's momentum": {"momentum": 0.9, "nesterov": True},
+    "sgd with dampening": {"momentum": 0.9, "dampening": 0.4},
     "sgd with weight decay": {"momentum": 0.9, "weight_decay": 0.1},
     "adam": {"eps": 1e-3},
     "adam with weight decay": {"weight_decay": 0.1},
     "adamw": {"weight_decay": 0.1},
     "amsgrad": {"betas": (0.9, 0.5)},
     "rmsprop": {"eps": 1e-2},
+    "rmsprop, centered": {"centered": True, "eps": 1e-2},
     "rmsprop with momentum": {"momentum": 0.9},
-    "adagrad": {"eps": 1e-2},
+    "adagrad": {"eps": 1e-2, "lr_decay": 0.5},
     "adadelta": {},
     "lion": {"weight_decay": 0.1},
     "lamb": {"weight_decay": 0.1},
     "radam": {"betas": (0.9, 0.9)},
     "radam with weight decay": {"weight_decay": 0.1},
+    "nadam": {"momentum_decay": 0.3, "weight_decay": 0.1},
+    "adamax": {"weight_decay": 0.1},
+    "rprop": {},
+    "asgd": {"lambd": 0.3, "t0": 2.0},
     "adafactor": {"weight_decay": 0.1},
     "muon": {},
 }
@@ -74,7 +80,7 @@ for _title, _settings in _RULES.items():
         backend: Backend, title: str = _title, settings: dict[str, Any] = _settings
     ) -> None:
         """Each of five updates is that of the neutral rule, in NumPy."""
-        name = title.split()[0]
+        name = title.replace(",", "").split()[0]
         optimizer, neutral = _optimizer(backend, name, **settings), rule(name, lr=0.1, **settings)
         states = [optimizer.network.neutral_state()]
         for step, rate in enumerate(_RATES):
