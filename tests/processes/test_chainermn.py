@@ -18,9 +18,6 @@ TRAIN, PROGRAM = "tests.processes.steps:train", "tests.processes.multi_node:prog
     ("backend", "shares", "in_backward"),
     [
         ("chainer", [4, 3], None),
-        ("chainer", [4, 3], {}),
-        ("chainer", [7, 0], {}),
-        ("chainer", [7], None),
         ("chainer", [3, 0, 2, 2], {}),
         ("torch", [4, 3], None),
     ],
