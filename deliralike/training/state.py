@@ -46,7 +46,14 @@ _PARTS = ("network", "unaveraged", "schedules", "average", "random", "callbacks"
 
 # The fields of what is set by name.
 _POSITION = {"epoch": COUNT, "batch": COUNT, "step": COUNT}
-_RUN = {"position": NEST, "identity": NEST, "backend": TEXT, "frozen": TEXTS, "epochs": NESTS}
+_RUN = {
+    "position": NEST,
+    "identity": NEST,
+    "backend": TEXT,
+    "frozen": TEXTS,
+    "in_evaluation": TEXTS,
+    "epochs": NESTS,
+}
 _OPTIONAL = {"fingerprints": TEXTS_BY_NAME, "latest_batch": COUNT}
 _OF_OPTIMIZER = {
     "state": NEST,
@@ -91,6 +98,7 @@ def gather(run: Run) -> State:
         "fingerprints": kept(run),
         "backend": run.network.backend.name,
         "frozen": _frozen(run),
+        "in_evaluation": run.network.parts_in_evaluation(),
         "epochs": list(map(asdict, run.history.epochs)),
     }
     if isinstance(run.loader, Batches) and run.batch and run.latest_batches:
@@ -227,6 +235,7 @@ def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> 
         is_trainable = name not in state["run"]["frozen"]
         if slot.is_parameter and slot.trainable != is_trainable:
             slot.trainable = is_trainable
+    run.network.set_parts_in_evaluation(state["run"]["in_evaluation"])
     for name in run.optimizers:
         if _OPTIMIZER + name in state:
             _load_optimizer(run, name, state[_OPTIMIZER + name], changed)

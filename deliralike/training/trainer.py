@@ -410,7 +410,7 @@ class Trainer:
 
     def _epoch(self, run: Run, loader: data.Loader, validation: Any, interrupt: Interrupt) -> None:
         batches: Any = loader.batches(run.epoch, run.batch)
-        with self.network.training_mode(True), closing(batches):
+        with self.network.trained(), closing(batches):
             begin = time.perf_counter()
             for window in self._windows(batches):
                 waited = time.perf_counter() - begin

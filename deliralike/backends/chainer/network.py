@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -391,18 +390,9 @@ class AbstractChainerNetwork(
             block.training = mode
         return self
 
-    @contextmanager
-    def training_mode(self, training: bool) -> Iterator[Any]:
-        """Hold training or evaluation mode for a ``with`` block, then restore each block's mode."""
-        blocks = self._abstract_blocks()
-        # `_training`, since Chainer's own switch may hide it from `training`.
-        modes = [block._training for block in blocks]
-        self.train(training)
-        try:
-            yield self
-        finally:
-            for block, mode in zip(blocks, modes, strict=True):
-                block.training = mode
+    def _mode(self, block: Any) -> bool | None:
+        # Chainer's own switch may hide it from `training`
+        return getattr(block, "_training", None)
 
     def _abstract_blocks(self) -> list[AbstractChainerNetwork]:
         blocks = [block for _, block in self.named_blocks()]

@@ -227,8 +227,7 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
         flax's own blocks have ``deterministic`` and ``use_running_average``.
         """
         for _, block in self.named_blocks():
-            for name, value in _mode_attributes(block, mode).items():
-                _set_mode(block, name, value)
+            self._set_mode(block, mode)
         return self
 
     @contextmanager
@@ -250,6 +249,16 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
         finally:
             for block, name, value in before:
                 _set_mode(block, name, value)
+
+    def _mode(self, block: Any) -> bool | None:
+        modes = [
+            getattr(block, name) is value for name, value in _mode_attributes(block, True).items()
+        ]
+        return any(modes) if modes else None
+
+    def _set_mode(self, block: Any, training: bool) -> None:
+        for name, value in _mode_attributes(block, training).items():
+            _set_mode(block, name, value)
 
     def neutral_slots(self) -> dict[str, Slot]:
         """Return parameters, then buffers, then blocks, each in the order of creation.
