@@ -48,6 +48,13 @@ class FromRoot(Loader):
         self._processes = processes
         self._root_loader = root_loader
 
+    def in_order(self) -> Loader:
+        """Return a loader of all samples, in the order of the root's data."""
+        root_loader = self._root_loader
+        if root_loader is not None:
+            root_loader = root_loader.in_order()
+        return FromRoot(root_loader, self._processes)
+
     def contents(self) -> dict[str, Any]:
         """Return the contents of the root's loader; nothing in the other processes."""
         if self._root_loader is None:

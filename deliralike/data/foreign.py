@@ -126,6 +126,22 @@ class Batches(Loader):
                 "iterator for each epoch"
             )
 
+    def in_order(self) -> Loader:
+        """Return this loader, if its order is that of the data as far as anyone can tell.
+
+        Raises:
+            SettingError: A sampler of PyTorch's ``DataLoader`` chooses the samples.
+        """
+        batch_sampler = getattr(self._batches, "batch_sampler", None)
+        inner = getattr(batch_sampler, "sampler", None)
+        for each in (getattr(self._batches, "sampler", None), inner, batch_sampler):
+            if _class_name(each) not in _IN_ORDER:
+                raise SettingError(
+                    f"the rows would not be in the order of the data: a {_class_name(each)} "
+                    "chooses the samples. Give the dataset, or a DataLoader with shuffle=False"
+                )
+        return self
+
     def __len__(self) -> int:
         """The number of batches in an epoch.
 
@@ -214,6 +230,14 @@ def checksum(batch: Any) -> int:
         if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
             value = zlib.crc32(np.ascontiguousarray(leaf).data.cast("B"), value)
     return value
+
+
+_IN_ORDER = (
+    "",
+    "torch.SequentialSampler",
+    "torch.BatchSampler",
+    "torch._InfiniteConstantSampler",  # that of an iterable dataset
+)
 
 
 # What a source is ---------------------------------------------------------------------------------

@@ -149,6 +149,29 @@ class Loader:
         loader._world_size = count  # noqa: SLF001
         return loader
 
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether each epoch is a permutation of the samples, in an order that is drawn."""
+        return isinstance(self.sampler, ShuffledSampler)
+
+    def in_order(self) -> "Loader":
+        """Return a loader of all samples in the order of the data, each of them once.
+
+        Raises:
+            SettingError: A sampler chooses other samples.
+        """
+        if not isinstance(self.sampler, SequentialSampler | ShuffledSampler):
+            raise SettingError(
+                "the rows would not be in the order of the data: a "
+                f"{type(self.sampler).__name__} chooses the samples. Give the dataset, or a Loader "
+                "with shuffle=False"
+            )
+        loader = copy.copy(self)
+        loader.sampler = SequentialSampler()
+        loader.drop_last = False
+        loader._latest = (-1, np.empty(0))  # noqa: SLF001  # the copy is ours
+        return loader
+
     def check_epochs(self, epochs: int) -> None:
         """Raise an error if the source cannot be read so often; this one can."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from deliralike.data import batching
 from deliralike.errors import ArgumentError, BatchError, UnknownName
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.forward_errors import explain
+from deliralike.network.inputs import call
 
 Predictor = Callable[..., Any]
 
@@ -43,7 +43,7 @@ def outputs_of(network: AbstractNetwork, inputs: tuple[Any, ...]) -> Any:
     arguments = backend.prepare(inputs, network)
     with network.training_mode(False), backend.evaluating():
         try:
-            return backend.program(operator.call, network)(*arguments)
+            return backend.program(call, network)(*arguments)
         except Exception as error:
             explain(error)
             raise

@@ -15,6 +15,7 @@ from deliralike.network.batch_names import inputs_and_label
 from deliralike.network.closure import INPUT, LABEL, MAIN, refuse_loss_named, sum_of_losses
 from deliralike.network.core import NetworkCore
 from deliralike.network.forward_errors import explain
+from deliralike.network.inputs import call
 from deliralike.network.targets import check_classes, default_loss
 from deliralike.optim.loss import as_loss, value_of
 from deliralike.optim.optimizer import AbstractOptimizer, Moment
@@ -76,7 +77,7 @@ class StepLoss:
         The target is the last of the batch.
         """
         *inputs, target = batch
-        return self.of(network, network(*inputs), target)
+        return self.of(network, call(network, *inputs), target)
 
     def of(self, network: Any, prediction: Any, target: Any) -> Any:
         """Return the same as a call, from the network's prediction."""

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, is_dataclass
-from functools import partial
-from itertools import chain, zip_longest
+from functools import cache, partial
+from itertools import chain, islice, zip_longest
 from typing import Any
 
-import numpy as np
-
 from deliralike import backends, data
+from deliralike.data.loader import Loader
 from deliralike.errors import BatchError, SettingError, whole_number
 from deliralike.inference.predictor import outputs_of
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.batch_names import inputs_and_label, only_inputs
+from deliralike.network.batch_names import only_inputs
 from deliralike.network.closure import INPUT, LABEL
+from deliralike.network.enclosing import has_own
+from deliralike.network.inputs import grouped, inputs_of_unlabelled, positional_inputs
+from deliralike.network.steps import inputs_and_target
 from deliralike.parallel import ProcessGroup, SingleProcess
 from deliralike.training.metrics import (
     Accuracy,
@@ -61,6 +63,7 @@ def evaluate(
     processes: ProcessGroup | None = None,
     between: Callable[[], None] | None = None,
     inferer: Inferer | None = None,
+    inputs: int | None = None,
 ) -> dict[str, float]:
     """Evaluate a network on labelled samples.
 
@@ -71,9 +74,10 @@ def evaluate(
 
     Args:
         data: ``(inputs, targets)`` as a tuple of arrays (such as `data.Samples`) or a dict with
-            ``"data"`` and ``"label"``; an indexable dataset of such samples; a `data.Loader`, whose
-            first epoch is taken; or any iterable of such batches, such as a ``DataLoader`` of
-            PyTorch. Inputs may be a tuple for a network with several of them.
+            ``"data"`` and ``"label"``; an indexable dataset of such samples, or a list of them; a
+            `data.Loader`, whose first epoch is taken, unshuffled and whole; or any other iterable
+            of such batches, such as a ``DataLoader`` of PyTorch or a generator. Inputs may be a
+            tuple for a network with several of them.
         metrics: A mapping by name, or a list under the metrics' own names: metrics, names for
             `metrics.metric`, or functions of (outputs, targets). Accuracy and cross-entropy
             (``"loss"``) when not given.
@@ -90,6 +94,9 @@ def evaluate(
         inferer: A function of inputs and network that computes the outputs, such as an
             `inference.SlidingWindowInferer`; a loss is that of these outputs too. (A step of the
             network's own still sees whole inputs.)
+        inputs: The number of a batch's parts that are inputs, where it is a tuple: all but the last
+            when not given, of which the network gets as many as it takes. With
+            ``(image, label, weight)`` and 1 the target is ``(label, weight)``.
 
     Returns:
         The figures by name. A metric that has several adds theirs: ``"dice/mean"``.
@@ -97,7 +104,8 @@ def evaluate(
     Raises:
         BatchError: A batch is not a pair of inputs and targets, they do not fit together, or there
             is none.
-        SettingError: A metric is none, or two have the same name.
+        SettingError: A metric is none, or two have the same name; or `intervals` are of groups, and
+            the data are not in an order that is known.
         UnknownName: There is no metric of that name.
 
     Example:
@@ -112,19 +120,22 @@ def evaluate(
     if processes is None:
         processes = SingleProcess()
     network.parallelism.synchronize()
-    turns = Turns(
-        batches_of(data, batch_size), processes, network.parallelism.evaluation_is_collective
-    )
-    pairs = map(_pair, turns)
+    loader = _loader(network, data, batch_size)
+    has_groups = isinstance(intervals, Mapping) and "groups" in intervals
+    if isinstance(loader, Loader) and (has_groups or loader.is_shuffled):
+        loader = loader.in_order()
+    turns = Turns(loader.batches(0), processes, network.parallelism.evaluation_is_collective)
     if losses is not None:
         losses = losses.without(evidence)
-    evaluated = _evaluated(network, pairs, device_batches, losses, inferer)
+    evaluated = _evaluated(
+        network, turns, device_batches, losses, inferer, inputs, has_metrics=bool(evidence)
+    )
     # The mode is held over all batches, as a network that is spread over processes is gathered for
     # it; and a loader's workers end here in any case.
     with network.training_mode(False), closing(evaluated):
-        for outputs, targets in evaluated:
+        for compared in evaluated:
             for each in evidence.values():
-                each.add(outputs, targets)
+                each.add(*compared)
             if between is not None:
                 between()
     of_all = partial(_of_all, processes, turns)
@@ -136,6 +147,32 @@ def evaluate(
     if losses is None:
         return figures
     return losses.means() | figures
+
+
+def evaluate_first_batch(
+    network: AbstractNetwork,
+    source: Any,
+    metrics: Metrics,
+    losses: ValidationLosses,
+    inferer: Inferer | None,
+    inputs: int | None,
+) -> list[str]:
+    """Raise the errors that the first batch has in evaluation; return the names of its losses.
+
+    The figures of metrics are not computed: those of a part of the samples may not exist.
+    """
+    evidence = [Evidence(each) for each in _named(metrics).values()]
+    with ExitStack() as contexts:
+        contexts.enter_context(network.training_mode(False))
+        batches = _loader(network, source, batch_size=512).batches(0)
+        contexts.enter_context(closing(batches))
+        first = islice(batches, 1)
+        for compared in _evaluated(
+            network, first, 1, losses, inferer, inputs, has_metrics=bool(evidence)
+        ):
+            for each in evidence:
+                each.add(*compared)
+    return list(losses.means())
 
 
 @dataclass
@@ -179,10 +216,11 @@ def _of_all(processes: ProcessGroup, turns: Turns, batches: list[Any]) -> list[A
 
 def predict(
     network: AbstractNetwork,
-    inputs: Any,
+    samples: Any,
     *,
     batch_size: int = 512,
     inferer: Inferer | None = None,
+    inputs: int | None = None,
 ) -> Iterator[Any]:
     """Yield the outputs in evaluation mode as NumPy arrays, one nest for each batch in order.
 
@@ -190,41 +228,65 @@ def predict(
     after it, so the network may be used between two batches, and the iterator may be left early.
 
     Args:
-        inputs: An array of samples, or a tuple of them for a network with several inputs; or a
-            loader or dataset as for `evaluate`, whose targets are left out.
+        samples: An array of samples, or a tuple of them for a network with several inputs; or a
+            loader or dataset as for `evaluate`, whose targets are left out. A loader that shuffles
+            is read in the order of its data, whole.
         inferer: A function of inputs and network that computes the outputs; see `evaluate`.
+        inputs: The number of a sample's parts that are inputs, where it is a tuple. When not given,
+            it is the number that the network takes; of a network that takes any number
+            (``forward(self, *inputs)``), all but the last, the target.
 
     Raises:
-        BatchError: The arrays differ in length, or there is no sample.
+        BatchError: The arrays differ in length, or there is no sample; or the network may take a
+            sample's last part or not, and `inputs` does not say it.
+        SettingError: A loader has an order of its own: the rows would be those of other samples.
     """
     network = backends.wrap(network)
-    for batch in _input_batches(inputs, batch_size):
+    for batch in _input_batches(network, samples, batch_size, inputs):
         yield network.backend.to_numpy(_outputs(network, batch, inferer))
 
 
-def _outputs(network: AbstractNetwork, batch: Any, inferer: Inferer | None) -> Any:
+def _outputs(network: AbstractNetwork, inputs: tuple[Any, ...], inferer: Inferer | None) -> Any:
     """Return native outputs, those of an inferer if there is one."""
-    if inferer is not None:
-        return network.backend.prepare(inferer(batch, network), network)
-    return outputs_of(network, batch if isinstance(batch, tuple) else (batch,))
+    if inferer is None:
+        return outputs_of(network, inputs)
+    several = inputs[0] if len(inputs) == 1 else inputs
+    return network.backend.prepare(inferer(several, network), network)
+
+
+def _outputs_of_batch(network: AbstractNetwork, batch: Any, inferer: Inferer | None) -> Any:
+    """Return native outputs for as many inputs of a batch with a target as the network takes."""
+    inputs, _ = inputs_and_target(batch)
+    _, most = positional_inputs(network)
+    if 0 < most < len(inputs):
+        inputs = inputs[: int(most)]
+    return _outputs(network, inputs, inferer)
 
 
 def _evaluated(
     network: AbstractNetwork,
-    pairs: Iterable[tuple[Any, Any]],
+    batches: Iterable[Any],
     ahead: int,
     losses: ValidationLosses | None,
     inferer: Inferer | None,
-) -> Generator[tuple[Any, Any], None, None]:
-    """Yield outputs and targets on the host, at most `ahead` batches behind the device."""
+    inputs: int | None,
+    *,
+    has_metrics: bool,
+) -> Generator[tuple[Any, Any] | None, None, None]:
+    """Yield outputs and targets on the host, at most `ahead` batches behind the device.
+
+    The network is called only where its outputs are asked for: a loss or a step of its own may call
+    it in another way. Without metrics None takes their place.
+    """
     whole_number("device_batches", ahead, 1)
     to_numpy = network.backend.to_numpy
-    waiting: deque[tuple[Any, Any]] = deque()
-    for inputs, targets in pairs:
-        outputs = _outputs(network, inputs, inferer)
+    waiting: deque[tuple[Any, Any] | None] = deque()
+    for whole in batches:
+        batch = grouped(whole, inputs)
+        outputs = cache(partial(_outputs_of_batch, network, batch, inferer))
         if losses is not None:
-            losses.add(network, outputs, inputs, targets)
-        waiting.append((outputs, targets))
+            losses.add(network, whole if has_own(network, "val_step") else batch, outputs)
+        waiting.append((outputs(), inputs_and_target(batch)[1]) if has_metrics else None)
         if len(waiting) == ahead:
             yield to_numpy(waiting.popleft())
     while waiting:
@@ -234,53 +296,43 @@ def _evaluated(
 # Data ---------------------------------------------------------------------------------------------
 
 
-def batches_of(source: Any, batch_size: int) -> Iterator[Any]:
-    """Return the batches of whatever holds labelled samples, in its own order where it has one."""
-    if isinstance(source, tuple | Mapping):
-        return data.batches(_pair(source), batch_size, shuffle=False)
-    if hasattr(source, "batches"):
-        return iter(source.batches(0))
+def _loader(network: AbstractNetwork, source: Any, batch_size: int) -> Any:
+    """Return a loader of whatever holds samples or batches, in the order of the data if shuffled.
+
+    Raises:
+        BatchError: Nothing of the kind.
+    """
     is_readable = isinstance(source, Iterable) or hasattr(source, "__getitem__")
-    if not is_readable or isinstance(source, str | np.ndarray):
+    if not (is_readable or hasattr(source, "batches")) or isinstance(source, str):
         raise BatchError(
-            f"samples to judge by are {WANTED}, or batches of these, not a {type(source).__name__}"
+            f"samples to evaluate are {WANTED}, a dataset of such samples, or batches of them, not "
+            f"a {type(source).__name__}"
         )
-    if isinstance(source, list):
-        return iter(source)
-    return data.loader_of(source, batch_size=batch_size, shuffle=False).batches(0)
+    source = backends.of(network).loader_of(source, 0, SingleProcess())
+    if hasattr(source, "batches") and not isinstance(source, Loader):
+        return source
+    return data.loader_of(source, batch_size=batch_size, shuffle=False)
 
 
-def _input_batches(inputs: Any, batch_size: int) -> Iterator[Any]:
+def _input_batches(
+    network: AbstractNetwork, source: Any, batch_size: int, inputs: int | None
+) -> Iterator[tuple[Any, ...]]:
     """Return the inputs of each batch, of arrays or of whatever holds samples."""
-    is_nest = isinstance(inputs, tuple | Mapping) or is_dataclass(inputs)
-    if is_nest or hasattr(inputs, "__array__"):
-        return data.batches(inputs, batch_size, shuffle=False)
-    loader = data.loader_of(inputs, batch_size=batch_size, shuffle=False)
-    return map(_inputs, loader.batches(0))
-
-
-def _inputs(batch: Any) -> Any:
-    """Return the inputs of a batch with targets, or of one without."""
-    if isinstance(batch, Mapping):
-        return only_inputs(batch)
-    if not isinstance(batch, tuple | list):
-        return batch
-    return batch[0] if len(batch) == 1 else _pair(batch)[0]
-
-
-def _pair(batch: Any) -> tuple[Any, Any]:
-    """Return the inputs and the targets of a batch."""
-    if isinstance(batch, Mapping):
-        return inputs_and_label(batch)
-    if isinstance(batch, tuple | list) and len(batch) >= 2:
-        *inputs, targets = batch
-        if len(inputs) == 1:
-            return inputs[0], targets
-        return tuple(inputs), targets
-    what = type(batch).__name__
-    if isinstance(batch, tuple | list):
-        what += f" of length {len(batch)}"
-    raise BatchError(f"samples to judge by are {WANTED}, not a {what}")
+    is_nest = isinstance(source, tuple | Mapping) or is_dataclass(source)
+    if is_nest or hasattr(source, "__array__"):
+        for batch in data.batches(source, batch_size, shuffle=False):
+            yield batch if type(batch) is tuple else (batch,)
+        return
+    loader = _loader(network, source, batch_size)
+    if isinstance(loader, Loader):
+        loader = loader.in_order()
+    for batch in loader.batches(0):
+        if isinstance(batch, Mapping):
+            yield (only_inputs(batch),)
+        elif isinstance(batch, tuple | list):
+            yield inputs_of_unlabelled(network, batch, inputs)
+        else:
+            yield (batch,)
 
 
 WANTED = f"a pair (inputs, targets) or a dict with {INPUT!r} and {LABEL!r}"

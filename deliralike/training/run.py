@@ -37,7 +37,7 @@ class Trainer(Protocol):
     def is_main(self) -> bool:
         """Whether this process is the main one of its group."""
 
-    def predict(self, inputs: Any) -> Any:
+    def predict(self, samples: Any) -> Any:
         """Return the outputs of the network, batch by batch."""
 
 

@@ -364,6 +364,27 @@ def without_trace(trainer: Trainer) -> Iterator[None]:
         _load_random_state(run, generators)
 
 
+@contextmanager
+def unchanged_generators(trainer: Trainer) -> Iterator[None]:
+    """Give back the random generators as they are now, but for what starts parameters late."""
+    run = Run(trainer, epochs=0)
+    generators = _random_state(run)
+    shapes = _shapes(trainer)
+    try:
+        yield
+    finally:
+        if _shapes(trainer) == shapes:
+            _load_random_state(run, generators)
+
+
+def _shapes(trainer: Trainer) -> dict[str, Any]:
+    """Return the shape of each parameter and buffer; nothing while one waits for an input."""
+    try:
+        return {name: slot.shape for name, slot in trainer.network.neutral_slots().items()}
+    except Exception:  # noqa: BLE001  # frameworks differ in what they raise
+        return {}
+
+
 def _hooks_with_state(trainer: Trainer) -> list[Any]:
     hooks: list[Any] = []
     for optimizer in trainer.optimizers.values():

@@ -24,6 +24,7 @@ from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import MAIN
 from deliralike.network.enclosing import has_own, innermost
+from deliralike.network.inputs import grouped
 from deliralike.optim import rules
 from deliralike.optim.accumulation import count_samples
 from deliralike.optim.clipping import ClipNorm, ClipValue
@@ -41,7 +42,7 @@ from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
 from deliralike.training.schedules import schedule_of
 from deliralike.training.several_steps import groups, refuse_several_steps
-from deliralike.training.state import restore
+from deliralike.training.state import restore, unchanged_generators
 from deliralike.training.validation_losses import ValidationLosses
 
 RANDOM = ("portable", "native")
@@ -95,6 +96,10 @@ class Trainer:
             compiles every step anyway.
         inferer: A function of inputs and network that computes the outputs in evaluation and
             prediction, such as an `inference.SlidingWindowInferer`.
+        inputs: The number of a batch's parts that are inputs, in training, evaluation and
+            prediction, where batches are tuples: the rest is the target, a tuple of several. All
+            parts but the last when not given; see also `deliralike.training.predict`. A network's
+            own step gets whole batches.
 
     Example:
         >>> import numpy as np
@@ -126,6 +131,7 @@ class Trainer:
         seed: int = 0,
         rng: str = "portable",
         inferer: evaluation.Inferer | None = None,
+        inputs: int | None = None,
         steps_per_call: int = 1,
         compile: bool | Mapping[str, Any] = False,  # PyTorch's name
     ) -> None:
@@ -142,6 +148,7 @@ class Trainer:
         self.seed = seed
         self.rng = rng
         self.inferer = inferer
+        self.inputs = inputs if inputs is None else whole_number("inputs", inputs, 1)
         for each in self.optimizers.values():
             if accumulate is not None:
                 each.accumulate = accumulate
@@ -273,7 +280,7 @@ class Trainer:
         done = max(o.steps for o in self.optimizers.values()) if resume is None else 0
         updates = None if steps is None else done + (epochs - first) * steps
         self._begin(updates, goes_on=first > 0)
-        self._refuse_unknown_monitors(validation)
+        self._check_validation(validation)
         run = Run(
             self,
             epochs,
@@ -375,12 +382,17 @@ class Trainer:
                 processes=self.processes,
                 between=between,
                 inferer=self.inferer,
+                inputs=self.inputs,
             )
 
-    def predict(self, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:
+    def predict(self, samples: Any, *, batch_size: int = 512) -> Iterator[Any]:
         """Yield the outputs in evaluation mode, batch by batch; see `predict`."""
         outputs = evaluation.predict(
-            self.network, inputs, batch_size=batch_size, inferer=self.inferer
+            self.network,
+            samples,
+            batch_size=batch_size,
+            inferer=self.inferer,
+            inputs=self.inputs,
         )
         while True:
             # For each batch: between two of them the network may be used.
@@ -449,45 +461,41 @@ class Trainer:
         between = interrupt.check if self.processes.count == 1 else None
         return self._evaluate(validation, between=between)
 
-    def _refuse_unknown_monitors(self, validation: Any) -> None:
-        """Raise an error before training if a schedule or callback watches an unknown metric.
+    def _check_validation(self, validation: Any) -> None:
+        """Raise the errors of validation that can be known before training.
 
-        Nothing is refused where a callback may add figures of its own.
-        """
-        if any(map(_may_add_figures, self.callbacks)):
-            return
-        names: list[str] = []
-        if validation is not None:
-            names = evaluation.figure_names(self.metrics or {})
-        monitors = [each for each in self._monitors() if not each.is_known(names)]
-        if monitors and validation is None:
-            monitors[0].value(Epoch(0, 0))
-        losses = self._loss_names(validation) if monitors else None
-        if losses is not None:
-            names = list(dict.fromkeys([*names, *losses]))
-            for monitor in monitors:
-                monitor.refuse_unknown(names)
+        The first batch is evaluated, and leaves no trace. Not where it cannot be read apart, as
+        that of an iterator, nor where the trainer's class has an evaluation of its own.
 
-    def _loss_names(self, validation: Any) -> list[str] | None:
-        """Return the names of the losses of validation data.
-
-        Where only the computed losses tell their names, those of the first batch do; None where
-        reading it would cost the batch, or has to be agreed on with other processes.
+        Raises:
+            UnknownName: A schedule or callback watches an unknown metric. Nothing is refused where
+                a callback may add figures of its own.
         """
         losses = ValidationLosses(self.losses)
         names = losses.names(self.network)
         is_own = type(self).evaluate is not Trainer.evaluate
-        is_apart = isinstance(validation, Iterator) or self.processes.count > 1 or is_own
-        if names is not None or is_apart:
-            return names
-        batches = evaluation.batches_of(validation, 512)
-        first = list(islice(batches, 1))
-        with self._as_evaluated():
-            return list(
-                evaluation.evaluate(
-                    self.network, first, metrics={}, losses=losses, inferer=self.inferer
+        if validation is not None and not isinstance(validation, Iterator) and not is_own:
+            with ExitStack() as contexts:
+                contexts.enter_context(self._as_evaluated())
+                contexts.enter_context(unchanged_generators(self))
+                contexts.enter_context(warnings.catch_warnings(action="ignore"))  # they come again
+                names = evaluation.evaluate_first_batch(
+                    self.network,
+                    backends.of(self.network).loader_of(validation, self.seed, self.processes),
+                    self.metrics or {},
+                    losses,
+                    self.inferer,
+                    self.inputs,
                 )
-            )
+        if any(map(_may_add_figures, self.callbacks)):
+            return
+        metrics = evaluation.figure_names(self.metrics or {}) if validation is not None else []
+        monitors = [each for each in self._monitors() if not each.is_known(metrics)]
+        if monitors and validation is None:
+            monitors[0].value(Epoch(0, 0))
+        if names is not None:
+            for monitor in monitors:
+                monitor.refuse_unknown(list(dict.fromkeys([*metrics, *names])))
 
     def _monitors(self) -> list[Monitor]:
         """Return the monitors of schedules and callbacks."""
@@ -524,7 +532,8 @@ class Trainer:
             if self.rng == "portable":
                 stream = random.Stream(self.seed, run.step + ahead)
             moments.append(Moment(known_lr(optimizer) if lr is None else lr, stream))
-        results = steps.train_steps(self.network, batches, optimizer, self.losses, moments)
+        together = [grouped(batch, self.inputs) for batch in batches]
+        results = steps.train_steps(self.network, together, optimizer, self.losses, moments)
         run.step += len(batches)
         run.batch += len(batches)
         run.latest_batches = batches[-1:]
@@ -581,6 +590,8 @@ class Trainer:
 
     def _train_step(self, run: Run, number: int, batch: Any) -> Any:
         """Make a step on a batch, or on this process's share of it."""
+        if not has_own(self.network, "train_step"):
+            batch = grouped(batch, self.inputs)
         if self.processes.count == 1:
             return self.network.train_step(batch, self.optimizers, **self._step_options)
         sizes = run.loader.share_sizes(run.epoch, number)

@@ -9,17 +9,25 @@ from typing import Any
 import numpy as np
 
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.enclosing import has_own
-from deliralike.network.steps import TOTAL, Losses, StepLoss, named_losses, step_loss, val_step
+from deliralike.network.enclosing import has_own, innermost
+from deliralike.network.steps import (
+    TOTAL,
+    Losses,
+    StepLoss,
+    inputs_and_target,
+    named_losses,
+    step_loss,
+    val_step,
+)
 from deliralike.optim.accumulation import count_samples
 
 
 class ValidationLosses:
     """Means of the losses over the samples of all batches.
 
-    They are computed from the outputs of the metrics. A loss function of its own kind, and a
-    network with its own `val_step`, run the network once more. A `val_step` that returns
-    predictions is not used.
+    They are computed as a training step computes them: by a network's own `val_step` from the whole
+    batch, by a loss function of its own kind from the network and the batch, or else from the
+    outputs that the metrics see. A `val_step` that returns predictions is not used.
     """
 
     def __init__(self, losses: Losses | None = None) -> None:
@@ -42,10 +50,10 @@ class ValidationLosses:
             return None
         return ValidationLosses(self.losses)
 
-    def add(self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any) -> None:
-        """Take one batch; its values stay on the device."""
-        self._sizes.append(count_samples((target,)))
-        self._values.append(self._of_batch(network, outputs, inputs, target))
+    def add(self, network: AbstractNetwork, batch: Any, outputs: Callable[[], Any]) -> None:
+        """Take one batch; its outputs are computed by a call, where they are needed."""
+        self._values.append(self._of_batch(network, batch, outputs))
+        self._sizes.append(count_samples(batch))
 
     def merge(self, of_all: Callable[[list[Any]], list[Any]]) -> None:
         """Replace the batches by those of all processes, which `of_all` returns."""
@@ -63,31 +71,41 @@ class ValidationLosses:
         return means
 
     def _of_batch(
-        self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any
+        self, network: AbstractNetwork, batch: Any, outputs: Callable[[], Any]
     ) -> dict[str, Any]:
         backend = network.backend
         on_host = {}
-        for name, value in self._values_of_batch(network, outputs, inputs, target).items():
+        for name, value in self._values_of_batch(network, batch, outputs).items():
             if backend.is_array(value):
                 value = backend.numpy(value)
             on_host[name] = value
         return on_host
 
     def _values_of_batch(
-        self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any
+        self, network: AbstractNetwork, batch: Any, outputs: Callable[[], Any]
     ) -> Mapping[str, Any]:
         backend = network.backend
-        batch = (*inputs, target) if isinstance(inputs, tuple) else (inputs, target)
         if has_own(network, "val_step"):
             options = {} if self.losses is None else {"losses": self.losses}
-            values = network.val_step(batch, **options)
+            with backend.evaluating():
+                values = network.val_step(batch, **options)
             if _are_losses(values):
                 return values
         if not isinstance(self._loss, StepLoss):
             return val_step(network, batch, self.losses)
+        try:
+            prediction = outputs()
+        except Exception as error:
+            if has_own(network, "train_step"):
+                error.add_note(
+                    f"{type(innermost(network)).__name__} has a train_step of its own, and the "
+                    "default losses of validation call it as network(*inputs): write a val_step "
+                    "that gives losses by name"
+                )
+            raise
         with backend.evaluating():
-            losses = self._loss.of(network, outputs, backend.prepare(target, network))
-            return named_losses(network, losses)
+            target = backend.prepare(inputs_and_target(batch)[1], network)
+            return named_losses(network, self._loss.of(network, prediction, target))
 
 
 def _are_losses(values: Any) -> bool:

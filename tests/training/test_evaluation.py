@@ -117,9 +117,11 @@ def sources():
         "samples": data.Samples(X, LABELS),
         "tuple": (X, LABELS),
         "dict": {"data": X, "label": LABELS},
-        "batches": pairs,
-        "lists": [list(pair) for pair in pairs],
-        "dicts": [{"data": x, "label": y, "name": "n"} for x, y in pairs],
+        "batches": iter(pairs),
+        "lists": iter([list(pair) for pair in pairs]),
+        "dicts": iter([{"data": x, "label": y, "name": "n"} for x, y in pairs]),
+        "list of samples": list(zip(X, LABELS, strict=True)),
+        "list of dicts": [{"image": x, "label": y} for x, y in zip(X, LABELS, strict=True)],
         "generator": (pair for pair in pairs),
         "dataset": Rows(),
         "loader": data.Loader((X, LABELS), 4, shuffle=True, prefetch=2),
@@ -136,8 +138,10 @@ def test_any_source_of_batches_gives_the_same_figures(source):
 
 def test_batches_of_the_backends_own_arrays_are_judged_on_the_host(backend):
     network = built(backend)
-    batch = [(backend.array(X), backend.array(LABELS))]
-    assert evaluate(network, batch) == pytest.approx(evaluate(network, (X, LABELS)), rel=1e-12)
+    batch = (backend.array(X), backend.array(LABELS))
+    assert evaluate(network, iter([batch])) == pytest.approx(
+        evaluate(network, (X, LABELS)), rel=1e-12
+    )
 
 
 def test_several_inputs_are_a_tuple(backend):
@@ -232,13 +236,13 @@ def test_a_network_with_several_inputs_is_judged_on_a_tuple_of_them_and_a_target
 def test_what_holds_no_labelled_samples_is_refused():
     network = built(backends.get("torch"))
     for wrong, message in [
-        ((X,), "not a tuple of length 1"),
+        ((X,), "a batch of 1 elements has no target"),
         ({"data": X, "lable": LABELS}, "the batch has no 'label'. Did you mean 'lable'?"),
-        (X, "or batches of these, not a ndarray"),
-        (3, "or batches of these, not a int"),
-        ([X, LABELS], "not a ndarray"),
-        ([], "accuracy has seen no samples"),
-        ((X, LABELS[1:]), r"batch\[0\] has 23, batch\[1\] has 22"),
+        (X, "a batch is a dict, tuple or list, not a numpy.ndarray"),
+        (3, "a dataset of such samples, or batches of them, not a int"),
+        ([X, LABELS], "must agree in shape"),
+        ([], "at least one sample"),
+        ((X, LABELS[1:]), r"\[0\] has 23, .*\[1\] has 22"),
     ]:
         with pytest.raises(BatchError, match=message):
             evaluate(network, wrong)

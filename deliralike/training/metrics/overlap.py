@@ -51,9 +51,9 @@ class Dice(Overlap):
         ignored: The label of voxels that do not count.
         from_probabilities: Whether scores are probabilities; it matters for those of one channel
             only.
-        ignore_empty: With ``over="samples"``, MONAI's rules for a class that is not in the labels of a sample. True: it has
-            no figure there, even if it is predicted. False: it counts 1 if it is not predicted, and
-            0 if it is.
+        ignore_empty: With ``over="samples"``, MONAI's rules for a class that is not in the labels
+            of a sample. True: it has no figure there, even if it is predicted. False: it counts 1
+            if it is not predicted, and 0 if it is.
 
     Shapes:
         Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.

@@ -13,9 +13,9 @@ from deliralike.training.metrics.regions import RegionRatio
 class Sensitivity(RegionRatio):
     """The fraction of a class's voxels that are predicted as it (recall): by class, and ``"mean"``.
 
-    A class without a voxel to divide by (with ``over="samples"``, in that sample) has no figure; one
-    without any figure is NaN and left out of the mean over classes. All are NaN where a score is
-    NaN.
+    A class without a voxel to divide by (with ``over="samples"``, in that sample) has no figure;
+    one without any figure is NaN and left out of the mean over classes. All are NaN where a score
+    is NaN.
 
     Args:
         classes: Names of the classes; their numbers when not given.
