@@ -4,7 +4,7 @@ import math
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn.elementwise import Elementwise
-from deliralike.nn.primitives import Array
+from deliralike.nn.primitives import Array, axis_of
 
 # Klambauer et al. 2017, arXiv 1706.02515
 _SELU_ALPHA = 1.6732632423543772848170429916717
@@ -27,7 +27,13 @@ class Activations(Elementwise):
 
     def prelu(self, x: Array, weight: Array) -> Array:
         """Leaky ReLU with a learned slope for all channels, or one for each (axis 1)."""
-        if weight.shape[0] > 1:
+        channels = x.shape[1] if len(x.shape) > 1 else 1
+        if tuple(weight.shape) not in ((), (1,), (channels,)):
+            raise ShapeError(
+                f"prelu: got a weight of shape {tuple(weight.shape)} for an input of shape "
+                f"{tuple(x.shape)}, wanted one slope, or one for each of {channels} channels"
+            )
+        if len(x.shape) > 1 and tuple(weight.shape) == (channels,):
             weight = self._per_channel(weight, x)
         return self.where(x > 0, x, x * weight)
 
@@ -72,6 +78,8 @@ class Activations(Elementwise):
         self, x: Array, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
     ) -> Array:
         """Limit to ``[min_val, max_val]`` with derivative 0 at both ends."""
+        if min_val > max_val:
+            raise SettingError(f"hardtanh: min_val={min_val!r} is above max_val={max_val!r}")
         return self.where(x <= min_val, min_val, self.where(x >= max_val, max_val, x))
 
     def hardshrink(self, x: Array, lambd: float = 0.5) -> Array:
@@ -80,6 +88,8 @@ class Activations(Elementwise):
 
     def softshrink(self, x: Array, lambd: float = 0.5) -> Array:
         """0 from ``-lambd`` to `lambd`, else `x` moved towards 0 by `lambd`."""
+        if lambd < 0:
+            raise SettingError(f"softshrink: lambd={lambd!r} is below 0")
         moved = self.where(x > 0, x - lambd, x + lambd)
         return self.where(self.abs(x) <= lambd, 0.0, moved)
 
@@ -95,7 +105,7 @@ class Activations(Elementwise):
                 f"glu: axis {dim} of shape {tuple(x.shape)} has {size} elements, wanted an even "
                 "number"
             )
-        before = (slice(None),) * (dim % len(x.shape))
+        before = (slice(None),) * axis_of(dim, len(x.shape))
         half = size // 2
         return x[(*before, slice(0, half))] * self.sigmoid(x[(*before, slice(half, size))])
 

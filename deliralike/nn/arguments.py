@@ -113,6 +113,15 @@ def _real_pair(nn: Any, name: str, args: tuple) -> tuple:
     return _real(nn, name, _pair(nn, name, args))
 
 
+def _joined(nn: Any, name: str, args: tuple) -> tuple:
+    """Arrays of one type in a list."""
+    arrays, *rest = args
+    if len({x.dtype for x in arrays}) > 1:
+        greatest = max(arrays, key=_rank)
+        arrays = [alike(nn, name, x, greatest)[0] for x in arrays]
+    return arrays, *rest
+
+
 def _choice(nn: Any, name: str, args: tuple) -> tuple:
     """A condition, and two arrays as in `_pair`; or two numbers."""
     condition, x, other = args
@@ -183,6 +192,7 @@ for _rule, _names in (
     (_real_pair, "xlogy logaddexp hypot atan2 cosine_similarity dist"),
     (_real_several, "lerp addcdiv"),
     (_number_several, "addcmul"),
+    (_joined, "concatenate stack"),
     (_choice, "where"),
 ):
     _RULES.update(dict.fromkeys(_names.split(), _rule))

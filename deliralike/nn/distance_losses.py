@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
@@ -103,8 +103,7 @@ class DistanceLosses(Losses):
         self._same_shape("gaussian_nll_loss", x, target)
         if len(var.shape) == len(x.shape) - 1:
             var = self.expand_dims(var, -1)
-        raised = self.stop_gradient(self.where(var < eps, eps - var, 0.0))
-        var = var + raised
+        var = self._raised(var, eps)
         difference = x - target
         loss = 0.5 * (self.log(var) + difference * difference / var)
         if full:
@@ -143,6 +142,10 @@ class DistanceLosses(Losses):
         """
         self._check_label_shape(x, target, "multi_margin_loss")
         self._check_weight(weight, x.shape[1], "multi_margin_loss")
+        if len(x.shape) > 2:
+            raise ShapeError(
+                f"multi_margin_loss: got shape {tuple(x.shape)}, wanted (batch, classes)"
+            )
         own = self.expand_dims(self._at_label(x, target), 1)
         terms = self.relu(margin - own + x)
         if p == 2:

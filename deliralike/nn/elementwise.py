@@ -46,7 +46,7 @@ class Elementwise(Primitives):
                 f"div: rounding_mode={rounding_mode!r}; wanted None, 'floor' or 'trunc'"
             )
         if is_floating(x):
-            quotient = x / other
+            quotient = self._quotient(x, other)
             if rounding_mode is None:
                 return quotient
             return self._rounded(quotient, rounding_mode)
@@ -57,6 +57,12 @@ class Elementwise(Primitives):
             return quotient
         is_inexact_below_zero = (quotient < 0) & (quotient * other != x)
         return self.where(is_inexact_below_zero, quotient + 1, quotient)
+
+    def _quotient(self, x: Array, other: Array | float) -> Array:
+        """A quotient, also by the number 0, by which Python would refuse to divide."""
+        if isinstance(other, int | float) and other == 0:
+            other = self._array(other, x)
+        return x / other
 
     def _rounded(self, quotient: Array, rounding_mode: str) -> Array:
         """A quotient without its fraction, and without a derivative."""
@@ -96,7 +102,7 @@ class Elementwise(Primitives):
         """The remainder of a division that rounds down: it has the sign of `other`."""
         if not is_floating(x):
             return x % other
-        return x - self._rounded(x / other, "floor") * other
+        return x - self.div(x, other, rounding_mode="floor") * other
 
     def fmod(self, x: Array, other: Array | float) -> Array:
         """The remainder of a division that rounds towards zero: it has the sign of `x`."""
@@ -171,7 +177,7 @@ class Elementwise(Primitives):
     def logit(self, x: Array, eps: float | None = None) -> Array:
         """``log(x / (1 - x))``; with `eps`, of `x` clamped to ``[eps, 1 - eps]``."""
         if eps is not None:
-            x = self.clamp(x, eps, 1.0 - eps)
+            x = self.clamp(self.clamp(x, max=1.0 - eps), min=eps)  # the lower bound wins
         return self.log(x) - self.log1p(-x)
 
     def xlogy(self, x: Array, other: Array) -> Array:

@@ -45,6 +45,7 @@ class Losses(Selecting):
             raise SettingError(
                 f"cross_entropy: label_smoothing={label_smoothing!r} must lie between 0 and 1"
             )
+        self._check_axes(logits, "cross_entropy")
         if is_floating(target) and tuple(target.shape) == tuple(logits.shape):
             self._check_weight(weight, logits.shape[1])
             return self._soft_cross_entropy(logits, target, weight, reduction, label_smoothing)
@@ -280,7 +281,12 @@ class Losses(Selecting):
     def _reduce(self, loss: Array, reduction: str, weight: Array | None = None) -> Array:
         """Reduce over all elements, each times its weight."""
         if weight is not None:
+            shape = tuple(loss.shape)
             loss = loss * weight
+            if tuple(loss.shape) != shape:
+                raise ShapeError(
+                    f"a weight of shape {tuple(weight.shape)} does not fit a loss of shape {shape}"
+                )
         if reduction == "none":
             return loss
         if reduction == "mean":
@@ -334,11 +340,14 @@ class Losses(Selecting):
         check = checks.InRange(logits.shape[1], f"{name}: target", ignore_index, warns)
         self.checked(target, check)
 
-    def _check_label_shape(self, logits: Array, target: Array, name: str = "cross_entropy") -> None:
+    def _check_axes(self, logits: Array, name: str) -> None:
         if len(logits.shape) < 2:
             raise ShapeError(
                 f"{name}: logits have shape {tuple(logits.shape)}, wanted (batch, classes, ...)"
             )
+
+    def _check_label_shape(self, logits: Array, target: Array, name: str = "cross_entropy") -> None:
+        self._check_axes(logits, name)
         wanted = (logits.shape[0], *logits.shape[2:])
         if tuple(target.shape) != wanted:
             raise ShapeError(

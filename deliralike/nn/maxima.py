@@ -1,5 +1,6 @@
 """Positions of maxima in windows, and their way back."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -63,7 +64,7 @@ class Maxima(Elementwise):
             ``(batch, channels, *windows)``
         """
         table = geometry.window_table(x.shape[2:], axes)
-        flat = self.reshape(self.stop_gradient(x), (*x.shape[:2], -1))
+        flat = self.reshape(self.stop_gradient(x), (*x.shape[:2], math.prod(x.shape[2:])))
         inside = np.maximum(table, 0)
         taps = self.select(flat, self.constant(inside, like=x), 2)  # (batch, channels, *table)
         if (table < 0).any():

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.errors import ShapeError
 from deliralike.nn.arguments import BARE_ERRORS, guarded, is_guarded
 from deliralike.nn.geometry import Pads
 from deliralike.nn.start import Distribution
@@ -29,8 +30,19 @@ def other_name(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def at(x: Array, dim: int, index: int | slice) -> Array:
     """Return the elements of an array at a place, or at several, of an axis."""
-    before = (slice(None),) * (dim % len(x.shape))
+    before = (slice(None),) * axis_of(dim, len(x.shape))
     return x[(*before, index)]
+
+
+def axis_of(dim: int, rank: int) -> int:
+    """Return the number of an axis that may be counted from the end.
+
+    Raises:
+        ShapeError: There is no such axis.
+    """
+    if not -rank <= dim < rank:
+        raise ShapeError(f"there is no axis {dim} in an array of {rank} axes")
+    return dim % rank
 
 
 class Primitives(ABC):

@@ -6,8 +6,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from deliralike.errors import ShapeError
-from deliralike.nn.primitives import Array, other_name
+from deliralike.nn.primitives import Array, axis_of, other_name
 from deliralike.nn.shaping import Shaping
+
+
+def _check_matrices(name: str, x: Array, y: Array, rank: int) -> None:
+    """Check that two arrays are matrices, or batches of them of one size."""
+    if not len(x.shape) == len(y.shape) == rank or x.shape[:-2] != y.shape[:-2]:
+        raise ShapeError(
+            f"{name}: got shapes {tuple(x.shape)} and {tuple(y.shape)}, wanted two of {rank} axes"
+            f"{' and one batch size' if rank > 2 else ''}"
+        )
 
 
 class Products(Shaping):
@@ -16,17 +25,24 @@ class Products(Shaping):
     @other_name
     def mm(self, x: Array, mat2: Array) -> Array:
         """The product of two matrices."""
+        _check_matrices("mm", x, mat2, 2)
         return self.matmul(x, mat2)
 
     @other_name
     def bmm(self, x: Array, mat2: Array) -> Array:
         """The products of two batches of matrices."""
+        _check_matrices("bmm", x, mat2, 3)
         return self.matmul(x, mat2)
 
     @other_name
     def mv(self, x: Array, vec: Array) -> Array:
         """The product of a matrix and a vector."""
-        return self.reshape(self.matmul(x, self.reshape(vec, (-1, 1))), (x.shape[0],))
+        if len(x.shape) != 2 or len(vec.shape) != 1:
+            raise ShapeError(
+                f"mv: got shapes {tuple(x.shape)} and {tuple(vec.shape)}, wanted a matrix and a "
+                "vector"
+            )
+        return self.reshape(self.matmul(x, self.expand_dims(vec, 1)), (x.shape[0],))
 
     def dot(self, x: Array, tensor: Array) -> Array:
         """The sum of the products of two vectors' elements."""
@@ -48,7 +64,11 @@ class Products(Shaping):
 
     def outer(self, x: Array, vec2: Array) -> Array:
         """The products of all pairs of two vectors' elements."""
-        return self.reshape(x, (-1, 1)) * self.reshape(vec2, (1, -1))
+        if len(x.shape) != 1 or len(vec2.shape) != 1:
+            raise ShapeError(
+                f"outer: got shapes {tuple(x.shape)} and {tuple(vec2.shape)}, wanted two vectors"
+            )
+        return self.expand_dims(x, 1) * self.expand_dims(vec2, 0)
 
     def kron(self, x: Array, other: Array) -> Array:
         """The Kronecker product of two arrays; the one with fewer axes gets more in front."""
@@ -69,8 +89,8 @@ class Products(Shaping):
         """
         if isinstance(dims, int):
             dims = (range(-dims, 0), range(dims))
-        over_a = [dim % len(a.shape) for dim in dims[0]]
-        over_b = [dim % len(b.shape) for dim in dims[1]]
+        over_a = [axis_of(dim, len(a.shape)) for dim in dims[0]]
+        over_b = [axis_of(dim, len(b.shape)) for dim in dims[1]]
         count = math.prod(a.shape[dim] for dim in over_a)
         left = self.movedim(a, over_a, range(-len(over_a), 0))
         right = self.movedim(b, over_b, range(len(over_b)))
@@ -86,17 +106,22 @@ class Products(Shaping):
         self, x: Array, mat1: Array, mat2: Array, *, beta: float = 1, alpha: float = 1
     ) -> Array:
         """``beta * x + alpha * (mat1 @ mat2)``."""
-        return beta * x + alpha * self.matmul(mat1, mat2)
+        return beta * x + alpha * self.mm(mat1, mat2)
 
     @other_name
     def baddbmm(
         self, x: Array, batch1: Array, batch2: Array, *, beta: float = 1, alpha: float = 1
     ) -> Array:
         """``beta * x + alpha * (batch1 @ batch2)``."""
-        return beta * x + alpha * self.matmul(batch1, batch2)
+        return beta * x + alpha * self.bmm(batch1, batch2)
 
-    def cross(self, x: Array, other: Array, dim: int = -1) -> Array:
-        """The cross product of vectors with three elements along an axis."""
+    def cross(self, x: Array, other: Array, dim: int | None = None) -> Array:
+        """The cross product of vectors with three elements along an axis.
+
+        The axis is the first one with three elements when not given.
+        """
+        if dim is None:
+            dim = next((axis for axis, size in enumerate(x.shape) if size == 3), -1)
         if x.shape[dim] != 3 or other.shape[dim] != 3:
             raise ShapeError(
                 f"cross: got shapes {tuple(x.shape)} and {tuple(other.shape)}, wanted three "

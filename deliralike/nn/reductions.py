@@ -10,7 +10,7 @@ import numpy as np
 from deliralike.errors import SettingError
 from deliralike.nn.checks import is_floating
 from deliralike.nn.elementwise import Elementwise
-from deliralike.nn.primitives import Array, at, other_name
+from deliralike.nn.primitives import Array, at, axis_of, other_name
 
 Dims = int | Sequence[int] | None
 
@@ -129,13 +129,15 @@ class Reductions(Elementwise):
         self, x: Array, dim: Dims = None, keepdim: bool = False, correction: int = 1
     ) -> tuple[Array, Array]:
         """The variance and the mean."""
-        return self.var(x, dim, keepdim, correction), self.mean(x, dim, keepdim)
+        dims = _axes(x.shape, dim)
+        return self.var(x, dims, keepdim, correction), self.mean(x, dims, keepdim)
 
     def std_mean(
         self, x: Array, dim: Dims = None, keepdim: bool = False, correction: int = 1
     ) -> tuple[Array, Array]:
         """The standard deviation and the mean."""
-        return self.std(x, dim, keepdim, correction), self.mean(x, dim, keepdim)
+        dims = _axes(x.shape, dim)
+        return self.std(x, dims, keepdim, correction), self.mean(x, dims, keepdim)
 
     # Sums and products
 
@@ -145,6 +147,8 @@ class Reductions(Elementwise):
         if dim is None:
             x = self.reshape(x, (-1,))
             dim = 0
+        if x.shape[dim] == 0:
+            return self._ones(shape, x)
         while x.shape[dim] > 1:
             half = x.shape[dim] // 2
             rest = at(x, dim, slice(2 * half, None))
@@ -207,6 +211,8 @@ class Reductions(Elementwise):
         if p == 0:
             return self.sum(self.cast(x != 0, x), dim, keepdim)
         exponent = float(p)
+        if exponent < 0:
+            return self.sum(size**exponent, dim, keepdim) ** (1.0 / exponent)
         return self._power(self.sum(self._power(size, exponent), dim, keepdim), 1.0 / exponent)
 
     def dist(self, x: Array, other: Array, p: float = 2) -> Array:
@@ -216,9 +222,13 @@ class Reductions(Elementwise):
     def cosine_similarity(self, x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
         """The cosine of the angle between vectors along an axis; norms count as `eps` at least."""
         x1, x2 = self.broadcast_tensors(x1, x2)
-        norm1 = self.clamp(self.norm(x1, 2, dim, keepdim=True), eps)
-        norm2 = self.clamp(self.norm(x2, 2, dim, keepdim=True), eps)
+        norm1 = self._raised(self.norm(x1, 2, dim, keepdim=True), eps)
+        norm2 = self._raised(self.norm(x2, 2, dim, keepdim=True), eps)
         return self.sum((x1 / norm1) * (x2 / norm2), dim)
+
+    def _raised(self, x: Array, least: float) -> Array:
+        """The elements, `least` at least, with the derivative that they had."""
+        return x + self.stop_gradient(self.where(x < least, least - x, 0.0))
 
     def pairwise_distance(
         self, x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
@@ -286,8 +296,8 @@ class Reductions(Elementwise):
 def _axes(shape: Sequence[int], dim: Dims) -> tuple[int, ...]:
     """Return the axes without negative numbers; all for None or an empty sequence."""
     if isinstance(dim, int):
-        return (dim % len(shape),)
-    return tuple(d % len(shape) for d in dim or range(len(shape)))
+        return (axis_of(dim, len(shape)),)
+    return tuple(axis_of(d, len(shape)) for d in dim or range(len(shape)))
 
 
 def _reduced(shape: Sequence[int], dim: Dims, keepdim: bool) -> tuple[int, ...]:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
-from deliralike.nn.primitives import Array, other_name
+from deliralike.nn.primitives import Array, axis_of, other_name
 from deliralike.nn.reductions import Reductions, ValuesAndIndices
 from deliralike.nn.shaping import Shaping, resized
 
@@ -30,7 +30,7 @@ class Selecting(Reductions, Shaping):
         """`gather` with both shapes broadcast off the axis; without `dim` of all elements."""
         if dim is None:
             return self.take_along(self.ravel(x), self.ravel(indices), 0)
-        axis = dim % len(x.shape)
+        axis = axis_of(dim, len(x.shape))
         off = resized(x.shape, axis, 1), resized(indices.shape, axis, 1)
         shape = np.broadcast_shapes(*off)
         x = self.broadcast_to(x, resized(shape, axis, x.shape[axis]))
@@ -104,6 +104,7 @@ class Selecting(Reductions, Shaping):
 
     def kthvalue(self, x: Array, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
         """The k-th smallest element along an axis, and its position; `k` counts from 1."""
+        checks.positive(k, "k", "kthvalue")
         indices = self.narrow(self.argsort(x, dim), dim, k - 1, 1)
         values = self.select_along(x, indices, dim)
         if keepdim:
@@ -230,10 +231,14 @@ class Selecting(Reductions, Shaping):
         """The diagonal of a matrix, or the matrix with a diagonal."""
         if len(x.shape) == 1:
             return self.diag_embed(x, diagonal)
+        if len(x.shape) != 2:
+            raise ShapeError(f"diag: got shape {tuple(x.shape)}, wanted one axis or two")
         return self.diagonal(x, diagonal)
 
     def trace(self, x: Array) -> Array:
         """The sum of a matrix's diagonal."""
+        if len(x.shape) != 2:
+            raise ShapeError(f"trace: got shape {tuple(x.shape)}, wanted a matrix")
         return self.sum(self.diagonal(x))
 
     def _positions(self, name: str, x: Array, dim: int, index: Array, source: Array) -> Array:

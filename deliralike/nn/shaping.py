@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deliralike.errors import SettingError, ShapeError
+from deliralike.errors import IndexRangeError, SettingError, ShapeError
 from deliralike.nn import checks, geometry
-from deliralike.nn.primitives import Array, Primitives, at, other_name
+from deliralike.nn.primitives import Array, Primitives, at, axis_of, other_name
 
 
 class Shaping(Primitives):
@@ -17,15 +17,17 @@ class Shaping(Primitives):
     def flatten(self, x: Array, start_dim: int = 1, end_dim: int = -1) -> Array:
         """Merge the axes from `start_dim` to `end_dim` (inclusive) into one, in NCHW order."""
         shape = x.shape
-        start = start_dim % len(shape)
-        end = end_dim % len(shape) + 1
+        start = axis_of(start_dim, len(shape))
+        end = axis_of(end_dim, len(shape)) + 1
+        if start >= end:
+            raise SettingError(f"flatten: start_dim={start_dim} lies behind end_dim={end_dim}")
         merged = math.prod(shape[start:end])
         return self.reshape(x, (*shape[:start], merged, *shape[end:]))
 
     def expand_dims(self, x: Array, dim: int) -> Array:
         """Insert an axis of length one at `dim` of the result."""
         shape = list(x.shape)
-        shape.insert(dim % (len(shape) + 1), 1)
+        shape.insert(axis_of(dim, len(shape) + 1), 1)
         return self.reshape(x, shape)
 
     @other_name
@@ -37,7 +39,7 @@ class Shaping(Primitives):
         """Drop an axis of length one, or all such axes."""
         if dim is None:
             return self.reshape(x, tuple(size for size in x.shape if size != 1))
-        length = x.shape[dim % len(x.shape)]
+        length = x.shape[axis_of(dim, len(x.shape))]
         if length != 1:
             raise ShapeError(
                 f"squeeze: axis {dim} of shape {tuple(x.shape)} has length {length}, wanted 1"
@@ -52,7 +54,7 @@ class Shaping(Primitives):
 
     def stack(self, arrays: Sequence[Array], dim: int = 0) -> Array:
         """Join along a new axis."""
-        position = dim % (len(arrays[0].shape) + 1)
+        position = axis_of(dim, len(arrays[0].shape) + 1)
         expanded = [self.expand_dims(x, dim) for x in arrays]
         return self.concatenate(expanded, dim=position)
 
@@ -83,8 +85,8 @@ class Shaping(Primitives):
     ) -> Array:
         """Move axes to other places; the others keep their order."""
         rank = len(x.shape)
-        sources = [d % rank for d in _several(source)]
-        targets = [d % rank for d in _several(destination)]
+        sources = [axis_of(d, rank) for d in _several(source)]
+        targets = [axis_of(d, rank) for d in _several(destination)]
         order = [d for d in range(rank) if d not in sources]
         for target, moved in sorted(zip(targets, sources, strict=True)):
             order.insert(target, moved)
@@ -110,9 +112,9 @@ class Shaping(Primitives):
     @other_name
     def t(self, x: Array) -> Array:
         """Swap the two axes of a matrix."""
-        if len(x.shape) != 2:
-            return x
-        return self.transpose(x, 0, 1)
+        if len(x.shape) > 2:
+            raise ShapeError(f"t: got shape {tuple(x.shape)}, wanted a matrix")
+        return self.transpose(x, 0, 1) if len(x.shape) == 2 else x
 
     @other_name
     def ravel(self, x: Array) -> Array:
@@ -123,9 +125,14 @@ class Shaping(Primitives):
     def unflatten(self, x: Array, dim: int, sizes: Sequence[int]) -> Array:
         """Spread an axis over several; one of the sizes may be -1."""
         sizes = list(sizes)
+        length = x.shape[axis_of(dim, len(x.shape))]
         if -1 in sizes:
             known = -math.prod(sizes)
-            sizes[sizes.index(-1)] = x.shape[dim % len(x.shape)] // known
+            sizes[sizes.index(-1)] = length // known
+        if math.prod(sizes) != length or min(sizes) < 0:
+            raise ShapeError(
+                f"unflatten: axis {dim} of shape {tuple(x.shape)} does not have {sizes} elements"
+            )
         return self.reshape(x, resized(x.shape, dim, *sizes))
 
     def tile(self, x: Array, dims: Sequence[int]) -> Array:
@@ -162,6 +169,7 @@ class Shaping(Primitives):
         """
         if indexing not in ("ij", "xy"):
             raise SettingError(f"meshgrid: indexing={indexing!r}; wanted 'ij' or 'xy'")
+        tensors = tuple(x if x.shape else self.reshape(x, (1,)) for x in tensors)
         shape = tuple(x.shape[0] for x in tensors)
         axes = len(shape)
         grids = []
@@ -174,19 +182,22 @@ class Shaping(Primitives):
 
     def flip(self, x: Array, dims: int | Sequence[int]) -> Array:
         """The elements along one or several axes in reverse order."""
-        for dim in _several(dims):
-            x = self.flip_along(x, dim)
+        axes = [axis_of(dim, len(x.shape)) for dim in _several(dims)]
+        if len(set(axes)) < len(axes):
+            raise SettingError(f"flip: dims={dims!r} has an axis twice")
+        for axis in axes:
+            x = self.flip_along(x, axis)
         return x
 
     @other_name
     def fliplr(self, x: Array) -> Array:
         """`flip` of the second axis."""
-        return self.flip_along(x, 1)
+        return self.flip(x, 1)
 
     @other_name
     def flipud(self, x: Array) -> Array:
         """`flip` of the first axis."""
-        return self.flip_along(x, 0)
+        return self.flip(x, 0)
 
     def rot90(self, x: Array, k: int = 1, dims: Sequence[int] = (0, 1)) -> Array:
         """Turn the plane of two axes by `k` times 90 degrees, from the first towards the second."""
@@ -203,9 +214,14 @@ class Shaping(Primitives):
     @other_name
     def narrow(self, x: Array, dim: int, start: int, length: int) -> Array:
         """The elements from `start` to before ``start + length`` along an axis."""
-        if start < 0:
-            start = start % x.shape[dim]
-        return at(x, dim, slice(start, start + length))
+        size = x.shape[axis_of(dim, len(x.shape))]
+        first = start + size if start < 0 else start
+        if first < 0 or length < 0 or first + length > size:
+            raise IndexRangeError(
+                f"narrow: {length} elements from {start} on are not within axis {dim} of shape "
+                f"{tuple(x.shape)}"
+            )
+        return at(x, dim, slice(first, first + length))
 
     def tensor_split(
         self, x: Array, indices_or_sections: int | Sequence[int], dim: int = 0
@@ -239,8 +255,8 @@ class Shaping(Primitives):
     def diff(self, x: Array, n: int = 1, dim: int = -1) -> Array:
         """The differences of neighbours along an axis, `n` times."""
         for _ in range(n):
-            length = x.shape[dim] - 1
-            x = self.narrow(x, dim, 1, length) - self.narrow(x, dim, 0, length)
+            length = max(x.shape[dim] - 1, 0)
+            x = self.narrow(x, dim, min(1, length), 0) if not length else self.narrow(x, dim, 1, length) - self.narrow(x, dim, 0, length)
         return x
 
     def split(self, x: Array, sizes: int | Sequence[int], dim: int = 0) -> list[Array]:
@@ -397,7 +413,7 @@ class Shaping(Primitives):
 
 def resized(shape: Sequence[int], dim: int, *sizes: int) -> tuple[int, ...]:
     """Return a shape with other sizes in the place of an axis."""
-    axis = dim % len(shape)
+    axis = axis_of(dim, len(shape))
     return (*shape[:axis], *sizes, *shape[axis + 1 :])
 
 

@@ -1,5 +1,6 @@
 """Convolution, pooling and resizing in 1 to 3 dimensions, by PyTorch's rules."""
 
+import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -31,6 +32,15 @@ def _for_rank(name: str, n: int) -> Any:
     function.__qualname__ = function.__name__
     function.__doc__ = f"`{name}` for an input with {n} spatial {axes}."
     return function
+
+
+def _check_output(x: Array, sizes: Sequence[int]) -> None:
+    """Check that a convolution's output has elements along each axis."""
+    if min(sizes) < 1:
+        raise ShapeError(
+            f"a convolution of an input of shape {tuple(x.shape)} would give one of size "
+            f"{tuple(sizes)}: the input is too small"
+        )
 
 
 class Windows(Maxima):
@@ -66,6 +76,8 @@ class Windows(Maxima):
         stride = at_least(per_axis(stride, n, "stride"), 1, "stride")
         dilation = at_least(per_axis(dilation, n, "dilation"), 1, "dilation")
         pads = geometry.conv_padding(padding, weight.shape[2:], stride, dilation)
+        rows = zip(x.shape[2:], weight.shape[2:], stride, pads, dilation, strict=True)
+        _check_output(x, [geometry.conv_size(*row) for row in rows])
         return self._convolve_with_bias(x, weight, bias, stride, pads, dilation, groups)
 
     def conv_transpose(
@@ -92,6 +104,8 @@ class Windows(Maxima):
         extra = at_least(per_axis(output_padding, n, "output_padding"), 0, "output_padding")
         extra = geometry.below_steps(extra, stride, dilation)
         padding = at_least(per_axis(padding, n, "padding"), 0, "padding")
+        settings = (stride, padding, dilation, extra)
+        _check_output(x, geometry.conv_transposed_sizes(x.shape[2:], weight.shape[2:], *settings))
         y = self.convolve_transposed(x, weight, stride, padding, extra, dilation, groups)
         return self._add_bias(y, bias)
 
@@ -219,7 +233,7 @@ class Windows(Maxima):
             counts = self.avg_pool(x * 0.0 + 1.0, kernel_size, stride, 0, True, divisor_override=1)
             means = means * (float(np.prod(kernel)) / self.stop_gradient(counts))
         if norm_type == 1:
-            return means
+            return self.where(means == 0.0, 0.0, means)
         return self._power(self.relu(means), 1.0 / norm_type)
 
     def unfold(
@@ -236,10 +250,13 @@ class Windows(Maxima):
             ``(batch, channels, height, width)`` gives
             ``(batch, channels * kernel height * kernel width, positions)``.
         """
+        if len(x.shape) != 4:
+            raise ShapeError(f"unfold: got an input of shape {tuple(x.shape)}, wanted 4 axes")
         kernel = per_axis(kernel_size, 2, "kernel_size")
         weight = self._one_hot_kernels(x, kernel, x.shape[1])
         y = self.conv(x, weight, None, stride, padding, dilation, x.shape[1])
-        return self.reshape(y, (x.shape[0], weight.shape[0], -1))
+        positions = math.prod(y.shape[2:])
+        return self.reshape(y, (x.shape[0], weight.shape[0], positions))
 
     def fold(
         self,

@@ -35,8 +35,22 @@ def _arguments(drawn):
     args, kwargs = drawn, {}
     if isinstance(drawn[-1], dict):
         *args, kwargs = drawn
-    args = [np.asarray(x) if isinstance(x, np.generic) else x for x in args]
-    return tuple(args), kwargs
+    return tuple(map(_as_array, args)), kwargs
+
+
+def _as_array(value):
+    """NumPy's numbers as arrays without axes."""
+    if isinstance(value, list) and value and not isinstance(value[0], int | list):
+        return [np.asarray(each) for each in value]
+    return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+class Fixed(np.ndarray):
+    """An array with respect to which PyTorch does not differentiate."""
+
+
+def fixed(array):
+    return np.asarray(array).view(Fixed)
 
 
 class Draw:
@@ -87,7 +101,7 @@ class Draw:
         return tuple(int(d) - rank * self.chance(0.4) for d in chosen)
 
     def axes(self, x):
-        return self.pick(self.dim(x), self.dim(x), self.dims(x), None)
+        return self.pick(self.dim(x), self.dim(x), self.dims(x) or None, None)
 
     # Arrays
 
@@ -112,6 +126,14 @@ class Draw:
 
     def anything(self, low=0, high=3):
         return self.array(*self.shape(low, high))
+
+    def axial(self):
+        """An array with one axis at least."""
+        return self.anything(1)
+
+    def distinct(self, *shape):
+        """An array without two equal elements."""
+        return self.rng.permutation(int(np.prod(shape))).reshape(shape) * 0.7 - 3.0
 
     def number(self):
         return self.pick(0, 1, -1, 2, 0.5, -1.5, 2.5, True, 0.0)
@@ -207,9 +229,9 @@ def _(d):
     return x, d.some(nan=d.number(), posinf=d.number(), neginf=d.number())
 
 
-def pair(d, first, second=None):
-    """Two arrays that broadcast, or an array and a number."""
-    x = first(*d.shape())
+def pair(d, first, second=None, low=0):
+    """Two arrays that broadcast."""
+    x = first(*d.shape(low))
     return x, (second or first)(*d.other(x.shape))
 
 
@@ -218,7 +240,26 @@ def operands(d):
     return (x, d.number()) if d.chance(0.35) else (x, y)
 
 
-@row("mul multiply div divide true_divide floor_divide remainder fmod pow xlogy")
+def dividends(d):
+    """Operands of which the second is no whole 0, by which only some frameworks divide."""
+    x, y = operands(d)
+    if isinstance(y, np.ndarray | np.generic) and y.dtype.kind != "f":
+        y = np.where(y == 0, np.ones_like(y), y)
+    return x, y if not isinstance(y, int) or y or x.dtype.kind == "f" else 3
+
+
+@row("floor_divide")
+def _(d):
+    x, y = dividends(d)
+    return fixed(x), fixed(y) if isinstance(y, np.ndarray | np.generic) else y
+
+
+@row("div divide true_divide remainder fmod")
+def _(d):
+    return dividends(d)
+
+
+@row("mul multiply pow xlogy")
 @row("eq ne lt le gt ge greater greater_equal less less_equal not_equal")
 def _(d):
     return operands(d)
@@ -231,7 +272,7 @@ def _(d):
 
 @row("div divide")
 def _(d):
-    return *operands(d), {"rounding_mode": d.pick(None, "floor", "trunc", "up")}
+    return *dividends(d), {"rounding_mode": d.pick(None, "floor", "trunc", "up")}
 
 
 @row("maximum minimum max min logaddexp hypot atan2 arctan2")
@@ -301,26 +342,26 @@ def _(d):
 
 @row("sum mean amax amin count_nonzero nansum nanmean var std var_mean std_mean all any")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     return x, *d.pick((), (d.axes(x),), (d.dim(x),))
 
 
 @row("sum mean nansum nanmean all any amax amin var std var_mean std_mean")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     dim = d.pick(d.dim(x), d.dims(x) or 0)
     return x, {"dim": dim, "keepdim": d.pick(True, False)}
 
 
 @row("var std var_mean std_mean")
 def _(d):
-    x = d.real(*d.shape())
-    return x, {"dim": d.axes(x), "correction": d.pick(0, 1, 2, 5)}
+    x = d.real(*d.shape(1))
+    return x, {"dim": d.axes(x), "correction": d.pick(0, 1, 2)}
 
 
-@row("max min argmax argmin prod median")
+@row("max min argmax argmin prod")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     return x, *d.pick((), (d.dim(x),), (d.dim(x), True))
 
 
@@ -331,74 +372,80 @@ def _(d):
 
 @row("aminmax")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     return x, d.some(dim=d.dim(x), keepdim=True)
 
 
 @row("cumsum cumprod cummax cummin logcumsumexp")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     return x, d.dim(x)
 
 
 @row("logsumexp")
 def _(d):
-    x = d.anything()
-    return x, d.pick(d.dim(x), d.dims(x)), *d.pick((), (True,))
+    x = d.axial()
+    return x, d.pick(d.dim(x), d.dims(x) or 0), *d.pick((), (True,))
 
 
 @row("norm")
 def _(d):
-    x = d.array(*d.shape())
+    x = d.axial()
     p = d.pick(0, 1, 2, 3, 0.5, 1.5, np.inf, -np.inf, -1, "fro", None, "nuc")
     return x, p, *d.pick((), (d.axes(x),), (d.axes(x), True))
 
 
 @row("dist")
 def _(d):
-    return *pair(d, d.real), *d.pick((), (d.pick(0, 1, 2, 3, np.inf),))
+    return *pair(d, d.real, low=1), *d.pick((), (d.pick(0, 1, 2, 3, np.inf),))
 
 
 @row("quantile")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     q = d.pick(0, 1, 0.5, 0.3, 1.5, 0.75)
     return x, float(q) if d.chance(0.9) else q, *d.pick((), (d.dim(x),), (d.dim(x), True))
 
 
+@row("median")
+def _(d):
+    x = d.distinct(*d.shape(1))
+    return x, *d.pick((), (d.dim(x),), (d.dim(x), True))
+
+
 @row("kthvalue topk")
 def _(d):
-    x = d.anything()
+    x = d.distinct(*d.shape(1))
     k = int(d.rng.integers(0, 5))
     return d.pick((x, k), (x, k, d.dim(x)), (x, k, d.dim(x), True))
 
 
 @row("topk")
 def _(d):
-    x = d.anything()
+    x = d.distinct(*d.shape(1))
     return x, int(d.rng.integers(0, 4)), d.dim(x), d.pick(True, False), True
 
 
 @row("sort argsort")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     return x, {"dim": d.dim(x), "descending": d.pick(True, False), "stable": True}
 
 
 @row("trace")
 def _(d):
-    return (d.anything(2, 2) if d.chance(0.9) else d.anything(),)
+    return (d.pick(d.real, d.real, d.whole)(*d.shape(d.pick(1, 2, 2, 2, 2), 2)),)
 
 
 @row("cosine_similarity")
 def _(d):
-    x, y = pair(d, d.real)
+    x, y = pair(d, d.real, low=1)
     return x, y, *d.pick((), (d.dim(x),), (-1,), (d.dim(x), 0.5), (0, 0.0))
 
 
 @row("pairwise_distance")
 def _(d):
-    x, y = pair(d, d.real)
+    x, y = pair(d, d.real, low=1)
     return x, y, d.some(p=d.pick(1, 2.0, 3, 0.5, np.inf), eps=d.pick(0.0, 0.1), keepdim=True)
 
 
@@ -489,7 +536,7 @@ def _(d):
 
 @row("transpose swapaxes swapdims")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     return x, d.dim(x), d.dim(x)
 
 
@@ -525,7 +572,7 @@ def _(d):
 
 @row("repeat_interleave")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     return x, d.pick(0, 1, 2, 3), *d.pick((), (d.dim(x),))
 
 
@@ -560,7 +607,7 @@ def _(d):
 
 @row("unbind")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     return x, *d.pick((), (d.dim(x),))
 
 
@@ -572,13 +619,13 @@ def _(d):
 
 @row("diff")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     return x, *d.pick((), (d.pick(0, 1, 2, 5),), (1, d.dim(x)))
 
 
 @row("flip")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     return x, d.pick(d.dims(x), d.dims(x), (d.dim(x),), (0, 0))
 
 
@@ -590,8 +637,8 @@ def _(d):
 
 @row("roll")
 def _(d):
-    x = d.anything()
-    dims = d.dims(x)
+    x = d.axial()
+    dims = d.dims(x) or (0,)
     shifts = tuple(int(s) for s in d.rng.integers(-5, 6, len(dims)))
     return d.pick((x, d.pick(0, 1, -2, 7), d.dim(x)), (x, shifts, dims))
 
@@ -729,7 +776,7 @@ def _(d):
 @row("index_fill")
 def _(d):
     x, dim, size = along(d)
-    return x, dim, positions(d, size, *d.shape(1, 1)), d.number()
+    return x, dim, positions(d, size, d.size() if size else 0), d.number()
 
 
 @row("searchsorted")
@@ -816,7 +863,7 @@ def _(d):
 @row("dot")
 def _(d):
     n = d.size()
-    return d.real(n), d.real(*d.pick((n,), (n,), (n + 1,), (n, 1)))
+    return d.real(n), d.real(*d.pick((n,), (n,), (n,), (n,), (n + 1,), (n, 1)))
 
 
 @row("inner")
@@ -853,10 +900,10 @@ def _(d):
 
 @row("linear")
 def _(d):
-    n, out = d.size(), d.size()
+    n, out = d.size(), d.pick(1, 2, 3)
     x = d.real(*d.shape(0, 2), n)
-    weight = d.real(*d.pick((out, n), (out, n), (out, n), (n,), (out, n + 1)))
-    return x, weight, *d.pick((), (d.real(*weight.shape[:-1]),))
+    weight = d.real(out, n + d.chance(0.1))
+    return x, weight, *d.pick((), (d.real(out),))
 
 
 @row("bilinear")
@@ -870,7 +917,8 @@ def _(d):
 def _(d):
     batch, n, m, width = d.shape(0, 2), d.pick(1, 2, 3), d.pick(1, 2, 3), d.pick(1, 2, 4)
     q, k, v = d.real(*batch, n, width), d.real(*batch, m, width), d.real(*batch, m, d.pick(2, 3))
-    mask = d.pick(None, None, d.real(n, m), d.flags(n, m) | np.eye(n, m, dtype=bool)[:, ::-1])
+    allowed = d.flags(n, m) | (np.arange(m) == 0)
+    mask = d.pick(None, None, d.real(n, m), allowed)
     return q, k, v, mask, d.some(scale=d.pick(0.3, 1), is_causal=d.pick(False, mask is None))
 
 
@@ -1102,7 +1150,7 @@ def _(d):
 def _(d):
     x = d.real(d.pick(1, 2, 3), d.pick(1, 2), *d.pick((), (3,), (2, 3)))
     n = x.shape[1]
-    return x, d.real(n), d.real(n, low=0.0, high=2.0), *affine(d, n)
+    return x, fixed(d.real(n)), fixed(d.real(n, low=0.0, high=2.0)), *affine(d, n)
 
 
 @row("instance_norm")
@@ -1126,7 +1174,7 @@ def _(d):
 
 @row("softmax log_softmax softmin")
 def _(d):
-    x = d.anything()
+    x = d.axial()
     return x, d.dim(x)
 
 
@@ -1140,7 +1188,7 @@ def _(d):
 
 def scores_and_labels(d):
     classes = d.pick(1, 2, 4)
-    batch, rest = d.pick(1, 2, 3, 3, 0), d.pick((), (), (), (2,), (2, 3))
+    batch, rest = d.pick(1, 2, 3, 3), d.pick((), (), (), (2,), (2, 3))
     if d.chance(0.1):
         return d.real(classes), positions(d, classes)
     return d.real(batch, classes, *rest), positions(d, classes, batch, *rest)
@@ -1151,7 +1199,7 @@ def _(d):
     x, labels = scores_and_labels(d)
     more = d.some(**d.reduction(), ignore_index=d.pick(0, 1, -1))
     if d.chance(0.3) and x.ndim > 1:
-        more["weight"] = d.rng.uniform(0.5, 2.0, x.shape[1])
+        more["weight"] = fixed(d.rng.uniform(0.5, 2.0, x.shape[1]))
     return x, labels, more
 
 
@@ -1175,8 +1223,7 @@ def _(d):
     return x, d.rng.integers(-1, x.shape[-1], x.shape), d.some(**d.reduction())
 
 
-@row("mse_loss l1_loss smooth_l1_loss huber_loss poisson_nll_loss soft_margin_loss")
-@row("hinge_embedding_loss")
+@row("mse_loss l1_loss smooth_l1_loss huber_loss poisson_nll_loss")
 def _(d):
     x = d.real(*d.shape())
     return x, d.pick(d.real(*x.shape), d.real(*x.shape), x + 0.0), d.some(**d.reduction())
@@ -1185,13 +1232,13 @@ def _(d):
 @row("soft_margin_loss hinge_embedding_loss")
 def _(d):
     x = d.real(*d.shape())
-    return x, np.where(d.flags(*x.shape), 1.0, -1.0), d.some(**d.reduction())
+    return x, fixed(np.where(d.flags(*x.shape), 1.0, -1.0)), d.some(**d.reduction())
 
 
 @row("smooth_l1_loss")
 def _(d):
     x = d.real(*d.shape())
-    return x, d.real(*x.shape), d.some(beta=d.pick(0, 0.5, 2)), 
+    return x, d.real(*x.shape), d.some(beta=d.pick(0, 0.5, 2))
 
 
 @row("huber_loss")
@@ -1203,19 +1250,26 @@ def _(d):
 @row("binary_cross_entropy")
 def _(d):
     x = d.real(*d.shape(), low=0.0, high=1.0)
-    return x, d.real(*x.shape, low=0.0, high=1.0), d.some(**d.reduction())
+    return x, fixed(d.real(*x.shape, low=0.0, high=1.0)), d.some(**d.reduction())
+
+
+@row("binary_cross_entropy")
+def _(d):
+    x = d.rng.uniform(0.05, 0.95, d.shape())
+    weight = d.pick(None, fixed(d.real(*d.other(x.shape))))
+    return x, d.real(*x.shape, low=0.0, high=1.0), weight, *d.reduction().values()
 
 
 @row("binary_cross_entropy_with_logits")
 def _(d):
     x = d.real(*d.shape())
-    more = d.some(**d.reduction(), weight=d.real(*d.other(x.shape)))
+    more = d.some(**d.reduction(), weight=fixed(d.real(*d.other(x.shape))))
     return x, d.real(*x.shape, low=0.0, high=1.0), more
 
 
 @row("kl_div")
 def _(d):
-    x = d.real(*d.shape())
+    x = d.real(*d.shape(1))
     target = d.real(*x.shape, low=0.0, high=1.0)
     how = d.pick("mean", "sum", "none", "batchmean")
     return x, target, {"reduction": how} | d.some(log_target=True)

@@ -29,6 +29,7 @@ from deliralike.network.construction import Construction, require_construction
 from deliralike.nn import checks
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import conv_size, conv_transposed_sizes
+from deliralike.nn.primitives import axis_of
 from deliralike.nn.start import Distribution
 
 F = chainer.functions
@@ -40,7 +41,10 @@ class ChainerFunctions(Functions):
     Floating results are variables; whole numbers and truth values are arrays.
     """
 
-    argument_errors = Functions.argument_errors | {chainer.utils.type_check.InvalidType}
+    argument_errors = Functions.argument_errors | {
+        RuntimeError,
+        chainer.utils.type_check.InvalidType,
+    }
 
     # Parameters
     # ------------------------------------------------------------
@@ -71,8 +75,8 @@ class ChainerFunctions(Functions):
     def cast(self, x, dtype):
         dtype = arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype
         if x.dtype.kind == dtype.kind == "f":
-            return F.cast(x, dtype)
-        return raw(x).astype(dtype)
+            return F.cast(np.asarray(x) if isinstance(x, np.generic) else x, dtype)
+        return array_module(x).asarray(raw(x).astype(dtype))
 
     def stop_gradient(self, x):
         return chainer.as_variable(raw(x))
@@ -161,7 +165,7 @@ class ChainerFunctions(Functions):
         return nodes.mean(_axes(dim), keepdim).apply((x,))[0]
 
     def max_along(self, x, dim, keepdim=False):
-        axis = dim % x.ndim
+        axis = axis_of(dim, x.ndim)
         positions = array_module(x).expand_dims(self.argmax_along(x, axis), axis)
         values = self.select_along(x, positions, axis)
         return values if keepdim else F.squeeze(values, axis)
@@ -170,10 +174,10 @@ class ChainerFunctions(Functions):
         return array_module(x).asarray(raw(x).argmax(dim))
 
     def log_softmax(self, x, dim):
-        return F.log_softmax(x, dim)
+        return F.log_softmax(x, dim) if x.size else x
 
     def softmax(self, x, dim):
-        return F.softmax(x, dim)
+        return F.softmax(x, dim) if x.size else x
 
     # Shapes
     # ------------------------------------------------------------
@@ -209,13 +213,13 @@ class ChainerFunctions(Functions):
         return array_module(x).flip(raw(x), dim)
 
     def select(self, x, index, dim):
-        return _apply(nodes.select(raw(index), dim % x.ndim), x)
+        return _apply(nodes.select(raw(index), axis_of(dim, x.ndim)), x)
 
     def select_along(self, x, index, dim):
-        return _apply(nodes.select_along(raw(index), dim % x.ndim), x)
+        return _apply(nodes.select_along(raw(index), axis_of(dim, x.ndim)), x)
 
     def scatter_add(self, x, dim, index, src):
-        collected = nodes.select_along(raw(index), dim % x.ndim).transposed(x.shape)
+        collected = nodes.select_along(raw(index), axis_of(dim, x.ndim)).transposed(x.shape)
         return x + _apply(collected, src)
 
     def argsort_along(self, x, dim):
@@ -232,7 +236,7 @@ class ChainerFunctions(Functions):
             sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
         if isinstance(sizes, int) or sum(sizes) != length or x.dtype.kind != "f":
             return super().split(x, sizes, dim)
-        return list(F.split_axis(x, np.cumsum(sizes)[:-1], dim % x.ndim))
+        return list(F.split_axis(x, np.cumsum(sizes)[:-1], axis_of(dim, x.ndim)))
 
     # Products and windows
     # ------------------------------------------------------------

@@ -125,7 +125,7 @@ def _gradients(
     """Return the gradients of input, weight and bias from that of the output, where wanted."""
     gx = gw = gb = None
     if of_bias:
-        gb = y.swapaxes(0, 1).reshape(y.shape[1], -1).sum(1)
+        gb = y.sum((0, *range(2, y.ndim)))
     if of_input and of_weight:
         gx, gw = _both_gradients(x, w, y, g)
     elif of_input:
@@ -193,14 +193,15 @@ def _columns(x: Any, g: Geometry) -> Any:
     columns = xp.empty((channels, positions, batch, *g.count), x.dtype)
     for position, window in enumerate(g.windows().slices()):
         columns[:, position] = x[window]
-    return columns.reshape(g.groups, channels // g.groups * positions, -1)
+    width = batch * math.prod(g.count)
+    return columns.reshape(g.groups, channels // g.groups * positions, width)
 
 
 def _add_columns(columns: Any, shape: tuple[int, int], g: Geometry) -> Any:
     """Compute the transpose of `_columns`; `shape` is (in, batch)."""
     if g.plain():
         return _channels_second(columns, (*shape, *g.size))
-    columns = columns.reshape(shape[0], -1, shape[1], *g.count)
+    columns = columns.reshape(shape[0], math.prod(g.kernel), shape[1], *g.count)
     x = array_module(columns).zeros((*shape, *g.padded()), columns.dtype)
     for position, window in enumerate(g.windows().slices()):
         x[window] += columns[:, position]
@@ -212,7 +213,8 @@ def _channels_first(y: Any, groups: int) -> Any:
 
     The result is a view where the memory has that order already.
     """
-    return y.swapaxes(0, 1).reshape(groups, y.shape[1] // groups, -1)
+    width = len(y) * math.prod(y.shape[2:])
+    return y.swapaxes(0, 1).reshape(groups, y.shape[1] // groups, width)
 
 
 def _channels_second(y: Any, shape: Sequence[int]) -> Any:

@@ -91,8 +91,11 @@ class Fused(chainer.FunctionNode):
 
 
 def are_plain(*values: Any) -> bool:
-    """Return whether all that is not None is of one type, single or double precision."""
-    kinds = {value.dtype.char for value in values if value is not None}
+    """Return whether all that is not None has axes and one type, single or double precision.
+
+    Of arrays without axes NumPy makes numbers, which Chainer does not take.
+    """
+    kinds = {value.dtype.char if value.shape else "" for value in values if value is not None}
     return kinds in ({"f"}, {"d"})
 
 

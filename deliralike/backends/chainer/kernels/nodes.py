@@ -83,7 +83,7 @@ def mean(axis: tuple[int, ...] | None, keepdims: bool) -> LinearMap:
         axes = range(len(shape)) if axis is None else {each % len(shape) for each in axis}
         kept = [1 if each in axes else size for each, size in enumerate(shape)]
         count = math.prod(shape[each] for each in axes)
-        share = gy.reshape(kept) * gy.dtype.type(1.0 / count)
+        share = gy.reshape(kept) * gy.dtype.type(1.0 / max(count, 1))
         return array_module(gy).broadcast_to(share, shape)
 
     return LinearMap(function, transpose)
