@@ -5,7 +5,10 @@ resumed.
 """
 
 import inspect
-from collections.abc import Callable
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +73,55 @@ class Call:
         if self.generator_as == "":
             return self.function(value, generator())
         return self.function(value, **{self.generator_as: generator()})
+
+
+@dataclass(frozen=True)
+class KeyedGlobals:
+    """A function of jobs in a process of its own, whose global generators are keyed by the job."""
+
+    make: Callable[[Any], Any]
+    seed: int
+
+    def __call__(self, job: Any) -> Any:
+        """Return the result of a job; it depends on nothing that the process did before."""
+        rng = KeyedRng(self.seed, "data/global")
+        word = int(rng.generator(job.epoch, job.number, int(job.indices[0])).integers(2**32))
+        random.seed(word)
+        np.random.seed(word)
+        if torch := sys.modules.get("torch"):
+            torch.manual_seed(word)
+        return self.make(job)
+
+
+def watched(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield batches that threads make; warn if global generators change while one waits for them.
+
+    Their order of drawing is that of the threads, and ahead of the run.
+    """
+    before = _global_states()
+    for batch in batches:
+        after = _global_states()
+        names = [name for name, state in after.items() if before.get(name, state) != state]
+        if names:
+            warnings.warn(
+                f"the data draw from the global random numbers of {' and '.join(names)} while "
+                "batches are prepared ahead, so these depend on time, and a resumed run has other "
+                "ones: draw from a transform's second argument (a generator), or take "
+                "worker_kind='process', or leave out prefetch and workers",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        yield batch
+        break
+    yield from batches
+
+
+def _global_states() -> dict[str, Any]:
+    state: Any = np.random.get_state()
+    states = {"NumPy": (state[1].tobytes(), *state[2:]), "Python": random.getstate()}
+    if torch := sys.modules.get("torch"):
+        states["PyTorch"] = torch.get_rng_state().numpy().tobytes()
+    return states
 
 
 def mixes_samples(call: Call | None) -> bool:

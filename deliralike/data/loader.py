@@ -10,7 +10,7 @@ import numpy as np
 
 from deliralike.data import batching, prefetch
 from deliralike.data.batch_pipeline import BatchPipeline, Job
-from deliralike.data.keyed_rng import Call
+from deliralike.data.keyed_rng import Call, KeyedGlobals, watched
 from deliralike.data.pool import Pool
 from deliralike.data.sampling import Sampler, SequentialSampler, ShuffledSampler, drawn, repeats
 from deliralike.data.source import Stream, readable
@@ -57,7 +57,9 @@ class Loader:
         workers: The number of threads or processes that prepare them; without any, prefetching
             takes one.
         worker_kind: ``"thread"``, or ``"process"`` for transforms that hold Python's lock. Objects
-            that are sent to a process must be picklable.
+            that are sent to a process must be picklable. Global random generators (NumPy's,
+            Python's, PyTorch's) are keyed by the batch in a process; threads share them with the
+            run, so a warning names those from which the data draw.
         timeout: The most seconds to wait for a batch of the workers, the start of processes aside.
             None waits without a limit, as only the user knows how long a sample may take; a second
             Ctrl-C ends the wait in any case.
@@ -367,10 +369,14 @@ class Loader:
                 jobs = stack.enter_context(prefetch.read_ahead(jobs, self._ahead, self._timeout))
             workers = self._kept or stack.enter_context(self._started())
             batches = prefetch.ahead(jobs, workers, self._ahead)
-            yield from stack.enter_context(closing(batches))  # type: ignore[type-var]
+            stack.enter_context(closing(batches))  # type: ignore[type-var]
+            yield from watched(batches)
 
     def _started(self) -> AbstractContextManager[Pool]:
-        return prefetch.workers(self._kind, self._workers, self._pipeline, self._timeout)
+        make: Callable[[Any], Any] = self._pipeline
+        if self._kind == "process":
+            make = KeyedGlobals(make, self.seed)
+        return prefetch.workers(self._kind, self._workers, make, self._timeout)
 
     def _check_count(self) -> None:
         if self._read is not None and len(self) == 0:

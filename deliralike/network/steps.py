@@ -29,7 +29,8 @@ MAPPINGS = (dict, Mapping)  # in each step, a dict is told three times as fast b
 def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
     """Return the inputs of a network and the target of its losses, from a batch.
 
-    A tuple or list has the target last and the inputs before it; a dict has them as ``"data"`` and
+    A tuple or list has the target last and the inputs before it; texts after the target, such as
+    the names of files, are left out. A dict has them as ``"data"`` and
     ``"label"`` (or by other usual names, see `batch_names`), the data being one input or a tuple of
     several.
 
@@ -44,6 +45,8 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
         (('image', 'age'), 'mask')
     """
     if isinstance(batch, (tuple, list)):  # told in less time than a mapping
+        while len(batch) > 2 and _is_texts(batch[-1]):
+            batch = batch[:-1]
         if len(batch) < 2:
             raise BatchError(
                 f"a batch of {len(batch)} elements has no target: give (inputs, target), or let "
@@ -59,6 +62,12 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
     if type(data) is not tuple:
         data = (data,)
     return data, label
+
+
+def _is_texts(part: Any) -> bool:
+    if isinstance(part, (tuple, list)):
+        return bool(part) and all(isinstance(each, str) for each in part)
+    return isinstance(part, str) or getattr(getattr(part, "dtype", None), "kind", None) == "U"
 
 
 @dataclass(frozen=True)

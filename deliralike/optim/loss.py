@@ -142,7 +142,7 @@ class Loss:
         parts = self.parts(result)
         value, denominator = parts.value, parts.denominator
         if denominator is not None:
-            denominator = constant(network, denominator)
+            denominator = constant(network, denominator, value)
             value = value / or_one(denominator)
         return self.result(LossResult(value, parts.extras, denominator))
 
@@ -258,10 +258,10 @@ def in_replicas(
     return Loss(loss_function, reduction, spec, per_replica=True)
 
 
-def constant(network: Any, denominator: Any) -> Any:
-    """Return a denominator without its graph."""
+def constant(network: Any, denominator: Any, like: Any) -> Any:
+    """Return a denominator without its graph, in the type of the sum that it divides."""
     if network.backend.is_array(denominator):
-        return network.nn.stop_gradient(denominator)
+        return network.nn.cast(network.nn.stop_gradient(denominator), like)
     return denominator
 
 

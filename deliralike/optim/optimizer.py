@@ -426,6 +426,14 @@ class AbstractOptimizer(ABC):
         """Load a state that `neutral_state` returned, on any backend."""
 
 
+def no_closure(name: str) -> CapabilityError:
+    """Return the error for an optimizer that computes the loss itself, as L-BFGS does."""
+    return CapabilityError(
+        f"{name} computes the loss several times within a step, by a closure, and a training step "
+        "computes it once: take another optimizer, or call this one's step in a loop of your own"
+    )
+
+
 def no_optimizer(native: Any, wanted: str) -> OptimizerError:
     """Return the error for an object that was to be wrapped and is no optimizer."""
     return OptimizerError(

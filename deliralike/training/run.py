@@ -13,7 +13,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.network.steps import the_optimizer
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup
-from deliralike.training.history import History, Step
+from deliralike.training.history import Epoch, History, Step
 from deliralike.training.unread import Unread
 
 
@@ -61,6 +61,8 @@ class Run:
         goes_on: Whether the run goes on where the last `fit` of its trainer ended.
         in_step: Whether an update is being made: an error in it leaves the network and the position
             inconsistent.
+        in_on_epoch: Whether callbacks are told of an epoch: where that is interrupted, some of them
+            have not seen it, and the position is not one to go on from.
         latest_batches: The batches of the latest step, as they came from the data: one for each
             micro-batch.
         validation: The data that are evaluated after every epoch; None for nothing.
@@ -84,6 +86,7 @@ class Run:
     resumed: bool = False
     goes_on: bool = False
     in_step: bool = False
+    in_on_epoch: bool = False
     latest_batches: Sequence[Any] = ()
     validation: Any = None
     fingerprints: dict[str, str] = field(default_factory=dict, repr=False)
@@ -170,6 +173,20 @@ class Run:
         """Call a method of every callback in order; an error gets a note of its class."""
         for callback in self.callbacks:
             _call(callback, moment, self, *what)
+
+    def tell_epoch(self, epoch: Epoch, observe: Callable[[Epoch], None]) -> None:
+        """Call `on_epoch` of every callback, and `observe` before that of those that run last.
+
+        So schedules observe the figures that callbacks add, and checkpoints have both.
+        """
+        self.in_on_epoch = True
+        for runs_last in (False, True):
+            for callback in self.callbacks:
+                if callback.runs_last == runs_last:
+                    _call(callback, "on_epoch", self, epoch)
+            if not runs_last:
+                observe(epoch)
+        self.in_on_epoch = False
 
     def tell_all(self, moment: str) -> None:
         """Call a method of every callback, also after errors, which are then raised, chained."""

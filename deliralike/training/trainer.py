@@ -446,8 +446,7 @@ class Trainer:
         run.epoch += 1
         run.batch = 0
         run.history.epochs.append(epoch)
-        self._tell_schedules(epoch)
-        run.tell("on_epoch", epoch)
+        run.tell_epoch(epoch, self._tell_schedules)
         interrupt.check()
 
     def _validate(self, validation: Any, interrupt: Interrupt) -> dict[str, float]:

@@ -17,6 +17,7 @@ from deliralike.backends.jax.network import JaxSlot, Layout
 from deliralike.errors import CapabilityError, StateError
 from deliralike.network.state import Slot
 from deliralike.optim.groups import Groups
+from deliralike.optim.optimizer import no_closure
 from deliralike.optim.rules import Rule
 
 
@@ -272,7 +273,12 @@ class NativeRule(UpdateRule):
         for name, value in everything.items():
             gradient = gradients.get(name)
             full[name] = jnp.zeros_like(value) if gradient is None else gradient
-        updates, new_state = self.native.update(full, state, everything)
+        try:
+            updates, new_state = self.native.update(full, state, everything)
+        except TypeError as error:
+            if "value_fn" not in str(error):
+                raise
+            raise no_closure("this optimizer of optax") from error
         new_parameters: Named = dict.fromkeys(parameters)
         untouched = set(everything)
         for name, value in parameters.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -71,7 +72,7 @@ from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.loss import LossResult
-from deliralike.optim.optimizer import no_optimizer, refuse_other_parameters
+from deliralike.optim.optimizer import no_closure, no_optimizer, refuse_other_parameters
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.callbacks import CallbackContext
@@ -337,6 +338,9 @@ class TorchBackend(Backend):
     ) -> TorchOptimizer:
         if not isinstance(native, torch.optim.Optimizer):
             raise no_optimizer(native, "one such as torch.optim.Adam(network.parameters())")
+        closure = inspect.signature(native.step).parameters.get("closure")
+        if closure is not None and closure.default is closure.empty:
+            raise no_closure(f"{type(native).__name__} of PyTorch")
         optimizer = TorchOptimizer(network, native)
         refuse_other_parameters(optimizer)
         return optimizer

@@ -29,8 +29,9 @@ _FIELDS = {"best": NUMBER.or_none(), "best_name": TEXT.or_none()}
 class Checkpoint(Writer):
     """Write the whole state of a run, so that ``fit(..., resume=folder)`` goes on as the run would.
 
-    A checkpoint is written when it is due, when the run ends, and on Ctrl-C; none while an error
-    ends the run, whose state may be half of one step and half of the next. The disk holds it before
+    A checkpoint is written when it is due, when the run ends, and on Ctrl-C; none while an error,
+    or a second Ctrl-C in `on_epoch` of a callback, ends the run, whose state may be half of one
+    step and half of the next. The disk holds it before
     the next step begins. One that cannot be written ends the run with an error, and those from
     before are kept.
 
@@ -156,7 +157,7 @@ class Checkpoint(Writer):
             is_due = True
         is_written = self._written == tuple(run.position().values())
         with self._holding:
-            if is_due and not run.in_step and not is_written:
+            if is_due and not (run.in_step or run.in_on_epoch or is_written):
                 self._write(run)
 
     def state(self) -> dict[str, Any]:
