@@ -177,7 +177,8 @@ class Elementwise(Primitives):
     def logit(self, x: Array, eps: float | None = None) -> Array:
         """``log(x / (1 - x))``; with `eps`, of `x` clamped to ``[eps, 1 - eps]``."""
         if eps is not None:
-            x = self.clamp(self.clamp(x, max=1.0 - eps), min=eps)  # the lower bound wins
+            bounded = self.where(x > 1.0 - eps, 1.0 - eps, x)
+            x = self.where(x < eps, eps, bounded)  # the lower bound wins
         return self.log(x) - self.log1p(-x)
 
     def xlogy(self, x: Array, other: Array) -> Array:
@@ -429,7 +430,9 @@ class Elementwise(Primitives):
         is_root = (exponent > 0) & (exponent < 1)
         root = self.sqrt(self.where(is_root, x, 1.0))
         y = self.where(exponent == 1, x, self.stop_gradient(self.cast(exponent == 0, x)))
-        return self.where(exponent < 0, math.inf, self.where(is_root, root, y))
+        is_negative = exponent < 0
+        inverse = self.reciprocal(self.where(is_negative, x, 1.0))
+        return self.where(is_negative, inverse, self.where(is_root, root, y))
 
     def _power_of(self, x: Array, exponent: Array) -> Array:
         safe = self.where(x == 0, 1.0, x)

@@ -487,12 +487,13 @@ def replicate_index(size: int, before: int, after: int) -> np.ndarray:
 
 
 def circular_index(size: int, before: int, after: int) -> np.ndarray:
-    """Return the source positions of circular padding; negative numbers crop."""
-    if max(before, after) > size:
+    """Return the source positions of circular padding; negative numbers crop, before all else."""
+    kept = np.arange(size)[max(-before, 0) : size - max(-after, 0)]
+    if max(before, after) > len(kept):
         raise SettingError(
-            f"circular padding by {(before, after)!r} needs more elements than {size}"
+            f"circular padding by {(before, after)!r} needs more elements than {len(kept)}"
         )
-    return np.arange(-before, size + after) % size
+    return kept[np.arange(-max(before, 0), len(kept) + max(after, 0)) % max(len(kept), 1)]
 
 
 PADDING_INDEX = {

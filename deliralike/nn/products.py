@@ -58,8 +58,8 @@ class Products(Shaping):
         """The sums of products over the last axes of two arrays."""
         *first, length = x.shape
         *second, other_length = other.shape
-        rows = self.reshape(x, (-1, length))
-        columns = self.transpose(self.reshape(other, (-1, other_length)), 0, 1)
+        rows = self.reshape(x, (math.prod(first), length))
+        columns = self.transpose(self.reshape(other, (math.prod(second), other_length)), 0, 1)
         return self.reshape(self.matmul(rows, columns), (*first, *second))
 
     def outer(self, x: Array, vec2: Array) -> Array:
@@ -122,6 +122,10 @@ class Products(Shaping):
         """
         if dim is None:
             dim = next((axis for axis, size in enumerate(x.shape) if size == 3), -1)
+        if len(x.shape) != len(other.shape):
+            raise ShapeError(
+                f"cross: got shapes {tuple(x.shape)} and {tuple(other.shape)}, wanted as many axes"
+            )
         if x.shape[dim] != 3 or other.shape[dim] != 3:
             raise ShapeError(
                 f"cross: got shapes {tuple(x.shape)} and {tuple(other.shape)}, wanted three "
@@ -140,10 +144,11 @@ class Products(Shaping):
             ``(..., in1)`` and ``(..., in2)`` with ``(out, in1, in2)`` give ``(..., out)``.
         """
         out, in1, in2 = weight.shape
-        rows = self.reshape(input1, (-1, in1))
+        count = math.prod(input1.shape[:-1])
+        rows = self.reshape(input1, (count, in1))
         flat = self.reshape(self.permute(weight, (1, 0, 2)), (in1, out * in2))
-        half = self.reshape(self.matmul(rows, flat), (-1, out, in2))
-        y = self.sum(half * self.reshape(input2, (-1, 1, in2)), 2)
+        half = self.reshape(self.matmul(rows, flat), (count, out, in2))
+        y = self.sum(half * self.reshape(input2, (count, 1, in2)), 2)
         y = self.reshape(y, (*input1.shape[:-1], out))
         if bias is None:
             return y

@@ -212,7 +212,9 @@ class Reductions(Elementwise):
             return self.sum(self.cast(x != 0, x), dim, keepdim)
         exponent = float(p)
         if exponent < 0:
-            return self.sum(size**exponent, dim, keepdim) ** (1.0 / exponent)
+            positive = size > 0
+            powers = self.where(positive, self.where(positive, size, 1.0) ** exponent, math.inf)
+            return self.sum(powers, dim, keepdim) ** (1.0 / exponent)
         return self._power(self.sum(self._power(size, exponent), dim, keepdim), 1.0 / exponent)
 
     def dist(self, x: Array, other: Array, p: float = 2) -> Array:

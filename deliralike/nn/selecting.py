@@ -24,6 +24,11 @@ class Selecting(Reductions, Shaping):
     @other_name
     def index_select(self, x: Array, dim: int, index: Array) -> Array:
         """Take the elements at positions along an axis, as `take` does."""
+        if len(index.shape) > 1:
+            raise ShapeError(
+                f"index_select: index has shape {tuple(index.shape)}, wanted one axis: nn.take "
+                "takes more"
+            )
         return self.take(x, index, dim)
 
     def take_along_dim(self, x: Array, indices: Array, dim: int | None = None) -> Array:

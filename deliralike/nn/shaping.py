@@ -269,7 +269,7 @@ class Shaping(Primitives):
             sizes = operator.index(sizes)  # a traced size is an array in TorchScript
         if isinstance(sizes, int):
             checks.positive(sizes, "sizes", "split")
-            sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
+            sizes = [min(sizes, length - start) for start in range(0, length, sizes)] or [0]
         if sum(sizes) != length:
             raise ShapeError(
                 f"split: sizes {list(sizes)} add up to {sum(sizes)}, but axis {dim} has {length} "
@@ -376,7 +376,7 @@ class Shaping(Primitives):
         channels_after = channels // (r * r)
         x = self.reshape(x, (batch, channels_after, r, r, height, width))
         x = self.permute(x, (0, 1, 4, 2, 5, 3))  # (batch, channels, height, r, width, r)
-        return self.reshape(x, (batch, -1, height * r, width * r))
+        return self.reshape(x, (batch, channels_after, height * r, width * r))
 
     def pixel_unshuffle(self, x: Array, downscale_factor: int) -> Array:
         """Space to channels, undoing `pixel_shuffle`.

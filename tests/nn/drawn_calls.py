@@ -132,7 +132,8 @@ class Draw:
         return self.anything(1)
 
     def distinct(self, *shape):
-        """An array without two equal elements."""
+        """An array without two equal elements, and with some."""
+        shape = tuple(size or 1 for size in shape)
         return self.rng.permutation(int(np.prod(shape))).reshape(shape) * 0.7 - 3.0
 
     def number(self):
@@ -668,13 +669,14 @@ def _(d):
 def _(d):
     factor = d.pick(1, 2, 2, 3)
     channels = d.pick(1, 2) * factor**2 + d.chance(0.1)
-    return d.array(d.size(), channels, d.size(), d.size()), factor
+    return d.array(d.pick(1, 2), channels, *d.pick((1, 2), (3, 2))), factor
 
 
 @row("pixel_unshuffle")
 def _(d):
     factor = d.pick(1, 2, 2, 3)
-    return d.array(d.size(), d.size(), d.pick(1, 2) * factor, 2 * factor + d.chance(0.1)), factor
+    sizes = d.pick(1, 2) * factor, 2 * factor + d.chance(0.1)
+    return d.array(d.pick(1, 2), d.pick(1, 3), *sizes), factor
 
 
 @row("channel_shuffle")
@@ -999,7 +1001,7 @@ def _(d, n):
     groups = d.pick(1, 1, 2)
     cin, cout = groups * d.pick(1, 2), groups * d.pick(1, 2)
     kernel = [int(v) for v in d.rng.integers(1, 4, n)]
-    x = d.real(d.pick(1, 2, 0), cin, *[int(v) for v in d.rng.integers(1, 5, n)])
+    x = d.real(d.pick(1, 2), cin, *[int(v) for v in d.rng.integers(1, 5, n)])
     bias, stride = d.pick(None, d.real(cout)), window(d, n)
     extra = d.pick(0, 0, 1)
     weight = d.real(cin, cout // groups, *kernel)
@@ -1113,7 +1115,10 @@ def _(d):
     n = d.pick(1, 2, 3)
     x = picture(d, n)
     widths = tuple(int(v) for v in d.rng.integers(d.pick(0, -1), 3, 2 * n))
-    return x, widths, d.pick("reflect", "replicate", "circular")
+    mode = d.pick("reflect", "replicate", "circular")
+    if mode == "circular" and min(widths) < 0:  # PyTorch reads what it has not written yet
+        widths = tuple(min(width, 1) for width in widths)
+    return x, widths, mode
 
 
 # Norms and losses
@@ -1162,7 +1167,8 @@ def _(d):
 
 @row("local_response_norm")
 def _(d):
-    return d.real(*d.shape(3)), d.pick(1, 2, 3), *d.pick((), (0.1, 0.5, 2.0))
+    x = d.real(*[d.pick(1, 2, 4) for _ in range(d.pick(3, 4))])
+    return x, d.pick(1, 2, 3), *d.pick((), (0.1, 0.5, 2.0))
 
 
 @row("normalize")
@@ -1257,7 +1263,7 @@ def _(d):
 def _(d):
     x = d.rng.uniform(0.05, 0.95, d.shape())
     weight = d.pick(None, fixed(d.real(*d.other(x.shape))))
-    return x, d.real(*x.shape, low=0.0, high=1.0), weight, *d.reduction().values()
+    return x, d.real(*x.shape, low=0.0, high=1.0), weight, d.reduction()
 
 
 @row("binary_cross_entropy_with_logits")
@@ -1269,7 +1275,7 @@ def _(d):
 
 @row("kl_div")
 def _(d):
-    x = d.real(*d.shape(1))
+    x = d.real(d.pick(1, 2, 3), *d.shape(0, 2))
     target = d.real(*x.shape, low=0.0, high=1.0)
     how = d.pick("mean", "sum", "none", "batchmean")
     return x, target, {"reduction": how} | d.some(log_target=True)

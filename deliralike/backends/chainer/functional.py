@@ -232,7 +232,7 @@ class ChainerFunctions(Functions):
 
     def split(self, x, sizes, dim=0):
         length = x.shape[dim]
-        if isinstance(sizes, int) and sizes > 0:
+        if isinstance(sizes, int) and sizes > 0 and length:
             sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
         if isinstance(sizes, int) or sum(sizes) != length or x.dtype.kind != "f":
             return super().split(x, sizes, dim)
