@@ -3,17 +3,19 @@ the same network."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
 from deliralike import backends, nest, zoo
+from deliralike.conformance import Proof, compare, distance_loss
 from deliralike.optim import rules
 from deliralike.zoo.inputs import inputs
 
@@ -58,11 +60,10 @@ class Case:
         """The names of the zoo for which this case stands."""
         return self.covers or (self.name,)
 
-    def as_parameter(self, *more: Any, long: bool = False) -> Any:
+    def as_parameter(self, *more: Any) -> Any:
         """The label (and more) as parameters of a test; tests of one case share results, so one
         process runs them."""
-        marks = [pytest.mark.xdist_group(self.label), *([pytest.mark.long] if long else [])]
-        return pytest.param(self.label, *more, marks=marks)
+        return pytest.param(self.label, *more, marks=pytest.mark.xdist_group(self.label))
 
     def build(self, backend: str, dtype: str = "float64", seed: int = 0) -> Any:
         """The network on a backend, with its start values."""
@@ -102,17 +103,18 @@ def scrambled(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Results:
-    """What a network gives in double precision: arrays by path.
+    """What a network gives on PyTorch in double precision: arrays by path.
 
     Attributes:
-        trained: Outputs in training mode; on JAX only the loss tells, since compiling them again
-            takes long.
+        evaluated: Outputs in evaluation mode.
+        trained: Outputs in training mode.
         loss: Of the training pass.
         parameters: Gradients by name.
         inputs: Gradients with respect to the floating inputs.
         state: The state after the training pass.
     """
 
+    evaluated: dict[str, np.ndarray]
     trained: dict[str, np.ndarray]
     loss: float
     parameters: dict[str, np.ndarray]
@@ -125,22 +127,67 @@ def by_path(output: Any, numpy: Callable[[Any], np.ndarray]) -> dict[str, np.nda
     return {str(path): numpy(leaf) for path, leaf in nest.leaves_with_paths(output)}
 
 
-def cotangents(outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """What the leaves of the outputs are weighted with in the loss: fixed random numbers."""
+def weighted_mean(outputs: Any, nn: Any) -> Any:
+    """The loss: the sum over the leaves of the mean of ``leaf * weight``; weights are fixed random
+    numbers."""
     generator = np.random.default_rng(7)
-    return [generator.standard_normal(leaf.shape) for leaf in outputs.values()]
+    terms = []
+    for leaf in nest.leaves(outputs):
+        weights = nn.constant(generator.standard_normal(tuple(leaf.shape)), leaf)
+        terms.append(nn.mean(leaf * weights))
+    return sum(terms)
 
 
-def weighted_mean(outputs: Any, weights: Any, mean: Callable[[Any], Any]) -> Any:
-    """The loss: the sum over the leaves of the mean of ``leaf * weight``."""
-    return sum(
-        mean(leaf * weight) for leaf, weight in zip(nest.leaves(outputs), weights, strict=True)
+@contextmanager
+def marked_dropout(module: torch.nn.Module) -> Iterator[None]:
+    """Let each layer of dropout multiply by known factors, so that its place shows in the outputs.
+
+    Masks differ between libraries, and cases switch them off.
+    """
+    rates = {layer: layer.p for layer in module.modules() if isinstance(layer, DROPOUTS)}
+
+    def marked(x, p=0.5, training=True, inplace=False):
+        factors = 1 + p * torch.sin(torch.arange(x.numel(), dtype=x.dtype)).view(x.shape)
+        return x * factors if training else x
+
+    functions = torch.nn.functional
+    try:
+        for layer in rates:
+            layer.p = 0.25
+        with mock.patch.multiple(functions, dropout=marked, dropout2d=marked, dropout3d=marked):
+            yield
+    finally:
+        for layer, rate in rates.items():
+            layer.p = rate
+
+
+DROPOUTS = torch.nn.Dropout | torch.nn.Dropout2d | torch.nn.Dropout3d
+
+
+def run_on_torch(module: torch.nn.Module, call: Callable[..., Any], case: Case) -> Results:
+    """A pass in evaluation and one in training, with gradients."""
+    inputs = [torch.from_numpy(x) for x in case.inputs()]
+    floating = [x.requires_grad_() for x in inputs if x.is_floating_point()]
+    with torch.no_grad():
+        evaluated = by_path(call(module.eval(), *inputs), torch.Tensor.numpy)
+    with marked_dropout(module) if "dropout" in case.settings else nullcontext():
+        outputs = call(module.train(), *inputs)
+    trained = by_path(outputs, lambda leaf: leaf.detach().numpy())
+    loss = weighted_mean(outputs, backends.get("torch").nn)
+    loss.backward()
+    parameters = {
+        name: np.zeros(tuple(parameter.shape)) if parameter.grad is None else parameter.grad.numpy()
+        for name, parameter in module.named_parameters()
+    }
+    state = {name: value.detach().numpy() for name, value in module.state_dict().items()}
+    return Results(
+        evaluated, trained, loss.item(), parameters, [x.grad.numpy() for x in floating], state
     )
 
 
 @cache
-def theirs(label: str) -> tuple[dict[str, np.ndarray], Results, dict[str, np.ndarray]]:
-    """What the reference gives in evaluation and in training, and the state that it was given."""
+def theirs(label: str) -> tuple[Results, dict[str, np.ndarray]]:
+    """What the reference gives, and the state that it was given."""
     from tests.zoo.cases import CASES
 
     case = CASES[label]
@@ -151,23 +198,16 @@ def theirs(label: str) -> tuple[dict[str, np.ndarray], Results, dict[str, np.nda
         {name: torch.from_numpy(np.asarray(value)) for name, value in state.items()}
     )
     start = {name: value.clone().numpy() for name, value in module.state_dict().items()}
-    inputs = [torch.from_numpy(x) for x in case.inputs()]
-    floating = [x.requires_grad_() for x in inputs if x.is_floating_point()]
-    with torch.no_grad():
-        evaluated = by_path(case.call(module.eval(), *inputs), torch.Tensor.numpy)
-    outputs = case.call(module.train(), *inputs)
-    trained = by_path(outputs, lambda leaf: leaf.detach().numpy())
-    loss = weighted_mean(outputs, [torch.from_numpy(c) for c in cotangents(trained)], torch.mean)
-    loss.backward()
-    parameters = {
-        name: np.zeros(p.shape) if p.grad is None else p.grad.numpy()
-        for name, p in module.named_parameters()
-    }
-    after = {name: value.detach().numpy() for name, value in module.state_dict().items()}
-    return (
-        evaluated,
-        Results(trained, loss.item(), parameters, [x.grad.numpy() for x in floating], after),
-        start,
+    return run_on_torch(module, case.call, case), start
+
+
+@cache
+def ours(label: str) -> Results:
+    """What our network gives."""
+    from tests.zoo.cases import CASES
+
+    return run_on_torch(
+        started(label, "torch"), lambda network, *inputs: network(*inputs), CASES[label]
     )
 
 
@@ -180,54 +220,12 @@ def built(label: str, backend_name: str) -> Any:
     return CASES[label].build(backend_name)
 
 
-def started(label: str, backend_name: str, dtype: str = "float64") -> Any:
+def started(label: str, backend_name: str) -> Any:
     """Our network on a backend, with the reference's state (or a scrambled one where there is
     none)."""
-    from tests.zoo.cases import CASES
-
-    network = (
-        built(label, backend_name)
-        if dtype == "float64"
-        else CASES[label].build(backend_name, dtype)
-    )
-    network.load_neutral_state(start_state(label))
+    network = built(label, backend_name)
+    assert network.load_neutral_state(start_state(label)).complete
     return network
-
-
-@cache
-def evaluated(label: str, backend_name: str) -> dict[str, np.ndarray]:
-    """Our network's outputs in evaluation mode, in double precision."""
-    from tests.zoo.cases import CASES
-
-    return evaluate(backends.get(backend_name), started(label, backend_name), CASES[label].inputs())
-
-
-@cache
-def ours(label: str, backend_name: str) -> Results:
-    """What our network gives on a backend in training."""
-    from tests.zoo.cases import CASES
-
-    case, backend, network = CASES[label], backends.get(backend_name), started(label, backend_name)
-    inputs = case.inputs()
-    trained = (
-        {}
-        if backend_name == "jax"
-        else evaluate(backend, copy.deepcopy(network), inputs, training=True)
-    )
-    weights = cotangents(ours(label, "torch").trained if backend_name != "torch" else trained)
-
-    def loss(network, *batch):
-        return weighted_mean(network(*batch[: len(inputs)]), batch[len(inputs) :], network.nn.mean)
-
-    gradients = backend.gradients(loss, network.train(), *inputs, *weights)
-    floating = [g for x, g in zip(inputs, gradients.inputs, strict=False) if x.dtype.kind == "f"]
-    value = float(np.asarray(gradients.loss))
-    shapes = {name: slot.shape for name, slot in network.neutral_slots().items()}
-    parameters = {
-        name: np.zeros(shapes[name]) if gradient is None else gradient
-        for name, gradient in gradients.parameters.items()
-    }
-    return Results(trained, value, parameters, floating, network.neutral_state())
 
 
 @cache
@@ -236,8 +234,22 @@ def start_state(label: str) -> dict[str, np.ndarray]:
     from tests.zoo.cases import CASES
 
     if CASES[label].reference is not None:
-        return theirs(label)[2]
+        return theirs(label)[1]
     return scrambled(built(label, "torch").neutral_state())
+
+
+def proof(label: str, backend_name: str) -> Proof:
+    """Names, outputs in both modes, loss, all gradients and statistics beside those on PyTorch."""
+    from tests.zoo.cases import CASES
+
+    return compare(
+        started(label, "torch"),
+        started(label, backend_name),
+        CASES[label].inputs(),
+        loss=distance_loss,
+        levels=("L0", "L1"),
+        thorough=True,  # whole programs, which compile faster than their operations one by one
+    )
 
 
 def evaluate(
@@ -261,20 +273,14 @@ def stepped(label: str, backend_name: str) -> tuple[list[float], dict[str, np.nd
     """The losses of two training steps with SGD, and the state after them."""
     from tests.zoo.cases import CASES
 
-    weights = cotangents(
-        ours(label, "torch").trained
-    )  # first, as it trains the network that all share
-    backend, network, inputs = (
-        backends.get(backend_name),
-        started(label, backend_name),
-        CASES[label].inputs(),
-    )
+    backend, network = backends.get(backend_name), started(label, backend_name)
 
-    def loss(network, *batch):
-        return weighted_mean(network(*batch[: len(inputs)]), batch[len(inputs) :], network.nn.mean)
+    def loss(network, *inputs):
+        return weighted_mean(network(*inputs), network.nn)
 
     optimizer = backend.optimizer(rules.rule("sgd", lr=1e-3, momentum=0.9), network.train())
-    losses = [float(backend.numpy(optimizer.update(loss, *inputs, *weights))) for _ in range(2)]
+    inputs = CASES[label].inputs()
+    losses = [float(backend.numpy(optimizer.update(loss, *inputs))) for _ in range(2)]
     return losses, network.neutral_state()
 
 

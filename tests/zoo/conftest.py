@@ -18,14 +18,7 @@ def pytest_runtest_teardown(item, nextitem):
     ):
         from tests.zoo import case
 
-        for results in (
-            case.theirs,
-            case.built,
-            case.evaluated,
-            case.ours,
-            case.start_state,
-            case.stepped,
-        ):
+        for results in (case.theirs, case.ours, case.built, case.start_state, case.stepped):
             results.cache_clear()
         if "jax" in sys.modules:
             sys.modules["jax"].clear_caches()

@@ -205,7 +205,6 @@ def _raise_flat(run):
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_the_example_of_the_guide(tmp_path):
     module = torchvision.models.resnet50()
     weights.write(
