@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test test-all test-minimum test-mpi measure mutation lint types table docs package bench bench-gpu environment lock clean
+.PHONY: help demo quick test test-minimum test-mpi mutation lint types table docs package bench bench-gpu environment lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -21,12 +21,10 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR
 
 help:
 	@echo "make demo    see it work"
-	@echo "make quick   the cheapest tests, at each save"
-	@echo "make test    the short suite, before a commit (PYTEST='-k nest' passes arguments on)"
-	@echo "make test-all  all tests"
-	@echo "make test-minimum  the cheapest tests with the oldest versions that requirements/ admits"
-	@echo "make measure   all tests, and what each costs"
-	@echo "make mutation  how many changes of the package each suite sees"
+	@echo "make quick   the folders that take a minute or two, at each save"
+	@echo "make test    all tests, before a commit (PYTEST='-k nest' passes arguments on)"
+	@echo "make test-minimum  the folders of make quick with the oldest versions that requirements/ admits"
+	@echo "make mutation  how many changes of the package the tests see"
 	@echo "make test-mpi  the tests of processes over MPI alone"
 	@echo "make lint    style, floors of imports, types"
 	@echo "make types   write the types of self.nn, after a change of its layers"
@@ -44,21 +42,19 @@ demo: $(STAMP)
 # Every framework is in this environment, so a module that cannot be imported is an error here,
 # not a doctest to skip as it is in pyproject.toml.
 RUN_TESTS = $(ONE_THREAD) MPLBACKEND=Agg $(PY) -m pytest -n $(WORKERS) --dist loadgroup \
-	-o addopts="--doctest-modules --import-mode=importlib" -p tests.measuring -p tests.suites
+	-o addopts="--doctest-modules --import-mode=importlib"
+QUICK := tests/core tests/data tests/inference tests/optimizer tests/weights tests/test_weights.py tests/test_neutral_state.py
 
 quick: $(STAMP)
-	@$(RUN_TESTS) --suite quick $(PYTEST)
+	@$(RUN_TESTS) $(QUICK) $(PYTEST)
 
 test: $(STAMP)
-	@$(RUN_TESTS) --suite short $(PYTEST)
+	@$(RUN_TESTS) --durations=20 $(PYTEST)
 
-test-all: $(STAMP)
-	@$(RUN_TESTS) --suite all $(PYTEST)
-
-# The quick suite in an environment of its own.
+# The folders of `make quick` in an environment of its own.
 test-minimum: PY := .venv-minimum/bin/python
 test-minimum: .venv-minimum/stamp
-	@$(RUN_TESTS) --suite quick $(PYTEST)
+	@$(RUN_TESTS) $(QUICK) $(PYTEST)
 
 .venv-minimum/stamp: $(OLDEST) setup.cfg
 	@rm -f $@
@@ -68,25 +64,18 @@ test-minimum: .venv-minimum/stamp
 		|| { $(call tell,test-minimum,$(@D)); exit 1; }
 	@touch $@
 
-# Everything, and what each test costs: the file is read by `make quick` and by `python -m tests.measuring`. What the
-# quick suite leaves out others have to pay for, so its own costs are measured, too.
-measure: $(STAMP)
-	@$(RUN_TESTS) --suite all --measured tests/measured.csv $(PYTEST)
-	@$(RUN_TESTS) --suite quick --measured tests/measured.csv $(PYTEST)
-	@$(PY) -m tests.measuring tests/measured.csv
-
 # The tests of processes over MPI alone; `make test` runs them too.
 test-mpi: $(STAMP)
 	@$(ONE_THREAD) $(PY) -m pytest -n $(WORKERS) tests/processes tests/cli/test_launch.py -k mpi $(PYTEST)
 
-# Which suite sees which change of the package: hours. What was done is kept in build/mutation, and gone on from there.
+# Which changes of the package the tests see: hours. What was done is kept in build/mutation, and gone on from there.
 # Coverage's tracer and the threads that test_run_in_threads.py stops do not get on.
 mutation: MADE := build/mutation
 mutation: $(STAMP)
 	@PIP_CONSTRAINT=$(LOCK) $(PY) $(PIP) -q -r requirements/mutation.txt
 	@mkdir -p $(MADE)
 	@test -f $(MADE)/coverage || COVERAGE_FILE=$(CURDIR)/$(MADE)/coverage $(RUN_TESTS) -p tests.mutation.children \
-		--suite all --cov=deliralike --cov-context=test --cov-report= --deselect tests/parallel/test_run_in_threads.py
+		--cov=deliralike --cov-context=test --cov-report= --junitxml=$(MADE)/junit.xml --deselect tests/parallel/test_run_in_threads.py
 	@test -f $(MADE)/mutants.jsonl || $(PY) -m tests.mutation sample
 	@$(PY) -m tests.mutation run
 	@$(PY) -m tests.mutation report

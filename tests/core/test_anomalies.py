@@ -82,7 +82,7 @@ def test_a_network_without_anomalies_says_so(backend):
     assert str(found) == "every trainable parameter has a gradient"
 
 
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize("count", [1, 2])
 def test_looking_changes_neither_weights_nor_buffers_nor_modes_nor_what_follows(backend, count):
     """Two networks take the same steps, native dropout included; in one of them somebody looks
     before the second."""

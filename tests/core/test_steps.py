@@ -35,12 +35,9 @@ def cross_entropy(net, x=X, y=Y):
 
 
 KINDS = [("tuple", 1), ("list", 2), ("dict", 1), ("dict of a tuple", 2)]
-MORE_KINDS = [("tuple", 2), ("list", 1), ("dict", 2), ("dict of a tuple", 1)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "count"), KINDS + [pytest.param(*each, marks=pytest.mark.long) for each in MORE_KINDS]
-)
+@pytest.mark.parametrize(("kind", "count"), KINDS)
 def test_a_batch_comes_in_any_of_the_usual_forms(backend, kind, count):
     batch = {
         "tuple": (X, Y),
@@ -290,12 +287,11 @@ def vae_by_hand(steps=5):
 
 
 OWN_STEPS = [(Gan, gan_by_hand, 2), (Vae, vae_by_hand, 1)]
-MORE_OWN_STEPS = [(Gan, gan_by_hand, 1), (Vae, vae_by_hand, 2)]
 
 
 @pytest.mark.parametrize(
     ("kind", "by_hand", "count"),
-    OWN_STEPS + [pytest.param(*each, marks=pytest.mark.long) for each in MORE_OWN_STEPS],
+    OWN_STEPS,
 )
 def test_a_network_with_two_optimizers_trains_as_by_hand_on_any_number_of_replicas(
     backend, kind, by_hand, count

@@ -196,7 +196,7 @@ STOPS = [
 ]
 STOPS += [
     (PROCESSES, "close", False),
-    pytest.param(PROCESSES, "with", False, marks=pytest.mark.long),
+    (PROCESSES, "with", False),
 ]
 
 
@@ -343,9 +343,7 @@ def test_ctrl_c_is_left_to_the_reader():
         assert len(list(batches)) == 29
 
 
-@pytest.mark.parametrize(
-    ("how", "kept"), [("sleeps", True), pytest.param("stops", False, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("how", "kept"), [("sleeps", True), ("stops", False)])
 def test_a_process_that_hangs_is_named_after_the_timeout_and_killed(how, kept, tmp_path, memory):
     said = tmp_path.parent / f"{tmp_path.name}-said"  # `tmp_path` itself is to be left empty
     loader = data.Loader(Hanging(how, str(said)), 5, shuffle=False, timeout=4, **PROCESSES)
@@ -447,7 +445,7 @@ if __name__ == "__main__":
     ("how", "kind"),
     [
         ("stops", "process"),
-        pytest.param("sleeps", "process", marks=pytest.mark.long),
+        ("sleeps", "process"),
         ("sleeps", "thread"),
     ],
 )

@@ -206,7 +206,6 @@ def test_size_and_resolution_can_be_chosen():
     )  # 48 pixels hold the brain
 
 
-@pytest.mark.long
 def test_nothing_is_downloaded_or_written(tmp_path):
     loads_offline(tmp_path, "mri-slices", "mri-patches")
 

@@ -9,7 +9,6 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.long
 def test_the_documentation_builds_without_warnings(tmp_path):
     pytest.importorskip("sphinx")
     command = [

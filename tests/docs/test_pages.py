@@ -52,7 +52,6 @@ def module(monkeypatch, tmp_path, restored_zoo):
     return module
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
 def test_the_examples_of_a_page_run_in_order_and_print_what_it_says(page, module):
     for block, expected in examples(page):

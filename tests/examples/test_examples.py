@@ -86,7 +86,6 @@ def test_processes_that_pytorch_has_connected_already_are_taken(monkeypatch):
     assert type(join()) is SingleProcess
 
 
-@pytest.mark.long
 def test_the_tutorial_of_several_processes(tmp_path):
     """Groups, samplers, files and barriers are PyTorch's; batch normalisation is that of all
     processes."""

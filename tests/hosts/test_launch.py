@@ -33,7 +33,6 @@ def losses(folder):
         return [float(row["loss"]) for row in csv.DictReader(file)]
 
 
-@pytest.mark.long
 def test_two_nodes_of_two_processes_train_as_one_process_does(nodes, tmp_path):
     """The digits, in float64; the second node is started first, and the first one writes and shows
     all the same."""

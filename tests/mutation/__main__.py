@@ -1,8 +1,8 @@
-"""What the suites are worth: ``python -m tests.mutation sample``, then ``run``, then ``report``.
+"""What the suite is worth: ``python -m tests.mutation sample``, then ``run``, then ``report``.
 
 `sample` draws mutants of the package, `run` runs on each the tests that reach its line until one
-fails, `report` says which suites would have seen them. `run` needs the coverage and the durations
-of one run of everything.
+fails, `report` says which mutants were killed. `run` needs the coverage and the durations of one
+run of the suite.
 """
 
 import argparse
@@ -36,7 +36,7 @@ PRELOADED = (
 #: Imported libraries whose import a file of the package has a say in.
 SHAPED = {"deliralike/backends/chainer/bridge.py": ("chainer", "chainermn")}
 PART = ("file", "line", "column", "operator", "occurrence")
-SURVIVED, UNREACHED = "survived", "reached by no test"
+KILLED, SURVIVED, UNREACHED = "killed", "survived", "reached by no test"
 
 
 def main() -> int:
@@ -50,10 +50,10 @@ def main() -> int:
     drawing = commands.add_parser("sample", help="draw mutants")
     drawing.add_argument("--count", type=int, default=300)
     drawing.add_argument("--seed", type=int, default=0)
-    drawing.add_argument("--only", default="", help="in files whose path has this in it")
+    drawing.add_argument("--only", default="", help="in files whose path matches this expression")
     running = commands.add_parser("run", help="run the tests on each; goes on where it was stopped")
     running.add_argument("--coverage", type=Path, default=FOLDER / "coverage")
-    running.add_argument("--durations", type=Path, default=Path("tests/measured.csv"))
+    running.add_argument("--durations", type=Path, default=FOLDER / "junit.xml")
     running.add_argument(
         "--budget", type=float, default=90.0, help="seconds of the processor for a mutant"
     )
@@ -94,11 +94,11 @@ def _run(arguments: argparse.Namespace) -> int:
             forks.Copy(arguments.root, Path(folder) / str(number))
             for number in range(arguments.workers)
         ]
-        suite_of = forks.collected(copies[0], arguments.durations)
-        planner = Planner(arguments.root, arguments.coverage, arguments.durations, suite_of)
+        tests = forks.collected(copies[0])
+        planner = Planner(arguments.root, arguments.coverage, arguments.durations, tests)
         while todo := _todo(mutants, arguments.results):
             for job in forks.finished(_jobs(todo, planner, arguments), copies):
-                _append(arguments.results, _result(job, suite_of))
+                _append(arguments.results, _result(job))
                 _say(job)
             for job in forks.finished(_controls(planner, arguments), copies):
                 for test in job.tests:
@@ -116,7 +116,7 @@ def _jobs(todo: list[dict[str, Any]], planner: Any, arguments: argparse.Namespac
 
     for row in _controlled(arguments.results):
         if not row["passes"]:
-            planner.suite_of.pop(row["control"], None)
+            planner.tests.discard(row["control"])
     for mutant in todo:
         tests, reached = planner.plan(mutant)
         tests = [test for test in tests if test.cost <= arguments.budget] or tests[:1]
@@ -156,12 +156,12 @@ def _controls(planner: Any, arguments: argparse.Namespace) -> Iterator[Any]:
         )
 
 
-def _result(job: Any, suite_of: dict[str, str]) -> dict[str, Any]:
+def _result(job: Any) -> dict[str, Any]:
     mutant, reached = job.about
     row = {**mutant, "result": SURVIVED, "reached": reached, "tests": len(job.tests)}
     row |= {"ran": job.ran, "cost": round(job.cost, 1)}
     for test, how in job.failed.items():
-        row |= {"result": suite_of[test], "test": test, "how": how}
+        row |= {"result": KILLED, "test": test, "how": how}
     return row
 
 
@@ -208,29 +208,20 @@ def _report(arguments: argparse.Namespace) -> int:
     for row in rows:
         for name in (_folder(row["file"]), "**all**"):
             counts.setdefault(name, Counter()).update([row["result"], "mutants"])
-    print("| folder | mutants | quick | short | all | short/all | survived | unreached |")
-    print(f"| :-- |{' --: |' * 7}")
+    print("| folder | mutants | killed | survived | unreached |")
+    print(f"| :-- |{' --: |' * 4}")
     for name, count in sorted(counts.items()):
-        quick = count["quick"]
-        short = quick + count["short"]
-        killed = short + count["all"]
-        share = f"{100 * short / killed:.0f} %" if killed else ""
-        numbers = (count["mutants"], quick, short, killed, share, count[SURVIVED], count[UNREACHED])
+        numbers = (count["mutants"], count[KILLED], count[SURVIVED], count[UNREACHED])
         print(f"| {name} | {' | '.join(map(str, numbers))} |")
     unusable = [row["control"] for row in _controlled(arguments.results) if not row["passes"]]
     minutes = sum(row["cost"] for row in rows) / 60
     print(f"\n{minutes:.1f} minutes of the processor; {len(unusable)} tests unusable")
-    for title, kept in (
-        ("Killed by `all` only", "all"),
-        ("Survived", SURVIVED),
-        ("Reached by no test", UNREACHED),
-    ):
+    for title, kept in (("Survived", SURVIVED), ("Reached by no test", UNREACHED)):
         print(f"\n{title}:")
         for row in sorted((row for row in rows if row["result"] == kept), key=_key):
             ran = f"{row['ran']} of {row['tests']} tests run within the budget"
             ran += f", {row['reached']} reach it"
-            said = row.get("test", ran if row["tests"] else "no test")
-            print(f"- {row['file']}:{row['line']} `{row['before']}` -> `{row['after']}`: {said}")
+            print(f"- {row['file']}:{row['line']} `{row['before']}` -> `{row['after']}`: {ran}")
     return 0
 
 

@@ -22,7 +22,6 @@ from typing import Any
 import psutil
 import pytest
 
-from tests import suites
 from tests.mutation.planning import Test
 
 OPTIONS = [
@@ -101,7 +100,7 @@ class Fork:
 
     def __init__(self, job: Job, copy: Copy) -> None:
         self.job, self.copy, self.said = job, copy, b""
-        self.seconds = {test.name: test.seconds for test in job.tests}
+        self.seconds = {test.name: test.cost for test in job.tests}
         self.at, self.deadline, self.ended = job.tests[0].name, time.monotonic() + START, False
         copy.change(job.change)
         self.reading, writing = os.pipe()
@@ -169,18 +168,13 @@ def finished(jobs: Iterable[Job], copies: Sequence[Copy]) -> Iterator[Job]:
                 yield fork.job
 
 
-def collected(copy: Copy, durations: Path) -> dict[str, str]:
-    """All tests of the project, and the smallest suite that each belongs to."""
+def collected(copy: Copy) -> list[str]:
+    """The names of all tests of the project."""
 
     class Plugin:
         def pytest_collection_modifyitems(self, items):
-            short = suites.short(items, durations.absolute())
-            of = dict.fromkeys((item.nodeid for item in items), "all")
-            of |= dict.fromkeys((item.nodeid for item in short), "short")
-            of |= dict.fromkeys(
-                (item.nodeid for item in suites.quick(short, durations.absolute())), "quick"
-            )
-            (copy.folder / "collected.json").write_text(json.dumps(of))
+            names = [item.nodeid for item in items]
+            (copy.folder / "collected.json").write_text(json.dumps(names))
 
     def work() -> None:
         _enter(copy)

@@ -1,9 +1,10 @@
-"""Which tests may notice a change, in which order: by what coverage recorded, by suite, and by what
-a test costs."""
+"""Which tests may notice a change, in which order: by what coverage recorded, and by what a test
+takes."""
 
 import ast
 import re
 import sqlite3
+import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -13,7 +14,6 @@ from typing import Any
 
 from coverage.numbits import nums_to_numbits, register_sqlite_functions
 
-from tests import measuring, suites
 from tests.mutation.places import lines
 
 #: A line of so few tests may be reached once and what it made kept, so the other tests of these
@@ -32,15 +32,13 @@ class Test:
     """A test to run.
 
     Attributes:
-        cost: Seconds of the processor that it takes as a rule.
-        seconds: The same on the clock.
+        cost: Seconds that it takes as a rule.
     """
 
     __test__ = False  # to pytest
 
     name: str
     cost: float = UNKNOWN
-    seconds: float = UNKNOWN
 
     @property
     def file(self) -> str:
@@ -53,18 +51,17 @@ class Planner:
     Args:
         root: The folder of the project.
         database: What coverage recorded.
-        durations: What tests/measuring.py wrote.
-        suite_of: The smallest suite that has the test, by its name.
+        durations: What ``pytest --junitxml`` wrote.
+        tests: The names of all tests.
     """
 
     def __init__(
-        self, root: Path, database: Path, durations: Path | None, suite_of: dict[str, str]
+        self, root: Path, database: Path, durations: Path | None, tests: Iterable[str]
     ) -> None:
-        self.root, self.suite_of = root, suite_of
-        rows = measuring.read(durations) if durations else []
-        self.costs = {(row["test"], row["backend"]): row for row in rows}
+        self.root, self.tests = root, set(tests)
+        self.costs = _durations(durations) if durations else {}
         self.of_file: dict[str, list[str]] = defaultdict(list)
-        for test in suite_of:
+        for test in self.tests:
             self.of_file[test.partition("::")[0]].append(test)
         self.database = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
         register_sqlite_functions(self.database)
@@ -87,7 +84,7 @@ class Planner:
         if len(found) < FEW or any(found.values()):
             near = {
                 other for test in found for other in self.of_file[test.partition("::")[0]]
-            } & self.suite_of.keys()
+            } & self.tests
             near -= found.keys()
         ranked = sorted(
             (test for test in {*found, *near}), key=lambda test: self._rank(test, test in near)
@@ -96,14 +93,12 @@ class Planner:
 
     def test(self, name: str) -> Test:
         """A test with what it costs."""
-        row = self.costs.get(measuring.named(name))
-        return Test(name, measuring.case(row), row["seconds"] / row["cases"]) if row else Test(name)
+        return Test(name, self.costs.get(_dotted(name), UNKNOWN))
 
-    def _rank(self, test: str, near: bool) -> tuple[int, bool, float]:
-        """First the smallest suite; there what is cheap and runs little else, since that is what
-        watches this."""
+    def _rank(self, test: str, near: bool) -> tuple[bool, float]:
+        """First what is cheap and runs little else, since that is what watches this."""
         cost = max(self.test(test).cost, 0.01) * max(self.breadth[test], 1)
-        return suites.SUITES.index(self.suite_of[test]), near, cost
+        return near, cost
 
     def _reaching(self, file: str, numbers: Iterable[int]) -> dict[str, bool]:
         """The tests that run one of these lines, and whether it was while something was set up,
@@ -116,14 +111,14 @@ class Planner:
         )
         for (context,) in self._query(question, (*ids, nums_to_numbits(numbers))):
             test, phase = _test(self.contexts[context])
-            if test in self.suite_of:
+            if test in self.tests:
                 found[test] = found.get(test, False) or phase == "setup"
         return found
 
     def _of_folder(self, file: str) -> dict[str, bool]:
         """The tests of the folder that is named like that of the file."""
         folder = "/".join(["tests", *file.split("/")[1:2]]) + "/"
-        return {test: False for test in self.suite_of if test.startswith(folder)}
+        return {test: False for test in self.tests if test.startswith(folder)}
 
     def _query(self, question: str, values: tuple = ()) -> list[tuple]:
         with closing(self.database.execute(question, values)) as rows:
@@ -141,3 +136,22 @@ def _test(context: str) -> tuple[str, str]:
     """
     match = CONTEXT.fullmatch(context)
     return (match["test"], match["phase"]) if match else (context, "")
+
+
+def _durations(path: Path) -> dict[str, float]:
+    """Seconds of each test by `_dotted` name."""
+    return {
+        f"{case.get('classname')}.{case.get('name').partition('@')[0]}": float(case.get("time"))
+        for case in ElementTree.parse(path).iter("testcase")
+    }
+
+
+def _dotted(test: str) -> str:
+    """The name of a test as JUnit's files have it.
+
+    Example:
+        >>> _dotted("tests/test_a.py::test_b[x/y]")
+        'tests.test_a.test_b[x/y]'
+    """
+    file, _, rest = test.partition("::")
+    return f"{file.removesuffix('.py').replace('/', '.')}.{rest.replace('::', '.')}"

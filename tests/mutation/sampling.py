@@ -2,6 +2,7 @@
 
 import ast
 import random
+import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -57,7 +58,9 @@ def sample(root: Path, package: str, count: int, seed: int, only: str = "") -> l
     """That many mutants: a file by the size of its syntax tree, in it a place, and there an
     operator."""
     files = sorted(
-        path for path in (root / package).rglob("*.py") if only in path.relative_to(root).as_posix()
+        path
+        for path in (root / package).rglob("*.py")
+        if re.search(only, path.relative_to(root).as_posix())
     )
     weights = [sum(1 for _ in ast.walk(ast.parse(path.read_text()))) for path in files]
     chance, places, drawn = random.Random(seed), {}, []

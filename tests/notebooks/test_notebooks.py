@@ -12,7 +12,6 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[2]
 FRACTION = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+")
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-SHORT = "first_network"  # all three backends, from a class to weights on disk
 
 
 def fractions(text):
@@ -35,10 +34,7 @@ def printed(notebook):
 
 @pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(path, id=path.stem, marks=[] if path.stem == SHORT else pytest.mark.long)
-        for path in NOTEBOOKS
-    ],
+    [pytest.param(path, id=path.stem) for path in NOTEBOOKS],
 )
 def test_a_notebook_prints_what_it_was_stored_with(path, tmp_path, monkeypatch):
     monkeypatch.setenv(

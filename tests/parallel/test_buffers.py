@@ -159,12 +159,9 @@ def weighted_sum(network, x, cotangent):
 
 
 SHARES = [((1, 1, 1, 1), 1), ((4, 4), 2), ((1, 4), 1), ((2, 1, 4), 2)]
-MORE_SHARES = [((1, 1, 1, 1), 2), ((4, 4), 1), ((1, 4), 2), ((2, 1, 4), 1)]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "n"), SHARES + [pytest.param(*each, marks=pytest.mark.long) for each in MORE_SHARES]
-)
+@pytest.mark.parametrize(("sizes", "n"), SHARES)
 def test_synchronised_statistics_are_those_of_the_whole_batch(backend, monkeypatch, sizes, n):
     """Output, gradients of input, weight and bias, running statistics: against one network and
     against NumPy."""

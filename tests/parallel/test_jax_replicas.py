@@ -193,7 +193,8 @@ def penalised(network, x):
     [
         THREE,
         ["cpu"] * 3,
-        *(pytest.param(each, marks=pytest.mark.long) for each in (TWO, ["cpu", "cpu:1", "cpu"])),
+        TWO,
+        ["cpu", "cpu:1", "cpu"],
     ],
     ids=str,
 )

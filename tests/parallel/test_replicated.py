@@ -58,15 +58,7 @@ def reference(backend_name, rule, samples):
 # -----------------------------------------------------------------------------
 
 
-SHORT = [("sgd", 2, 7), ("adam", 3, 7)]
-
-
-def others_long(runs):
-    """All runs, of which the short suite takes those of `SHORT`: two rules, even and odd shares."""
-    return [run if run in SHORT else pytest.param(*run, marks=pytest.mark.long) for run in runs]
-
-
-@pytest.mark.parametrize(("rule", "count", "samples"), others_long(RUNS))
+@pytest.mark.parametrize(("rule", "count", "samples"), RUNS)
 def test_twenty_steps_are_those_of_one_device(backend, rule, count, samples):
     """Losses, gradients, parameters and running statistics, with dropout and synchronised batch
     normalisation."""
@@ -76,7 +68,7 @@ def test_twenty_steps_are_those_of_one_device(backend, rule, count, samples):
 
 
 @pytest.mark.parametrize(
-    ("rule", "count", "samples"), others_long([("sgd", 4, 10), ("adam", 3, 7), ("adamw", 2, 7)])
+    ("rule", "count", "samples"), [("sgd", 4, 10), ("adam", 3, 7), ("adamw", 2, 7)]
 )
 def test_twenty_steps_with_the_loss_in_the_replicas_are_those_of_one_device(
     backend, rule, count, samples

@@ -119,11 +119,10 @@ def hurried():
     sys.setswitchinterval(before)
 
 
-@pytest.mark.parametrize("rounds", [10, pytest.param(600, marks=pytest.mark.long)])
-def test_of_several_failures_one_is_raised_and_no_thread_complains(within, hurried, rounds):
+def test_of_several_failures_one_is_raised_and_no_thread_complains(within, hurried):
     """Threads that fail at the same moment stop each other in any order; what escapes from a thread
     is a warning."""
-    for _ in range(rounds):
+    for _ in range(50):
         arrived = []
 
         def fail(arrived=arrived):
@@ -330,10 +329,9 @@ def test_threads_are_kept_for_the_next_call_unless_their_job_broke_off(run):
     assert seen[0] not in run([threading.current_thread] * 3)
 
 
-@pytest.mark.parametrize("rounds", [10, pytest.param(300, marks=pytest.mark.long)])
-def test_being_stopped_does_not_reach_the_next_job_of_a_thread(within, hurried, rounds):
+def test_being_stopped_does_not_reach_the_next_job_of_a_thread(within, hurried):
     """A stop that is sent while a job ends must not come later."""
-    for _ in range(rounds):
+    for _ in range(50):
         barrier = threading.Barrier(3)
 
         def ends(barrier=barrier):

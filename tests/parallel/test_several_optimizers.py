@@ -52,7 +52,7 @@ def replicas_are_equal(network):
 
 
 @WAYS
-@pytest.mark.parametrize("name", ["adamw", pytest.param("sgd", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_parameters_that_take_no_part_are_left_alone(backend, wrap, name):
     network, single = pair(backend, Dense)
     optimizer, loss = optimizer_of(network, name), wrap(mean_square)

@@ -32,8 +32,15 @@ def _mistake(group, name):
     return next(one for one in score._module(group).MISTAKES if one.name == name)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize(("group", "mistake", "cause"), HARD, ids=[name for _, name, _ in HARD])
+def hard_cases():
+    """All but on JAX, which compiles two programs for each: there one alone."""
+    for case in HARD:
+        for name in BACKENDS:
+            if name != "jax" or case[1] == "precision: batch norm in one pass":
+                yield pytest.param(*case, name, id=f"{case[1]}-{name}")
+
+
+@pytest.mark.parametrize(("group", "mistake", "cause", "name"), list(hard_cases()))
 def test_a_mistake_is_found_where_it_is_and_nowhere_else(group, mistake, cause, name):
     planted = _mistake(group, mistake)
     task = Task(group, mistake, name, fixture=planted.fixture)
@@ -140,13 +147,3 @@ def test_mistakes_are_planted_on_the_backends_that_are_named(on, monkeypatch):
     wanted = set(on) or set(backends.available())
     assert {verdict.task.backend for verdict in found.verdicts} == wanted
     assert {verdict.task.backend for verdict in found.right} == wanted
-
-
-@pytest.mark.long
-def test_a_group_is_scored_in_processes_of_its_own():
-    seen = []
-    found = score.score(["torch"], ["probes"], seeds=1, processes=2, report=seen.append)
-    assert found.passed and len(seen) == len(found.verdicts) + len(found.right)
-    assert len(found.verdicts) == len(score._module("probes").MISTAKES) and len(found.right) == len(
-        score.FIXTURES
-    )

@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 
 from deliralike.backends.processes.launch import launched
-from tests import measuring
 from tests.processes.running import ends, skip_without_mpi
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +44,6 @@ class Crew:
         self.members: list[
             Any
         ] = []  # a connection to each process, and a file with what it answers
-        self.used = [0.0] * size  # seconds of the processor, of each process
         self.said = tempfile.TemporaryFile("w+")
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
             server.bind(f"{folder}/jobs")
@@ -97,10 +95,7 @@ class Crew:
                     answers[rank] = file.readline() or self._fail("a process has left its crew")
         results = []
         for rank, answer in enumerate(answers):
-            used, result = json.loads(answer)
-            measuring.spent["children"] += used - self.used[rank]
-            self.used[rank] = used
-            results.append(json.loads(result))
+            results.append(json.loads(answer))
         return results
 
     def _await(self, files: list[Any], end: float) -> list[Any]:
@@ -127,7 +122,6 @@ class Crew:
             answers.close()
             connection.close()
         has_ended = ends(self.process, END)
-        measuring.spent["children"] -= sum(self.used)  # from now on they are counted as waited for
         said = self._last_words()
         assert has_ended, f"not ended {END} s after the last job\n{said}"
         assert self.process.returncode == 0, (

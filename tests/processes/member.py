@@ -5,7 +5,6 @@ import json
 import os
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,10 +28,9 @@ def main(engine: str, address: str) -> None:
             number, count, function, arguments = json.loads(job)
             with processes_of_job(engine, world, rank, count, number) as processes:
                 module, name = function.split(":")
-                result = json.dumps(
-                    getattr(importlib.import_module(module), name)(processes, *arguments)
-                )
-            print(json.dumps([time.process_time(), result]), file=jobs, flush=True)
+                result = getattr(importlib.import_module(module), name)(processes, *arguments)
+                answer = json.dumps(result)
+            print(answer, file=jobs, flush=True)
     if world is not None:
         world.close()
 

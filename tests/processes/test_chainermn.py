@@ -10,7 +10,6 @@ from tests.processes import multi_node, steps, training
 from tests.processes.crews import call, together
 
 pytestmark = together
-long = pytest.mark.long  # crews of one and of four
 
 TRAIN, PROGRAM = "tests.processes.steps:train", "tests.processes.multi_node:program"
 
@@ -21,9 +20,9 @@ TRAIN, PROGRAM = "tests.processes.steps:train", "tests.processes.multi_node:prog
         ("chainer", [4, 3], None),
         ("chainer", [4, 3], {}),
         ("chainer", [7, 0], {}),
-        pytest.param("chainer", [7], None, marks=long),
-        pytest.param("chainer", [3, 0, 2, 2], {}, marks=long),
-        pytest.param("torch", [4, 3], None, marks=long),
+        ("chainer", [7], None),
+        ("chainer", [3, 0, 2, 2], {}),
+        ("torch", [4, 3], None),
     ],
 )
 def test_updates_over_mpi_are_those_of_one_process(backend, shares, in_backward):
@@ -50,11 +49,11 @@ def test_over_mpi_a_parameter_that_one_process_uses_counts_as_zero_in_the_others
 @pytest.mark.parametrize(
     ("count", "data", "buffers"),
     [
-        pytest.param(1, "multi-node", "sync", marks=long),
+        (1, "multi-node", "sync"),
         (2, "loader", "root"),
         (2, "synchronized", "sync"),
         (2, "multi-node", "sync"),
-        pytest.param(4, "multi-node", "sync", marks=long),
+        (4, "multi-node", "sync"),
     ],
 )
 def test_a_chainermn_program_over_mpi_trains_as_one_process(count, data, buffers):
@@ -105,7 +104,7 @@ def test_batch_norm_over_mpi_has_neutral_names_and_may_do_without_gamma(of_two):
     assert [each["batch_norm"] for each in of_two] == [[names, 1]] * 2
 
 
-@pytest.mark.parametrize(("processes", "count"), [(2, 8), (2, 9), pytest.param(4, 10, marks=long)])
+@pytest.mark.parametrize(("processes", "count"), [(2, 8), (2, 9), (4, 10)])
 def test_evaluation_over_mpi_agrees_with_chainermn_where_shares_are_equal_and_counts_each_sample_once(  # noqa: E501
     processes, count
 ):

@@ -36,7 +36,7 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("engine", [pytest.param("torch", marks=pytest.mark.long), "mpi"])
+@pytest.mark.parametrize("engine", ["torch", "mpi"])
 def test_runs_are_those_of_numpy(engine):
     """Warm-up, cycles and cool-down: the numbers of each process after each batch; each started
     with other weights."""
@@ -129,7 +129,6 @@ def test_losses_may_be_scaled_by_numbers_that_differ(engine):
         np.testing.assert_allclose(each["scaled"], wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "backend", "made", "why"),
     [
@@ -139,13 +138,7 @@ def test_losses_may_be_scaled_by_numbers_that_differ(engine):
             [5, 5, 5, 4],
             "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told",
         ),
-        pytest.param(
-            "torch",
-            "torch",
-            [5, 5, 5, 6],
-            "is at one batch more in epoch 0",
-            marks=pytest.mark.long,
-        ),
+        ("torch", "torch", [5, 5, 5, 6], "is at one batch more in epoch 0"),
     ],
 )
 def test_a_process_with_another_number_of_batches_than_was_told_ends_all(

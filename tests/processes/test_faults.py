@@ -18,7 +18,6 @@ from tests.processes.crews import call, together
 from tests.processes.faults import STEP
 from tests.processes.running import ENGINES, Run, run
 
-long = pytest.mark.long
 FAULTS, PROGRAMS, REFUSALS = (
     "tests.processes.faults",
     "tests.processes.programs",
@@ -57,12 +56,7 @@ def test_an_error_that_nothing_catches_is_told_once(error, told, monkeypatch):
 
 @pytest.mark.parametrize(
     ("engine", "rank"),
-    [
-        pytest.param("torch", 0, marks=long),
-        pytest.param("torch", 1, marks=long),
-        pytest.param("mpi", 0, marks=long),
-        ("mpi", 1),
-    ],
+    [("torch", 0), ("mpi", 1)],
 )
 def test_an_exception_in_one_process_ends_all_and_is_told(engine, rank):
     ended = run(engine, 2, FAILS, BACKENDS[engine], "raises", rank, check=False)
@@ -76,11 +70,7 @@ def test_an_exception_in_one_process_ends_all_and_is_told(engine, rank):
 
 @pytest.mark.parametrize(
     ("engine", "in_backward"),
-    [
-        ("torch", {}),
-        pytest.param("torch", None, marks=long),
-        pytest.param("mpi", None, marks=long),
-    ],
+    [("torch", {}), ("mpi", None)],
 )
 def test_an_exception_in_a_loss_while_that_of_others_is_under_way_is_told(engine, in_backward):
     ended = run(engine, 2, f"{FAULTS}:in_its_loss", BACKENDS[engine], in_backward, check=False)
@@ -91,7 +81,7 @@ def test_an_exception_in_a_loss_while_that_of_others_is_under_way_is_told(engine
     )
 
 
-@pytest.mark.parametrize("engine", [pytest.param("torch", marks=long), "mpi"])
+@pytest.mark.parametrize("engine", ["torch", "mpi"])
 def test_a_process_that_is_killed_ends_all(engine):
     ended = run(engine, 2, FAILS, BACKENDS[engine], "is killed", check=False)
     assert ended.code != 0 and not ended.results
@@ -99,7 +89,6 @@ def test_a_process_that_is_killed_ends_all(engine):
     assert re.search(rf"process 0 of 2 \(.*\).* in epoch 1, step {STEP}", ended.said)
 
 
-@pytest.mark.long  # as long as the time limit
 @pytest.mark.parametrize("engine", ["torch", "mpi"])
 def test_a_process_that_stops_is_given_up_after_the_timeout_and_named(engine):
     begin = time.monotonic()
@@ -113,14 +102,11 @@ def test_a_process_that_stops_is_given_up_after_the_timeout_and_named(engine):
     assert re.search(rf"process 0 of 2 \(.*\) was in epoch 1, step {STEP}", ended.said)
 
 
-@pytest.mark.parametrize(
-    "engine", [pytest.param("torch", marks=long), "mpi", pytest.param("jax", marks=long)]
-)
+@pytest.mark.parametrize("engine", ["torch", "mpi", "jax"])
 def test_a_process_may_start_late(engine):
     assert run(engine, 2, f"{PROGRAMS}:here", patience=120, late=4).of_ranks() == [[0, 1]] * 2
 
 
-@pytest.mark.long  # as long as the time limit
 def test_a_process_that_never_starts_is_given_up_by_the_others():
     """All engines at the same time, as this takes as long as the time limit."""
     wanted = {
@@ -137,7 +123,7 @@ def test_a_process_that_never_starts_is_given_up_by_the_others():
         assert ended[engine].code != 0 and not ended[engine].results, engine
 
 
-@pytest.mark.parametrize("engine", [pytest.param("torch", marks=long), "mpi"])
+@pytest.mark.parametrize("engine", ["torch", "mpi"])
 def test_a_full_disk_ends_all_and_the_checkpoint_before_it_is_good(engine, tmp_path):
     ended = run(engine, 2, f"{FAULTS}:full_disk", BACKENDS[engine], str(tmp_path), check=False)
     assert ended.code != 0 and not ended.results
@@ -170,12 +156,7 @@ def uninterrupted(backend):
 
 @pytest.mark.parametrize(
     ("engine", "name", "said"),
-    [
-        ("mpi", "SIGTERM", "SIGTERM"),
-        pytest.param("mpi", "SIGINT", "Ctrl-C", marks=long),
-        pytest.param("torch", "SIGTERM", "SIGTERM", marks=long),
-        pytest.param("torch", "SIGINT", "Ctrl-C", marks=long),
-    ],
+    [("mpi", "SIGTERM", "SIGTERM"), ("torch", "SIGINT", "Ctrl-C")],
 )
 def test_a_signal_to_one_process_ends_all_after_the_same_step_with_a_checkpoint(
     engine, name, said, tmp_path
@@ -192,7 +173,6 @@ def test_a_signal_to_one_process_ends_all_after_the_same_step_with_a_checkpoint(
     assert the_rest_is_the_same(latest, BACKENDS[engine])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("engine", ["torch", "mpi"])
 def test_a_run_goes_on_by_itself_after_a_process_was_killed(engine, tmp_path):
     backend = BACKENDS[engine]
@@ -221,7 +201,7 @@ def test_processes_at_different_places_do_not_mix_their_numbers(engine):
         ]
 
 
-@pytest.mark.parametrize("engine", [pytest.param("torch", marks=long), "mpi"])
+@pytest.mark.parametrize("engine", ["torch", "mpi"])
 def test_a_process_with_fewer_batches_is_told_from_one_with_more(engine):
     ended = run(engine, 2, f"{FAULTS}:fewer_batches", BACKENDS[engine], check=False)
     assert ended.code != 0 and 0 not in ended.results
@@ -238,7 +218,7 @@ def test_a_process_with_fewer_batches_is_told_from_one_with_more(engine):
     [
         ("torch", "torch"),
         ("mpi", "chainer"),
-        pytest.param("jax", "jax", marks=long),
+        ("jax", "jax"),
     ],
 )
 def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named(engine, backend):
@@ -252,12 +232,7 @@ def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named
 
 @pytest.mark.parametrize(
     ("engine", "count"),
-    [
-        pytest.param("torch", 2, marks=long),
-        pytest.param("torch", 3, marks=long),
-        ("mpi", 2),
-        pytest.param("jax", 2, marks=long),
-    ],
+    [("torch", 3), ("mpi", 2), ("jax", 2)],
 )
 def test_a_process_that_has_finished_is_told_as_such_at_once(engine, count):
     """By the end of its program, without a word; their own time limit is far longer than the
@@ -273,15 +248,9 @@ def test_a_process_that_has_finished_is_told_as_such_at_once(engine, count):
 @pytest.mark.parametrize(
     ("engine", "words"),
     [
-        pytest.param(
-            "torch",
-            "1 of 2 (torch.distributed) failed: KeyError: 'the colour of the bikeshed'",
-            marks=long,
-        ),
+        ("torch", "1 of 2 (torch.distributed) failed: KeyError: 'the colour of the bikeshed'"),
         ("mpi", "KeyError: 'the colour of the bikeshed'"),
-        pytest.param(
-            "jax", "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'", marks=long
-        ),
+        ("jax", "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'"),
     ],
 )
 def test_an_error_in_a_loop_of_ones_own_is_told_to_the_others(engine, words):

@@ -82,7 +82,6 @@ def test_blocks_that_were_kept_train_on_the_latest_weights():
         ]
 
 
-@pytest.mark.long
 def test_the_example_of_heats_users_runs_with_another_import():
     accuracy, wanted = heat_example.alone()
     assert accuracy > 0.4

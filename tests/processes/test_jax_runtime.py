@@ -51,7 +51,7 @@ def test_processes_that_compute_together_are_one_process(wanted, sharded):
         assert largest_difference(wanted, each) < 1e-12
 
 
-@pytest.mark.parametrize("shares", [[7, 0], pytest.param([3, 0, 2, 2], marks=pytest.mark.long)])
+@pytest.mark.parametrize("shares", [[7, 0], [3, 0, 2, 2]])
 def test_a_process_without_a_sample_takes_part(shares):
     wanted = steps.alone("jax", 7)
     came = call("jax", len(shares), "tests.processes.jax_runtime:a_share", shares)
@@ -106,8 +106,7 @@ def test_layers_of_flax_are_synchronised_with_one_stream_and_what_does_not_fit_i
             assert error.startswith(words)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("launcher", ["jax", pytest.param("mpi", marks=pytest.mark.long)])
+@pytest.mark.parametrize("launcher", ["jax", "mpi"])
 def test_sums_and_long_messages_of_groups_keep_their_type(launcher):
     """Three processes, and two of them as a group; a message that is longer than the coordinator's
     store takes.
@@ -128,7 +127,6 @@ def test_sums_and_long_messages_of_groups_keep_their_type(launcher):
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("function", "arguments", "said"),
     [
@@ -149,7 +147,6 @@ def test_a_process_that_fails_ends_all_and_is_told(function, arguments, said):
     assert said in ended.said
 
 
-@pytest.mark.long
 def test_a_process_that_fails_under_mpiexec_ends_all_and_is_told():
     ended = run(
         "jax", 2, "tests.processes.jax_runtime:one_fails", "raises", check=False, launcher="mpi"
@@ -158,7 +155,6 @@ def test_a_process_that_fails_under_mpiexec_ends_all_and_is_told():
     assert "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats" in ended.said
 
 
-@pytest.mark.long
 def test_a_process_that_stops_is_given_up_after_the_timeout():
     begin = time.monotonic()
     ended = run(

@@ -23,7 +23,7 @@ def worst(found, wanted):
     ("engine", "wrappers"),
     [
         ("torch", ["after", "in backward", "sharded"]),
-        pytest.param("mpi", ["after"], marks=pytest.mark.long),
+        ("mpi", ["after"]),
     ],
 )
 def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process(engine, wrappers):

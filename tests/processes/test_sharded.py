@@ -95,7 +95,6 @@ def test_other_blocks_in_each_process_are_an_error():
         assert "have called other blocks of a fully sharded network" in said
 
 
-@pytest.mark.long
 def test_a_run_is_that_of_one_process_and_so_are_its_checkpoints(tmp_path):
     """Batches of 7 and a last one of a single sample, an average of weights, evaluation; 3
     processes, then 1 and 2."""

@@ -8,7 +8,7 @@ from deliralike.training import Checkpoints
 from tests.processes import training
 from tests.processes.crews import call, together
 
-pytestmark = [together, pytest.mark.every_case]  # each engine
+pytestmark = together
 
 FITTED = "tests.processes.training:fitted"
 

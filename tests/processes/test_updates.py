@@ -10,7 +10,7 @@ from tests.processes import steps
 from tests.processes.crews import call, together
 from tests.processes.running import ENGINES
 
-pytestmark = [together, pytest.mark.every_case]  # each engine
+pytestmark = together
 
 REFUSALS = "tests.processes.refusals:said"
 SHARES = {1: [7], 2: [4, 3], 4: [3, 0, 2, 2]}
@@ -50,7 +50,7 @@ def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others(backend)
     [
         ("torch", "root"),
         ("jax", "sync"),
-        pytest.param("mpi", "root", marks=pytest.mark.long),
+        ("mpi", "root"),
     ],
 )
 def test_on_jax_only_the_first_step_compiles(engine, buffers):

@@ -117,7 +117,6 @@ def test_keywords_that_make_no_sense_are_errors():
             assert words in said
 
 
-@pytest.mark.long
 def test_a_part_that_takes_no_part_in_a_loss_is_an_error():
     """Which would leave the gradients of others in their bucket for ever."""
     ended = run("torch", 2, f"{HERE}:adversaries", {}, check=False)

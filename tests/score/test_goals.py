@@ -7,7 +7,6 @@ from tests.score.report import result
 from tests.score.sources import pairs, tasks
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("pair", pairs())
 def test_right_ports_are_not_accused(pair):
     plain = [task for task in tasks(pair) if not task.is_mistake and not task.case.edits]

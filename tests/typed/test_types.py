@@ -87,7 +87,6 @@ def checker(*command, cwd):
     )
 
 
-@pytest.mark.long
 def test_a_file_with_the_examples_of_the_readme_passes_mypy_in_its_strict_mode(user_file, request):
     settings = user_file.with_name("mypy.ini")
     settings.write_text(MYPY)
@@ -104,7 +103,6 @@ def test_a_file_with_the_examples_of_the_readme_passes_mypy_in_its_strict_mode(u
     assert result.stdout.startswith("Success"), result.stdout + result.stderr
 
 
-@pytest.mark.long
 def test_a_file_with_the_examples_of_the_readme_passes_pyright(user_file):
     pytest.importorskip("basedpyright", reason="pyright's engine is not installed")
     settings = {

@@ -316,7 +316,6 @@ def test_without_h5py_the_error_says_what_to_install(file, monkeypatch):
         weights.read(file)
 
 
-@pytest.mark.long
 def test_keras_itself_writes_such_files(tmp_path, monkeypatch):
     """Where Keras is installed."""
     monkeypatch.setenv("KERAS_BACKEND", "torch")

@@ -59,7 +59,6 @@ def zoo_states():
             yield name, stand_ins(dict(series.values()))
 
 
-@pytest.mark.long
 def test_every_name_of_the_zoo_comes_back_from_every_format(tmp_path):
     merged = {}
     for network, state in zoo_states():
@@ -98,9 +97,7 @@ AXES = [
     for axes in (1, 2, 4)
     if (suffix, axes) not in ((".orbax", 1), (".orbax", 4))
 ]
-AXES += [
-    pytest.param(".orbax", axes, marks=pytest.mark.long) for axes in (1, 4) if ".orbax" in SUFFIXES
-]
+AXES += [(".orbax", axes) for axes in (1, 4) if ".orbax" in SUFFIXES]
 
 
 @pytest.mark.parametrize(("suffix", "axes"), AXES)
