@@ -294,3 +294,51 @@ def test_all_labels_are_checked_in_each_step_after_the_first_batch_was_refused()
             for _ in range(2):
                 optimizer.update(loss, inputs, right, right)
     assert optimizer.steps == 8
+
+
+# Within a transformation of JAX: of a loss's gradient, by a linear layer.
+TRANSFORMATIONS = {
+    "jit": jax.jit,
+    "vmap": lambda function: lambda x: jax.vmap(function)(x[None])[0],
+    "scan": lambda function: (
+        lambda x: jax.lax.scan(lambda _, x: (0, function(x)), 0, x[None])[1][0]
+    ),
+    "jit of vmap": lambda function: jax.jit(lambda x: jax.vmap(function)(x[None])[0]),
+}
+
+
+@pytest.mark.parametrize("through", ["an argument", "the closure"])
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def test_gradients_may_be_a_part_of_another_program(name, through):
+    network = zoo.build("mlp", backend="jax", in_features=5, hidden=(), out_features=3).eval()
+    weight, bias = (np.asarray(each) for each in network.neutral_state().values())
+    rng = np.random.default_rng(4)
+    x, target = (rng.normal(size=shape).astype("float32") for shape in ((7, 5), (7, 3)))
+
+    def weight_gradient(target):
+        if through == "an argument":
+            found = network.backend.gradients(distance, network, x, target)
+        else:
+            found = network.backend.gradients(lambda net, x: distance(net, x, target), network, x)
+        return found.parameters["layers.0.weight"]
+
+    found = TRANSFORMATIONS[name](weight_gradient)(target)
+    error = x @ weight.T + bias - target
+    np.testing.assert_allclose(found, 2 * error.T @ x / error.size, rtol=1e-5)
+
+
+def distance(network, x, target):
+    return network.nn.mean((network(x) - target) ** 2)
+
+
+def test_gradients_of_gradients_come_from_a_transformation_around_them():
+    """The derivative of a loss's input gradient, the Hessian of a mean of squares."""
+    network = zoo.build("mlp", backend="jax", in_features=5, hidden=(), out_features=3).eval()
+    weight = np.asarray(network.neutral_state()["layers.0.weight"])
+
+    def slope(x):
+        found = network.backend.gradients(lambda net, x: net.nn.mean(net(x) ** 2), network, x)
+        return found.inputs[0]
+
+    hessian = jax.jacobian(slope)(np.ones((1, 5), np.float32))
+    np.testing.assert_allclose(hessian[0, :, 0], 2 * weight.T @ weight / 3, rtol=1e-5)

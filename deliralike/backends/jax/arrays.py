@@ -431,8 +431,9 @@ def prepare_process(devices: int = 1, quickly: bool = False) -> None:
             jax.config.update("jax_num_cpu_devices", devices)
     if quickly:
         jax.config.update("jax_disable_most_optimizations", True)
-        flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_use_fusion_emitters=false".strip()
+        flags = [os.environ.get("XLA_FLAGS", "")]
+        flags += [f"--{option}={str(value).lower()}" for option, value in _OLD_EMITTERS.items()]
+        os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 
 
 def keep_programs(folder: str | Path) -> None:
@@ -498,10 +499,12 @@ def scan_context() -> AbstractContextManager[Any]:
 _quickly: ContextVar[bool] = ContextVar("deliralike_jax_compiling_quickly", default=False)
 _drawing: ContextVar[Mesh | None] = ContextVar("deliralike_jax_drawing", default=None)
 _op_by_op: ContextVar[bool] = ContextVar("deliralike_jax_op_by_op", default=False)
+# The older code generator compiles in 0.6 of the time; JAX 0.12 has it no more, nor the option.
+_OLD_EMITTERS = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 12) else {}
 _QUICKLY = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
+    **_OLD_EMITTERS,
 }
 # XLA's defaults, also in a process whose programs are all compiled quickly
 _AS_USUAL = {

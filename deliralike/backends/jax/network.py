@@ -44,8 +44,10 @@ class Layout:
     axes: tuple[int, ...] | None = None
     reversed: tuple[int, ...] = ()
 
-    def to_neutral(self, value: np.ndarray) -> np.ndarray:
-        """An array of the native layout in PyTorch's, as a copy."""
+    def to_neutral(self, value: Any) -> Any:
+        """An array of the native layout in PyTorch's, as a copy on the host; a traced one as is."""
+        if arrays.is_traced(value):
+            return self.permute(value, jax.numpy)
         return np.array(self.permute(value), order="C")
 
     def permute(self, value: Any, xp: Any = np) -> Any:

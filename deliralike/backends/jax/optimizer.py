@@ -336,7 +336,8 @@ def run_gradients(
     program = programs.get_or_compile(key, make)
     aux, gradients = program(variables.values(), arguments.arrays, position.numbers)
     (result, changed), value = aux
-    variables.store({}, changed)
+    if any(each is not None for each in changed):
+        variables.store({}, changed)
     return (result, value), gradients
 
 

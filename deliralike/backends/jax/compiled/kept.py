@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 import jax
+from flax.nnx.tracers import current_jax_trace
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from deliralike.backends.jax.compiled import announcing
@@ -23,22 +24,27 @@ from deliralike.backends.jax.compiled import announcing
 _KEPT = 64
 _programs: OrderedDict[Any, Any] = OrderedDict()
 _lock = Lock()
+_OUTSIDE = current_jax_trace()  # of every transformation
 
 
 def kept(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile a function as ``jax.jit`` does, unless its program has been compiled before.
 
+    Within another transformation of JAX the function becomes a part of that program, which has the
+    compiler's options for all of it.
+
     Args:
         options: Those of ``jax.jit``.
     """
+    inner = jax.jit(function)
     # the text of a program must tell which arguments it uses
     jitted = jax.jit(function, keep_unused=True, **options)
     of_traces: dict[Any, tuple[Any, Any]] = {}  # with the trace, which keeps its id
 
     def run(*arguments: Any) -> Any:
+        if jax.config.jax_disable_jit or current_jax_trace() != _OUTSIDE:
+            return inner(*arguments)
         leaves = jax.tree.leaves(arguments)
-        if jax.config.jax_disable_jit or any(isinstance(x, jax.core.Tracer) for x in leaves):
-            return jitted(*arguments)
         with announcing.suspended():
             traced = jitted.trace(*arguments)
         key = (id(traced.jaxpr), *_places(leaves))

@@ -547,7 +547,7 @@ def neutral_gradients(
 ) -> Gradients:
     """Return a loss and its native gradients as NumPy arrays in neutral layouts.
 
-    Gradients of tied parameters appear under every name; those of inputs keep the inputs' nest.
+    What is traced, within a transformation of JAX, stays so. Gradients of tied parameters appear under every name; those of inputs keep the inputs' nest.
     """
     by_variable = {}
     for name, gradient in parameters.items():
@@ -560,12 +560,16 @@ def neutral_gradients(
     without_statics = tuple((is_array, None) for is_array, _ in arguments.static)
     only_arrays = Arguments(arguments.spec, without_statics, [])
     of_inputs = only_arrays.unflatten([*map(_on_host, inputs)])
-    extras = network.backend.to_numpy(LossResult.of(result).extras or ())
-    return Gradients(float(loss), neutral, of_inputs, extras)
+    extras = LossResult.of(result).extras or ()
+    if arrays.is_traced(loss):
+        return Gradients(loss, neutral, of_inputs, extras)
+    return Gradients(float(loss), neutral, of_inputs, network.backend.to_numpy(extras))
 
 
-def _on_host(gradient: Any) -> np.ndarray | None:
-    return None if gradient is None else to_host(gradient)
+def _on_host(gradient: Any) -> Any:
+    if gradient is None or arrays.is_traced(gradient):
+        return gradient
+    return to_host(gradient)
 
 
 # Copies
