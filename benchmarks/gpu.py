@@ -60,6 +60,7 @@ SHARED = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "PYTHONUNBUFFERED": "1",
+    "OMP_NUM_THREADS": "4",
 }
 
 
@@ -71,7 +72,6 @@ class Child:
     entry: Entry
     process: Any
     deadline: float
-    records: list[Record] = field(default_factory=list)
     is_ready: bool = False
     started: float = field(default_factory=time.monotonic)
 
@@ -98,6 +98,9 @@ class Runner:
         running: list[Child] = []
         while waiting or running:
             while waiting and len(running) < jobs:
+                if time.monotonic() > self.end:
+                    self._write(waiting.pop(0), {"not run": "no time was left"})
+                    continue
                 running.append(self._start(waiting.pop(0)))
             self._take(running)
             running = [child for child in running if not self._is_over(child)]
@@ -144,10 +147,12 @@ class Runner:
         self._handle(child, record)
 
     def _handle(self, child: Child, record: Record | None) -> None:
+        if child.process.returncode is not None:  # it was stopped
+            return
         if record == READY:
             child.is_ready = True
         elif record is not None:
-            self._write(child, record)
+            self._write(child.name, record)
         else:
             child.process.wait()
             status = "done" if child.process.returncode == 0 else "failed"
@@ -178,11 +183,12 @@ class Runner:
         self._finish(child, {"status": "stopped at its time limit"})
 
     def _finish(self, child: Child, record: Record) -> None:
-        self._write(child, record | {"seconds": round(time.monotonic() - child.started, 1)})
+        seconds = round(time.monotonic() - child.started, 1)
+        self._write(child.name, record | {"seconds": seconds})
 
-    def _write(self, child: Child, record: Record) -> None:
-        self.records.setdefault(child.name, []).append(record)
-        line = json.dumps({"step": child.name} | record)
+    def _write(self, name: str, record: Record) -> None:
+        self.records.setdefault(name, []).append(record)
+        line = json.dumps({"step": name} | record)
         print(line[:600], flush=True)
         self.lines.write(line + "\n")
         self.lines.flush()

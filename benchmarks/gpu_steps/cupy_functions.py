@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,50 +13,46 @@ from benchmarks.gpu_steps import Record, device_of
 from deliralike import backends
 
 IMAGE, ROWS, SIGNAL, VOLUME = (2, 4, 7, 6), (5, 6), (2, 4, 9), (2, 4, 5, 6, 4)
-DTYPES = ("float64", "float32", "float16")
 LIMITS = {"float64": 1e-9, "float32": 1e-4, "float16": 3e-2}
 
 Function = Callable[..., Any]
 
 
-def functions(kind: str) -> Iterator[Record]:
+def functions(kind: str, dtype: str) -> Iterator[Record]:
     """Say what does not import, fails or differs; then how much was tried."""
     backend = backends.get("chainer")
     device = device_of(backend, kind)
     import chainer
 
     warnings.simplefilter("ignore")
-    yield from _imports(chainer)
-    tried = right = 0
-    for name, function, shapes in _functions(chainer):
-        for dtype in ("float32",) if name in _SINGLE else DTYPES:
-            tried += 1
-            try:
-                error = _error(chainer, function, shapes, dtype, device)
-            except Exception as problem:  # noqa: BLE001 (what fails is the result)
-                yield _failure(name, dtype, problem)
-                continue
-            if error <= LIMITS[dtype]:
-                right += 1
-            else:
-                yield {"function": name, "dtype": dtype, "differs by": error}
-    for name in _OPTIMIZERS:
-        tried += 1
+    if dtype == "float32":
+        yield from _imports(chainer)
+    right = 0
+    tried = list(_tried(chainer, dtype, device))
+    for number, (name, error_of) in enumerate(tried, start=1):
         try:
-            error = _optimizer_error(chainer, name, device)
+            error = error_of()
         except Exception as problem:  # noqa: BLE001 (what fails is the result)
-            yield _failure(name, "float32", problem)
+            message = f"{type(problem).__name__}: {problem}"
+            yield {"function": name, "failed": message[:600]}
             continue
-        if error <= LIMITS["float32"]:
+        if error <= LIMITS[dtype]:
             right += 1
         else:
-            yield {"function": name, "dtype": "float32", "differs by": error}
-    yield {"tried": tried, "right": right}
+            yield {"function": name, "differs by": error}
+        if number % 30 == 0:
+            yield {"tried": number, "right": right}
+    yield {"tried": len(tried), "right": right}
 
 
-def _failure(name: str, dtype: str, problem: Exception) -> Record:
-    message = f"{type(problem).__name__}: {problem}"
-    return {"function": name, "dtype": dtype, "failed": message[:600]}
+def _tried(chainer: Any, dtype: str, device: str) -> Iterator[tuple[str, Callable[[], float]]]:
+    """Return what is tried in a type: names, and functions that return an error."""
+    for name, function, shapes in _functions(chainer):
+        if dtype == "float32" or name not in _SINGLE:
+            yield name, partial(_error, chainer, function, shapes, dtype, device)
+    if dtype == "float32":
+        for name in _OPTIMIZERS:
+            yield name, partial(_optimizer_error, chainer, name, device)
 
 
 def _imports(chainer: Any) -> Iterator[Record]:
@@ -276,7 +273,7 @@ def _functions(chainer: Any) -> Iterator[tuple[str, Function, tuple]]:
         "StatefulGRU": (_link(chainer, lambda: L.StatefulGRU(6, 3)), (ROWS,)),
         "LSTM": (_link(chainer, lambda: L.LSTM(6, 3)), (ROWS,)),
         "NStepLSTM": (
-            _link(chainer, lambda: _NStep(chainer)),
+            _link(chainer, lambda: _recurrent(chainer)),
             ((5, 6),),
         ),
         "Inception": (_link(chainer, lambda: L.Inception(4, 2, 2, 2, 2, 2, 2)), (IMAGE,)),
@@ -290,7 +287,7 @@ def _functions(chainer: Any) -> Iterator[tuple[str, Function, tuple]]:
 _SINGLE = ("bilinear", "roi_max_align_2d")  # which take no other type
 
 
-def _NStep(chainer: Any) -> Any:
+def _recurrent(chainer: Any) -> Any:
     class Outputs(chainer.Chain):
         def __init__(self) -> None:
             super().__init__()

@@ -190,7 +190,8 @@ def tests(kind: str) -> Iterator[Record]:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-m", "gpu", "-W", "default"]
         command += ["-p", "no:cacheprovider", f"--junitxml={report}", "tests/nn/test_devices.py"]
-        done = subprocess.run(command, stdout=sys.stderr, env=os.environ, check=False)
+        environment = os.environ | {"DELIRALIKE_TEST_XLA": "full"}
+        done = subprocess.run(command, stdout=sys.stderr, env=environment, check=False)
         yield {"exit": done.returncode}
         if not report.exists():
             return
