@@ -97,7 +97,7 @@ class Runner:
         waiting = list(names)
         running: list[Child] = []
         while waiting or running:
-            while waiting and len(running) < jobs:
+            while waiting and sum(not child.is_ready for child in running) < jobs:
                 if time.monotonic() > self.end:
                     self._write(waiting.pop(0), {"not run": "no time was left"})
                     continue
