@@ -1,345 +1,334 @@
-"""What only a GPU can show: ``make bench-gpu``; ``python -m benchmarks.gpu --device cpu`` without.
+"""What only a GPU can show: ``python -m benchmarks.gpu --minutes 8``, in a bare checkout.
 
-Samples a second of training steps in bfloat16, compiled, against the best loop by hand; two
-replicas on one device; Chainer on CuPy; transfers from pinned memory; the tests that need a GPU.
-Where there is no GPU it says so, names what it did not run, and writes nothing. On the host it runs
-the same code on small networks, which shows that it works and nothing about speed.
+It runs with the PyTorch, JAX and CuPy that a machine has, and needs no package index: pure-Python
+packages that are missing are taken from wheels in a folder, which ``--fetch`` makes elsewhere.
+Each step is a process with a time limit, so that one which crashes or hangs stops no other, and
+writes lines of JSON as it goes. Steps that only compare run at the same time, those that measure
+times alone. On the host, with ``--device cpu``, the same code runs on small networks.
 """
 
 import argparse
 import importlib
+import importlib.util
 import json
-import platform
+import os
+import queue
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from benchmarks.gpu_steps import READY, STEPS, Entry, NotRun, Record
 
-from benchmarks.by_hand.torch_step import torch_step
-from benchmarks.timing import Ratio, compare
-from deliralike import DataParallel, backends, zoo
-from deliralike.optim.rules import rule
-
-GOAL = 0.99  # of the samples a second by hand
-OUT = Path("build") / "gpu"  # .md and .json
-LR, MOMENTUM, CLASSES = 0.01, 0.9, 1000
-
-
-class NotRun(Exception):
-    """Why a part cannot run on this machine."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """A network, its batch, and the modules by hand.
-
-    Attributes:
-        jax, chainer: The modules in `benchmarks.by_hand`; None where there is no peer.
-    """
-
-    network: str
-    size: int
-    batch: int
-    jax: str | None = None
-    chainer: str | None = None
-
-    def data(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return images and labels."""
-        rng = np.random.default_rng(0)
-        images = rng.standard_normal((self.batch, 3, self.size, self.size), np.float32)
-        return images, rng.integers(0, CLASSES, self.batch)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is measured on a kind of device."""
-
-    kind: str
-    works: Sequence[Work]
-    megabytes: int
-    pairs: int
-    compiles: bool  # whether PyTorch's networks are compiled
-
-
-PLANS = {
-    "gpu": Plan(
-        "gpu",
-        (
-            Work("resnet50", 224, 128, jax="jax_resnet50", chainer="chainer_resnet50"),
-            Work("vit_b_16", 224, 64, jax="jax_vit"),
-        ),
-        megabytes=256,
-        pairs=30,
-        compiles=True,
-    ),
-    "cpu": Plan(
-        "cpu",
-        (Work("resnet18", 32, 4, jax="jax_resnet", chainer="chainer_resnet"),),
-        megabytes=4,
-        pairs=4,
-        compiles=False,
-    ),
+ROOT = Path(__file__).parent.parent
+OUT = Path("build") / "gpu"  # .jsonl, .md and .log
+WHEELS = Path("build") / "wheels"
+KINDS = ("gpu", "cpu")
+#: Distributions that a machine with a GPU may lack, and the modules by which that is seen.
+PURE = {
+    "chainer": "chainer",
+    "optree": "optree",
+    "typing_extensions": "typing_extensions",
+    "xxhash": "xxhash",
+    "threadpoolctl": "threadpoolctl",
+    "safetensors": "safetensors",
+    "typer": "typer",
+    "click": "click",
+    "shellingham": "shellingham",
+    "rich": "rich",
+    "markdown-it-py": "markdown_it",
+    "mdurl": "mdurl",
+    "pygments": "pygments",
+    "flax": "flax",
+    "optax": "optax",
+    "six": "six",
+    "filelock": "filelock",
+    "pytest": "pytest",
+    "pluggy": "pluggy",
+    "iniconfig": "iniconfig",
+}
+PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+#: PyTorch and JAX share the card with processes beside them.
+SHARED = {
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYTHONUNBUFFERED": "1",
+    "OMP_NUM_THREADS": "4",
 }
 
 
-def device_of(backend: Any, plan: Plan) -> str:
-    """Return the backend's first device of the kind.
+@dataclass
+class Child:
+    """A step that runs."""
 
-    Raises:
-        NotRun: It has none.
+    name: str
+    entry: Entry
+    process: Any
+    deadline: float
+    is_ready: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+
+class Runner:
+    """Runs steps and writes their records, each as it comes.
+
+    Args:
+        lines: The file of records.
+        log: The file for what else the steps print.
+        seconds: How long all steps may take.
     """
-    for name in backend.devices():
-        is_host = name.startswith(("cpu", "@numpy"))
-        if is_host == (plan.kind == "cpu"):
-            return name
-    raise NotRun(f"{backend.name} has no {plan.kind} here, only {', '.join(backend.devices())}")
+
+    def __init__(self, kind: str, lines: Any, log: Any, seconds: float, site: str | None) -> None:
+        self.kind, self.lines, self.log = kind, lines, log
+        self.end = time.monotonic() + seconds
+        self.path = os.pathsep.join(filter(None, [str(ROOT), site, os.environ.get("PYTHONPATH")]))
+        self.records: dict[str, list[Record]] = {}
+        self._events: queue.Queue[tuple[Child, Record | None]] = queue.Queue()
+
+    def run(self, names: Sequence[str], jobs: int) -> None:
+        """Run steps: those that compare at the same time, then those that are timed, in turn."""
+        waiting = list(names)
+        running: list[Child] = []
+        while waiting or running:
+            while waiting and sum(not child.is_ready for child in running) < jobs:
+                if time.monotonic() > self.end:
+                    self._write(waiting.pop(0), {"not run": "no time was left"})
+                    continue
+                running.append(self._start(waiting.pop(0)))
+            self._take(running)
+            running = [child for child in running if not self._is_over(child)]
+            if not waiting and running and all(child.is_ready for child in running):
+                first = running.pop(0)
+                self._let_go_on(first)
+
+    def _start(self, name: str) -> Child:
+        entry = STEPS[name]
+        environment = os.environ | SHARED | {"PYTHONPATH": self.path} | dict(entry.environment)
+        command = [sys.executable, "-m", "benchmarks.gpu", "--step", name, "--device", self.kind]
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            start_new_session=True,
+        )
+        limit = min(time.monotonic() + entry.seconds, self.end)
+        child = Child(name, entry, process, limit)
+        threading.Thread(target=self._read, args=(child,), daemon=True).start()
+        return child
+
+    def _read(self, child: Child) -> None:
+        for line in child.process.stdout:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = {"printed": line.rstrip()}
+            self._events.put((child, record))
+        self._events.put((child, None))
+
+    def _take(self, running: Sequence[Child]) -> None:
+        """Take the next record, or wait until the first time limit."""
+        waiting = [child.deadline for child in running if not child.is_ready]
+        timeout = max(0.0, min(waiting, default=self.end) - time.monotonic())
+        try:
+            child, record = self._events.get(timeout=timeout + 0.01)
+        except queue.Empty:
+            return
+        self._handle(child, record)
+
+    def _handle(self, child: Child, record: Record | None) -> None:
+        if child.process.returncode is not None:  # it was stopped
+            return
+        if record == READY:
+            child.is_ready = True
+        elif record is not None:
+            self._write(child.name, record)
+        else:
+            child.process.wait()
+            status = "done" if child.process.returncode == 0 else "failed"
+            self._finish(child, {"status": status, "exit": child.process.returncode})
+
+    def _is_over(self, child: Child) -> bool:
+        if child.process.returncode is not None:
+            return True
+        is_waiting = child.is_ready and time.monotonic() < self.end
+        if is_waiting or time.monotonic() < child.deadline:
+            return False
+        self._stop(child)
+        return True
+
+    def _let_go_on(self, child: Child) -> None:
+        """Let a step measure while all others wait."""
+        child.deadline = min(time.monotonic() + child.entry.timing, self.end)
+        child.process.stdin.write("\n")
+        child.process.stdin.flush()
+        while child.process.returncode is None and time.monotonic() < child.deadline:
+            self._take([Child(child.name, child.entry, None, child.deadline)])
+        if child.process.returncode is None:
+            self._stop(child)
+
+    def _stop(self, child: Child) -> None:
+        os.killpg(child.process.pid, signal.SIGKILL)
+        child.process.wait()
+        self._finish(child, {"status": "stopped at its time limit"})
+
+    def _finish(self, child: Child, record: Record) -> None:
+        seconds = round(time.monotonic() - child.started, 1)
+        self._write(child.name, record | {"seconds": seconds})
+
+    def _write(self, name: str, record: Record) -> None:
+        self.records.setdefault(name, []).append(record)
+        line = json.dumps({"step": name} | record)
+        print(line[:600], flush=True)
+        self.lines.write(line + "\n")
+        self.lines.flush()
 
 
-# The parts
+def run_step(name: str, kind: str) -> int:
+    """Run one step in this process: its records go to standard output, a line each."""
+    entry = STEPS[name]
+    module = importlib.import_module(f"benchmarks.gpu_steps.{entry.module}")
+    output, sys.stdout = sys.stdout, sys.stderr  # what others print is no record
+    try:
+        for record in getattr(module, entry.function)(kind, *entry.arguments):
+            print(json.dumps(record, default=str), file=output, flush=True)
+            if record == READY:
+                sys.stdin.readline()
+    except NotRun as reason:
+        print(json.dumps({"not run": str(reason)}), file=output, flush=True)
+    return 0
+
+
+# Wheels
 # -----------------------------------------------------------------------------
 
 
-def torch_training(plan: Plan) -> list[Ratio]:
-    """PyTorch against autocast, channels-last and torch.compile on torchvision's networks."""
-    backend = backends.get("torch")
-    device = device_of(backend, plan)
-    import torch
-
-    references = importlib.import_module("benchmarks.by_hand.references")
-    ratios = []
-    for work in plan.works:
-        torch._dynamo.reset()
-        images, labels = (torch.from_numpy(each).to(device) for each in work.data())
-        theirs = references.make(work.network).to(device, memory_format=torch.channels_last)
-        if plan.compiles:
-            theirs.compile()
-        shorter = _autocast(theirs.train(), images.device.type)
-        optimizer = torch.optim.SGD(theirs.parameters(), LR, MOMENTUM)
-        in_rows = images.to(memory_format=torch.channels_last)
-        by_hand = torch_step(shorter, optimizer, in_rows, labels)
-        ratios.append(_contest(plan, work, "torch", _ours(backend, device, plan, work), by_hand))
-    return ratios
+def fetch(folder: Path) -> None:
+    """Download wheels of what a machine with a GPU may lack: 6 MB, no framework among them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pip = [sys.executable, "-m", "pip"]
+    others = [name for name in PURE if name != "chainer"]
+    platforms = [f"--platform={name}" for name in PLATFORMS]
+    build = str(ROOT / "requirements" / "build.txt")
+    constraints = {"PIP_CONSTRAINT": build, "PIP_BUILD_CONSTRAINT": build}
+    chainer = [*pip, "wheel", "-q", "--no-deps", "-w", str(folder), "chainer==7.8.1"]
+    subprocess.run(chainer, check=True, env=os.environ | constraints)
+    download = [*pip, "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(folder)]
+    download += ["--python-version=3.12", "--implementation=cp", *platforms, *others]
+    subprocess.run(download, check=True)
+    size = sum(path.stat().st_size for path in folder.glob("*.whl"))
+    print(f"{folder}: {len(list(folder.glob('*.whl')))} wheels, {size / 1e6:.1f} MB")
 
 
-def _autocast(network: Any, device: str) -> Callable[[Any], Any]:
-    import torch
-
-    def called(images: Any) -> Any:
-        with torch.autocast(device, torch.bfloat16):
-            return network(images).float()
-
-    return called
-
-
-def jax_training(plan: Plan) -> list[Ratio]:
-    """JAX against flax networks, channels-last, as one compiled program in bfloat16."""
-    backend = backends.get("jax")
-    device = device_of(backend, plan)
-    import jax
-    import jax.numpy as jnp
-
-    kind, _, number = device.partition(":")
-    place = jax.devices(kind)[int(number or 0)]
-    ratios = []
-    for work in plan.works:
-        by_hand = importlib.import_module(f"benchmarks.by_hand.{work.jax}")
-        theirs = by_hand.training_step(*work.data(), dtype=jnp.bfloat16, device=place)
-        ratios.append(_contest(plan, work, "JAX", _ours(backend, device, plan, work), theirs))
-    return ratios
-
-
-def chainer_training(plan: Plan) -> list[Ratio]:
-    """Chainer in float32, on CuPy where the device is a GPU, against its own network."""
-    backend = backends.get("chainer")
-    device = device_of(backend, plan)
-    import chainer
-
-    ratios = []
-    for work in plan.works:
-        if work.chainer is None:
+def unpacked(folder: Path, target: Path) -> list[str]:
+    """Unpack the wheels of packages that this Python lacks; return their names."""
+    taken = []
+    for name, module in PURE.items():
+        if importlib.util.find_spec(module) is not None:
             continue
-        by_hand = importlib.import_module(f"benchmarks.by_hand.{work.chainer}")
-        theirs = by_hand.training_step(*work.data(), device=chainer.get_device(device))
-        ours = _ours(backend, device, plan, work, dtype=None)
-        ratios.append(_contest(plan, work, "Chainer, float32", ours, theirs))
-    return ratios
-
-
-def two_replicas(plan: Plan) -> list[Ratio]:
-    """Two replicas on one device against one network; only reported: nothing is gained there."""
-    ratios = []
-    for name in ("torch", "chainer", "jax"):
-        backend = backends.get(name)
-        try:
-            device = device_of(backend, plan)
-        except NotRun:
-            continue
-        work = plan.works[0]
-        one = _ours(backend, device, replace(plan, compiles=False), work, dtype=None)
-        two = _ours(backend, device, replace(plan, compiles=False), work, dtype=None, replicas=2)
-        found = compare(f"{work.network}, {name}: two replicas, one", two, one, pairs=plan.pairs)
-        ratios.append(found)
-    if not ratios:
-        raise NotRun(f"no backend has a {plan.kind} here")
-    return ratios
-
-
-def pinned_transfers(plan: Plan) -> list[Ratio]:
-    """A batch from pinned memory to the device through us, against PyTorch's own copy."""
-    backend = backends.get("torch")
-    device = device_of(backend, plan)
-    import torch
-
-    batch = torch.ones(plan.megabytes * 2**18)  # of 4 bytes
-    pinned = batch.pin_memory() if plan.kind == "gpu" else batch
-    wait = torch.cuda.synchronize if plan.kind == "gpu" else nullcontext
-
-    def ours() -> None:
-        backend.array(pinned, device=device)
-        wait()
-
-    def theirs() -> None:
-        pinned.to(device, non_blocking=True)
-        wait()
-
-    def pageable() -> None:
-        backend.array(batch, device=device)
-        wait()
-
-    name = f"{plan.megabytes} MB to the device, pinned"
-    return [
-        compare(f"{name}, PyTorch's copy", ours, theirs, pairs=plan.pairs),
-        compare(f"{name}, pageable", ours, pageable, pairs=plan.pairs),
-    ]
-
-
-def tests_of_devices(plan: Plan) -> list[Ratio]:
-    """The tests that skip themselves where there is no GPU: they hold nothing to time.
-
-    Raises:
-        NotRun: There is no GPU.
-        CalledProcessError: A test failed.
-    """
-    if plan.kind != "gpu":
-        raise NotRun("they need a GPU")
-    device_of(backends.get("torch"), plan)
-    subprocess.run([sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests"], check=True)
-    return []
-
-
-PARTS: dict[str, Callable[[Plan], list[Ratio]]] = {
-    "training steps on PyTorch": torch_training,
-    "training steps on JAX": jax_training,
-    "training steps on Chainer": chainer_training,
-    "two replicas on one device": two_replicas,
-    "transfers from pinned memory": pinned_transfers,
-    "tests that need a GPU": tests_of_devices,
-}
-
-
-def _ours(
-    backend: Any,
-    device: str,
-    plan: Plan,
-    work: Work,
-    dtype: str | None = "bfloat16",
-    replicas: int = 1,
-) -> Callable[[], float]:
-    """Return a training step of ours; the batch lies on the device."""
-    network = zoo.build(work.network, backend=backend, device=device).train()
-    if backend.name == "torch" and plan.compiles:
-        network.compile()
-    network = DataParallel(network, [device] * replicas)
-    optimizer = backend.optimizer(rule("sgd", lr=LR, momentum=MOMENTUM), network)
-    if dtype is not None:
-        optimizer.compute_in(dtype)
-    images, labels = (backend.array(each, device=device) for each in work.data())
-    return lambda: float(backend.numpy(optimizer.update(_loss, images, labels)))
-
-
-def _loss(network: Any, images: Any, labels: Any) -> Any:
-    return network.nn.cross_entropy(network(images), labels)
-
-
-def _contest(
-    plan: Plan, work: Work, name: str, ours: Callable[[], object], theirs: Callable[[], object]
-) -> Ratio:
-    """Return the time of a step by that of one by hand; on the host there is no limit."""
-    limit = 1 / GOAL if plan.kind == "gpu" else None
-    title = f"{work.network}, {name}, batch {work.batch}"
-    return compare(title, ours, theirs, pairs=plan.pairs, limit=limit)
+        for wheel in folder.glob(f"{name.replace('-', '_')}-*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(target)
+            taken.append(wheel.name)
+    return taken
 
 
 # The table
 # -----------------------------------------------------------------------------
 
 
-def measured(plan: Plan, parts: Sequence[str]) -> tuple[dict[str, list[Ratio]], dict[str, str]]:
-    """Return the ratios of each part that ran, and why the others did not."""
-    found, left_out = {}, {}
-    for part in parts:
-        try:
-            found[part] = PARTS[part](plan)
-        except NotRun as reason:
-            left_out[part] = str(reason)
-    return found, left_out
-
-
-def table(found: dict[str, list[Ratio]], left_out: dict[str, str], plan: Plan) -> str:
-    """Return the table in Markdown; a speed is the inverse of a ratio of times."""
+def table(records: Mapping[str, Sequence[Record]]) -> str:
+    """Return what was found in Markdown: times first, then a line for each other record."""
     lines = [
-        f"# Measured on {plan.kind}",
-        "",
         "| what | ours, ms | theirs, ms | our speed by theirs | goal |",
         "|---|---|---|---|---|",
     ]
-    for ratios in found.values():
-        for ratio in ratios:
-            goal = "" if ratio.limit is None else f"{1 / ratio.limit:.2f}"
-            lines.append(
-                f"| {ratio.name} | {ratio.ours * 1e3:.2f} | {ratio.theirs * 1e3:.2f} | "
-                f"{1 / ratio.ratio:.3f} ({1 / ratio.high:.3f} to {1 / ratio.low:.3f}) | {goal} |"
-            )
-    lines += ["", *_not_run(left_out)]
-    return "\n".join(lines).rstrip() + "\n"
+    for record in _each(records):
+        if "ratio" in record:
+            lines.append(_row(record))
+    for name, each in records.items():
+        lines += ["", f"## {name}", ""]
+        lines += [f"- {_words(record)}" for record in each if "ratio" not in record]
+    return "\n".join(lines) + "\n"
 
 
-def _not_run(left_out: dict[str, str]) -> list[str]:
-    return [f"not run: {part}: {reason}" for part, reason in left_out.items()]
+def _each(records: Mapping[str, Sequence[Record]]) -> Iterator[Record]:
+    for each in records.values():
+        yield from each
+
+
+def _row(ratio: Record) -> str:
+    goal = "" if ratio["limit"] is None else f"{1 / ratio['limit']:.2f}"
+    speed, low, high = (1 / ratio[key] for key in ("ratio", "high", "low"))
+    return (
+        f"| {ratio['name']} | {ratio['ours'] * 1e3:.2f} | {ratio['theirs'] * 1e3:.2f} | "
+        f"{speed:.3f} ({low:.3f} to {high:.3f}) | {goal} |"
+    )
+
+
+def _words(record: Record) -> str:
+    return ", ".join(f"{key}: {_value(value)}" for key, value in record.items())
+
+
+def _value(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def missed(records: Iterable[Record]) -> bool:
+    """Return whether a goal was missed, or a step failed."""
+    return any(
+        record.get("status", "done") != "done"
+        or "failed" in record
+        or (record.get("limit") is not None and record["ratio"] > record["limit"])
+        for record in records
+    )
 
 
 def main(words: Sequence[str]) -> int:
-    """Measure, print the table and write it; 1 if a goal is missed."""
+    """Run the steps, print and write their records; 1 if one failed or missed its goal."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--device", choices=PLANS, default="gpu")
-    parser.add_argument("--out", type=Path, default=OUT, help="the table, without .md and .json")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this; may be repeated")
+    parser.add_argument("--device", choices=KINDS, default="gpu")
+    parser.add_argument("--minutes", type=float, default=8.0, help="for all steps together")
+    parser.add_argument("--jobs", type=int, default=len(STEPS), help="steps at the same time")
+    parser.add_argument("--out", type=Path, default=OUT, help="without .jsonl, .md and .log")
+    parser.add_argument("--only", action="append", help="steps whose name contains this")
+    parser.add_argument("--wheels", type=Path, default=WHEELS, help="packages that are missing")
+    parser.add_argument("--fetch", action="store_true", help="only download these wheels")
+    parser.add_argument("--step", help=argparse.SUPPRESS)
     chosen = parser.parse_args(words)
-    plan = PLANS[chosen.device]
-    found, left_out = measured(plan, chosen.part or list(PARTS))
-    if not found:
-        print(f"no {plan.kind} here: nothing was measured, nothing written")
-        print(*_not_run(left_out), sep="\n")
+    if chosen.step:
+        return run_step(chosen.step, chosen.device)
+    if chosen.fetch:
+        fetch(chosen.wheels)
         return 0
-    text = table(found, left_out, plan)
-    print(text, end="")
+    names = [name for name in STEPS if _is_chosen(name, chosen.only)]
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.with_suffix(".md").write_text(text)
-    ratios = {part: [asdict(ratio) for ratio in each] for part, each in found.items()}
-    content = {
-        "device": plan.kind,
-        "python": platform.python_version(),
-        "ratios": ratios,
-        "not run": left_out,
-    }
-    chosen.out.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
-    every = [ratio for each in found.values() for ratio in each]
-    return 0 if all(ratio.good for ratio in every) else 1
+    paths = {end: chosen.out.with_suffix(f".{end}") for end in ("jsonl", "md", "log")}
+    with (
+        tempfile.TemporaryDirectory() as site,
+        paths["jsonl"].open("w") as lines,
+        paths["log"].open("w") as log,
+    ):
+        taken = unpacked(chosen.wheels, Path(site))
+        print(json.dumps({"unpacked": taken}), flush=True)
+        runner = Runner(chosen.device, lines, log, 60 * chosen.minutes, site)
+        runner.run(names, chosen.jobs)
+    paths["md"].write_text(table(runner.records))
+    return int(missed(_each(runner.records)))
+
+
+def _is_chosen(name: str, only: Sequence[str] | None) -> bool:
+    return only is None or any(each in name for each in only)
 
 
 if __name__ == "__main__":

@@ -140,6 +140,13 @@ CORRECTIONS = {
             "    pass\n\n\n",
         ),
     ),
+    # CuPy 14 has no cuDNN, and importing Chainer warned that it be installed again.
+    "chainer.backends.cuda": (
+        (
+            "int(os.environ.get('CHAINER_CUDNN', '1')) == 0",
+            "int(os.environ.get('CHAINER_CUDNN', '1')) == 0 or _cupy_major > 13",
+        ),
+    ),
     # numpy.sctypes is gone (NumPy 2). The indices were as wide as the values: int16 for float16,
     # which wrapped around silently past 32,767 elements, so that the gradient was wrong.
     "chainer.functions.array.as_strided": (

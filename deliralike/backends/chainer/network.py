@@ -13,6 +13,7 @@ from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer, chainermn
 from deliralike.errors import ArgumentError, ConstructionError, StateError
 from deliralike.network.base import AbstractNetwork, NetworkType, StateDictNames
+from deliralike.network.construction import current_construction
 from deliralike.network.enclosing import EnclosingNetwork
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
@@ -110,7 +111,7 @@ class ChainerSlot(Slot):
 
         The slope of a native `PReLU`, a scalar on Chainer, has one element as on PyTorch.
         """
-        shape = np.shape(self._array())
+        shape = self._array().shape
         if shape == () and isinstance(self.link, L.PReLU):
             return (1,)
         return shape
@@ -133,7 +134,7 @@ class ChainerSlot(Slot):
 
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
         """Return a value without an axis where the link holds a scalar."""
-        return value.reshape(np.shape(self._array()))
+        return value.reshape(self._array().shape)
 
     @property
     def value(self) -> Any:
@@ -244,6 +245,18 @@ _ChainType: Any = type(chainer.Chain)
 
 class ChainerNetworkType(NetworkType, _ChainType):
     """The metaclass of networks that are links: our construction, and Chainer's checks."""
+
+    def __call__(cls, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        """Build one network on the device of its construction, Chainer's own links in it too.
+
+        A link does not know the device of its arrays unless it was moved there.
+        """
+        network = super().__call__(*args, **kwargs)
+        construction = current_construction()
+        device = None if construction is None else construction.device
+        if device not in (None, arrays.HOST):
+            network.to_device(device)
+        return network
 
 
 class ChainerSingle(Single):

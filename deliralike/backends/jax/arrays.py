@@ -499,8 +499,8 @@ def scan_context() -> AbstractContextManager[Any]:
 _quickly: ContextVar[bool] = ContextVar("deliralike_jax_compiling_quickly", default=False)
 _drawing: ContextVar[Mesh | None] = ContextVar("deliralike_jax_drawing", default=None)
 _op_by_op: ContextVar[bool] = ContextVar("deliralike_jax_op_by_op", default=False)
-# The older code generator compiles in 0.6 of the time; JAX 0.12 has it no more, nor the option.
-_OLD_EMITTERS = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 12) else {}
+# The older code generator compiles in 0.6 of the time; JAX 0.11 has it no more, nor the option.
+_OLD_EMITTERS = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}
 _QUICKLY = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,

@@ -5,6 +5,7 @@ Only this backend has this file: JAX compiles each step anyway, and Chainer comp
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,6 +16,11 @@ import torch
 from deliralike import nest
 from deliralike.errors import SettingError
 from deliralike.network.base import AbstractNetwork
+
+# so that the programs of one optimizer do not count against those of another; since torch 2.12
+_ISOLATED: dict[str, Any] = {}
+if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+    _ISOLATED["isolate_recompiles"] = True
 
 
 class LossCompiler:
@@ -45,7 +51,7 @@ class LossCompiler:
             with warnings.catch_warnings():
                 # torch 2.13 sends it to itself when inductor is imported
                 warnings.filterwarnings("ignore", ".torch.jit.script_method. is deprecated")
-                self._program = torch.compile(_compute, isolate_recompiles=True, **settings)
+                self._program = torch.compile(_compute, **_ISOLATED, **settings)
         except (TypeError, RuntimeError) as error:
             raise SettingError(f"compile={dict(settings)}: torch.compile: {error}") from None
 

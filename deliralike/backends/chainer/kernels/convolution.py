@@ -175,7 +175,8 @@ def _plan(g: Geometry, x: Any, weight: Sequence[int]) -> shifted.Plan | None:
 
 def _turned(w: Any) -> Any:
     """Return the kernel of the transpose as a convolution, (in, out, *kernel)."""
-    return np.flip(w, tuple(range(2, w.ndim))).swapaxes(0, 1)
+    backwards = (slice(None, None, -1),) * (w.ndim - 2)
+    return w[(..., *backwards)].swapaxes(0, 1)
 
 
 def _columns(x: Any, g: Geometry) -> Any:
