@@ -18,6 +18,7 @@ LIMIT = 1e-10  # of relative differences in float64, where right backends agree 
 MATCH = 1e-8  # up to here a convention explains a difference
 _OF_INPUT = ("input", "input plus", "input goes through", "channels of the input")
 OWN = "own "  # before the class of a user's own block, which is no layer of `nn`
+RAISES = "raises "  # what a network does that gives nothing, before the error
 _FAR = 0.3  # from here on the nearest convention says nothing
 
 
@@ -128,6 +129,11 @@ class Finding:
         return self.explanation is not None and self.explanation.known
 
     @property
+    def is_error(self) -> bool:
+        """Whether a network raised an error."""
+        return self.what.startswith(RAISES)
+
+    @property
     def where(self) -> str:
         """The place, tensor and mode of the difference: ``"bn1 (BatchNorm2d), forward, train"``."""
         place, what = self.place or "the network", self.what
@@ -142,7 +148,7 @@ class Finding:
 
         The text is empty for names and shapes, which differ or do not.
         """
-        if self.level == "L0":
+        if self.level == "L0" or self.is_error:
             return ""
         if not np.isfinite(self.difference):
             return ": not comparable"

@@ -187,7 +187,7 @@ class Ladder:
     def _decide(self, sides: Sides) -> None:
         """Call nothing a difference that may come from a match that is not certain."""
         match, semantic = sides.match, self.levels.get("L1")
-        if match is None or semantic is None:
+        if match is None or semantic is None or self.running.raises:
             return
         left_over = match.parameters_left_over()
         if semantic.status == PASSED:
@@ -238,7 +238,8 @@ class Ladder:
             modes[name] = self.running.mode(name)
             collect(self.running.reference.network)
         self.seconds_a_pass = (time.perf_counter() - start) / self.settings.passes("L1")
-        if not sides.folded and not modes["train"].agrees and modes["eval"].agrees:
+        is_masked = not sides.folded and not self.running.raises
+        if is_masked and not modes["train"].agrees and modes["eval"].agrees:
             self._turn_masks(sides)
         folded = sides.folded or self._held_otherwise(sides)
         found = semantics.level(modes)
@@ -301,7 +302,9 @@ class Ladder:
         """Places where values differ; where they agree all that is judged then."""
         if values.status != PASSED:
             self.running.drop_gradients()
-            if "L3" in self.settings.levels:
+            if self.running.raises:
+                self._leave_out("the candidate raises an error", "L3", status=NOT_NEEDED)
+            elif "L3" in self.settings.levels:
                 self._begin("L3")
                 self._forget_programs()
                 self._add(places.level(self.running))
@@ -320,13 +323,20 @@ class Ladder:
         held = () if sides.match is None else sides.match.together
         statistics = tuple(name for name in held if "running_" in name)
         modes = self.running.modes
-        if not statistics or modes["train"].agrees or not modes["eval"].agrees:
+        if (
+            not statistics
+            or self.running.raises
+            or modes["train"].agrees
+            or not modes["eval"].agrees
+        ):
             return ()
         del modes["train"]
         return statistics
 
     def _of_dropout(self) -> tuple[str, ...]:
         """What is said of the frameworks' own dropout."""
+        if self.running.raises:
+            return ()
         mine, its = self.masks.counts
         if mine != its or self.masks.is_misfit:
             return (

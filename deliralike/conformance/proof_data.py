@@ -111,14 +111,16 @@ class ProofData(Verdict):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, the most telling first: structure, blocks, semantics, then others.
+        """All findings, the most telling first: errors, structure, blocks, semantics, then others.
 
         Those of levels that failed come before those of levels that passed.
         """
         ordered = sorted(
             self.levels, key=lambda level: (level.status != FAILED, _telling(level.name))
         )
-        return tuple(chain.from_iterable(level.findings for level in ordered))
+        found = list(chain.from_iterable(level.findings for level in ordered))
+        found.sort(key=lambda one: not (one.level == SEMANTICS and one.is_error))
+        return tuple(found)
 
     @property
     def null(self) -> tuple[str, ...]:

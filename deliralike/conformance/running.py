@@ -72,6 +72,11 @@ class Running:
         """Free the gradients of the reference, which level L2 is the last to need."""
         self.modes = {name: semantics.without_gradients(mode) for name, mode in self.modes.items()}
 
+    @property
+    def raises(self) -> bool:
+        """Whether the candidate raises an error in a mode."""
+        return any(mode.candidate.error for mode in self.modes.values())
+
     def effect(self) -> str:
         """Say what the difference does to the outputs in evaluation, if that is known."""
         return effect(self.modes["eval"]) if "eval" in self.modes else ""
@@ -84,6 +89,8 @@ class Running:
 
         The reasons are numbers that are not finite, and a network that draws random numbers.
         """
+        if self.raises:
+            return ""
         for mode in self.modes.values():
             if where := semantics.not_finite(mode.reference.recording):
                 return f"The reference is not finite at {where}."

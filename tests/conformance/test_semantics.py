@@ -106,7 +106,7 @@ def test_an_error_is_a_finding():
             raise ZeroDivisionError("planted")
 
     seen = look(made(Raising))
-    assert seen.error == "ZeroDivisionError: planted"
+    assert seen.error.text == "ZeroDivisionError: planted"
     assert seen.output is None
     level = semantics.level(modes(made(Plain), made(Raising)))
     assert [finding.what for finding in level.findings] == ["raises ZeroDivisionError: planted"] * 2

@@ -28,6 +28,7 @@ from deliralike.conformance.kinds import Batch
 from deliralike.conformance.last_bit import fits
 from deliralike.conformance.observe import Recording, Unit, watch
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
+from deliralike.conformance.observe.raised import Raised
 from deliralike.conformance.places import UNIT, Tap
 from deliralike.conformance.subject import Subject
 
@@ -44,11 +45,11 @@ class Look:
 
     Attributes:
         recording: Outputs of all blocks, gradients, state.
-        error: What it raised instead; empty if nothing.
+        error: What it raised instead.
     """
 
     recording: Recording
-    error: str = ""
+    error: Raised | None = None
 
     @property
     def output(self) -> Any:
@@ -116,7 +117,7 @@ def look(
     try:
         return Look(watch(unit, elements))
     except Exception as error:  # noqa: BLE001
-        return Look(Recording(None), f"{type(error).__name__}: {error}")
+        return Look(Recording(None), Raised.of(error, unit))
 
 
 def compared(reference: Look, candidate: Look, correspondence: Correspondence = SAME) -> Mode:
@@ -261,7 +262,7 @@ def _is_rounded(array: np.ndarray) -> bool:
 def _findings(modes: Mapping[str, Mode]) -> Iterator[Finding]:
     for name, mode in modes.items():
         if mode.candidate.error:
-            yield Finding("L1", "", f"raises {mode.candidate.error}", np.inf, mode=name)
+            yield mode.candidate.error.finding(name)
             continue
         for what, found in mode.differences.items():
             if found.difference > LIMIT:

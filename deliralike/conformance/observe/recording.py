@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from operator import add
+from types import FrameType
 from typing import Any
 
 from deliralike import nest
@@ -172,6 +173,15 @@ def watch(unit: Unit, elements: int | None = None) -> Recording:
     output, calls = found.beside
     named = {name: Call(*parts) for name, parts in calls.items()}
     return Recording(output, named, found.parameters, found.inputs[0][0], state)
+
+
+def is_call(frame: FrameType) -> bool:
+    """Whether a frame of a traceback is a block's call that `watch` has seen.
+
+    Its local variables are the ``path`` and the ``block``.
+    """
+    code = frame.f_code
+    return code.co_name == "around" and code.co_filename == watch.__code__.co_filename
 
 
 def _thinned(network: AbstractNetwork, values: Any, elements: int | None) -> Any:
