@@ -8,6 +8,7 @@ times alone. On the host, with ``--device cpu``, the same code runs on small net
 """
 
 import argparse
+import gc
 import importlib
 import importlib.util
 import json
@@ -203,6 +204,8 @@ def run_step(name: str, kind: str) -> int:
         for record in getattr(module, entry.function)(kind, *entry.arguments):
             print(json.dumps(record, default=str), file=output, flush=True)
             if record == READY:
+                gc.collect()
+                gc.freeze()  # so that the collections between measurements are short
                 sys.stdin.readline()
     except NotRun as reason:
         print(json.dumps({"not run": str(reason)}), file=output, flush=True)

@@ -16,7 +16,7 @@ from deliralike.optim.rules import rule
 
 GOAL = 0.99  # of the samples a second by hand
 LR, MOMENTUM = 0.01, 0.9
-PAIRS = {"gpu": 20, "cpu": 2}
+PAIRS = {"gpu": 12, "cpu": 2}
 
 
 @dataclass(frozen=True)
