@@ -83,11 +83,7 @@ class ADN(Network):
         else:
             self.N = normalisation(nn, norm, channels, dims, affine, num_groups)
         self.D = nn.Dropout(dropout)
-        options: dict[str, Any] = {}
-        if negative_slope is not None:
-            options["negative_slope"] = negative_slope
-        if act in ("relu", "leaky_relu"):
-            options["inplace"] = True  # as the references do: nobody else needs what N and D give
+        options = {} if negative_slope is None else {"negative_slope": negative_slope}
         self.A = nn.Identity() if act is None else activation(nn, act, **options)
 
     def forward(self, x):

@@ -21,8 +21,7 @@ class ConvNormActivation(Sequential):
         kernel_size: An odd number, so that the padding keeps the size at stride 1.
         stride, dilation, groups, padding: As in the convolution; the padding that keeps the size at
             stride 1 when None.
-        activation: The name of a layer that takes `inplace`: ``"ReLU"``, ``"SiLU"``,
-            ``"Hardswish"`` …; None for none.
+        activation: The name of a layer: ``"ReLU"``, ``"SiLU"``, ``"Hardswish"`` …; None for none.
         eps, momentum: Settings of the normalization.
         dims: Number of spatial axes: 1, 2 or 3.
 
@@ -53,7 +52,7 @@ class ConvNormActivation(Sequential):
             norm(out_channels, eps, momentum),
         ]
         if activation:
-            blocks.append(getattr(self.nn, activation)(inplace=True))
+            blocks.append(getattr(self.nn, activation)())
         super().__init__(*blocks)
 
 
@@ -143,7 +142,7 @@ class SqueezeExcitation(Network):
         self.avgpool = pool(1)
         self.fc1 = conv(in_channels, squeeze_channels, 1)
         self.fc2 = conv(squeeze_channels, in_channels, 1)
-        self.activation = getattr(self.nn, activation)(inplace=True)
+        self.activation = getattr(self.nn, activation)()
         self.scale_activation = getattr(self.nn, gate)()
 
     def forward(self, x):

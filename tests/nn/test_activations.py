@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from deliralike import Network, build
+from tests.conftest import BACKENDS
 from tests.nn.agreement import (
     NAMES,
     FunctionCase,
@@ -180,35 +182,56 @@ def test_all_activations_agree_at_random_points(seed):
 
 
 IN_PLACE = {
-    "ReLU": F.relu,
-    "ReLU6": F.relu6,
-    "SiLU": F.silu,
-    "Hardswish": F.hardswish,
-    "LeakyReLU": F.leaky_relu,
+    "ReLU": (),
+    "ReLU6": (),
+    "SiLU": (),
+    "Hardswish": (),
+    "Hardsigmoid": (),
+    "Mish": (),
+    "SELU": (),
+    "LeakyReLU": (0.2,),
+    "ELU": (0.5,),
+    "CELU": (0.5,),
+    "Hardtanh": (-0.5, 0.5),
+    "Threshold": (0.1, -3.0),
+    "Dropout": (0.5,),
+    "AlphaDropout": (0.5,),
 }
 
 
-def in_place(layer):
-    return FunctionCase(
-        lambda nn, x: getattr(nn, layer)(inplace=True)(x * 2.0),
-        lambda x: IN_PLACE[layer](x * 2.0),
-        [normal(8, 3, 5, scale=4.0)],
-    )
+@pytest.mark.parametrize("name", BACKENDS)
+def test_no_layer_writes_over_its_input(name):
+    backend, x = get(name), normal(0, 3, 5, scale=2.0).astype(np.float32)
+    for layer, settings in IN_PLACE.items():
+        given = backend.array(x)
+        build(getattr(backend.nn, layer), *settings, inplace=True)(given)
+        np.testing.assert_array_equal(backend.numpy(given), x, err_msg=layer)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_writing_in_place_changes_no_number(name):
-    """PyTorch writes over what the multiplication gave; the multiplication's own gradient does not
-    need it."""
-    agree_all(name, {layer: in_place(layer) for layer in IN_PLACE})
+class Branches(Network):
+    """Two branches read one input, the first of them with an activation in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = self.nn.Sequential(self.nn.ReLU(inplace=True), self.nn.Linear(4, 3))
+        self.second = self.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.first(x), self.second(x)
 
 
-@pytest.mark.parametrize("inplace", [True, False])
-def test_pytorch_writes_in_place_only_when_asked(inplace):
-    nn = get("torch").nn
-    for layer in IN_PLACE:
-        x = torch.linspace(-4.0, 4.0, 9, dtype=torch.float64)
-        before = x.clone()
-        y = getattr(nn, layer)(inplace=inplace)(x)
-        assert (y.data_ptr() == x.data_ptr()) is inplace, layer
-        assert torch.equal(x, before) is not inplace, layer
+@pytest.mark.parametrize("name", BACKENDS)
+def test_an_input_is_the_same_after_an_activation_in_place(name):
+    network = build(Branches.on(get(name)), dtype="float64")
+    x, state = normal(0, 2, 4), network.neutral_state()
+    first, second = network(get(name).array(x))
+    wanted = np.maximum(x, 0.0) @ state["first.1.weight"].T + state["first.1.bias"]
+    np.testing.assert_allclose(get(name).numpy(first), wanted, rtol=0, atol=1e-12)
+    wanted = x @ state["second.weight"].T + state["second.bias"]
+    np.testing.assert_allclose(get(name).numpy(second), wanted, rtol=0, atol=1e-12)
+
+
+def test_a_native_layer_in_place_writes_over_its_input():
+    x = torch.tensor([-1.0, 2.0])
+    get("torch").wrap(torch.nn.ReLU(inplace=True))(x)
+    assert x.tolist() == [0.0, 2.0]

@@ -804,7 +804,8 @@ conventions hold for all of them:
 
 - Arrays are given by position. Arguments that name memory or a device (`out`, `dtype`, `device`),
   and those that PyTorch has deprecated (`size_average`, `reduce`), are not taken. `inplace` of
-  functions is taken and has no effect.
+  functions and layers is taken and has no effect: nothing writes over its input, which may be read
+  again.
 - Functions with several results give tuples. No function changes its arguments.
 - Older names stay: `concatenate`, `expand_dims`, `bce_with_logits`, `kl_divergence`, `attention`,
   and `pad` with pairs.

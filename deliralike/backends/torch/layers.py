@@ -63,6 +63,8 @@ class _Native(AbstractTorchNetwork):
             arguments += [f"{name}={value!r}" for name, value in kwargs.items()]
             call = f"{type(self).__name__}({', '.join(arguments)})"
             raise SettingError(f"{call}: {error}") from error
+        if getattr(self, "inplace", False):
+            self.inplace = False  # the input may be read again: on every backend it means the same
 
     def reset_parameters(self) -> None:
         construction = current_construction()

@@ -19,21 +19,20 @@ def _plain(name: str, function: str, base: type = Network) -> type:
 
 
 class _InPlace(Network):
-    """An activation with a hint that the input may be written over."""
+    """An activation that takes PyTorch's `inplace`."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
-        self.inplace = inplace
 
 
 def _in_place(name: str, function: str) -> type:
-    """Make the layer that calls one function of the vocabulary and takes that hint."""
-    hint = (
-        "inplace: Whether PyTorch may write over the input, which saves memory in training. Others "
-        "need no such hint."
+    """Make the layer that calls one function of the vocabulary and takes `inplace`."""
+    accepted = (
+        "inplace: Taken as PyTorch's, and has no effect: no layer writes over its input, which may "
+        "be read again."
     )
     plain = _plain(name, function, base=_InPlace)
-    plain.__doc__ = f"{plain.__doc__}\n\nArgs:\n    {hint}"
+    plain.__doc__ = f"{plain.__doc__}\n\nArgs:\n    {accepted}"
     return plain
 
 
@@ -77,7 +76,7 @@ class Hardtanh(Network):
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
-        self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
+        self.min_val, self.max_val = min_val, max_val
 
     def forward(self, x):
         return self.nn.hardtanh(x, self.min_val, self.max_val)
@@ -110,7 +109,7 @@ class Threshold(Network):
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__()
-        self.threshold, self.value, self.inplace = threshold, value, inplace
+        self.threshold, self.value = threshold, value
 
     def forward(self, x):
         return self.nn.threshold(x, self.threshold, self.value)
@@ -132,7 +131,7 @@ class LeakyReLU(Network):
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__()
-        self.negative_slope, self.inplace = negative_slope, inplace
+        self.negative_slope = negative_slope
 
     def forward(self, x):
         return self.nn.leaky_relu(x, self.negative_slope)
@@ -168,7 +167,7 @@ class ELU(Network):
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
-        self.alpha, self.inplace = alpha, inplace
+        self.alpha = alpha
 
     def forward(self, x):
         return self.nn.elu(x, self.alpha)
@@ -179,7 +178,7 @@ class CELU(Network):
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
-        self.alpha, self.inplace = alpha, inplace
+        self.alpha = alpha
 
     def forward(self, x):
         return self.nn.celu(x, self.alpha)

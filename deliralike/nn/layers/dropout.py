@@ -14,7 +14,7 @@ class _Dropout(Network):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         self.check_settings(p)
-        self.p, self.inplace = p, inplace
+        self.p = p
         self.nn.prepare_rng(self)
 
     @classmethod
@@ -40,7 +40,7 @@ class _Dropout(Network):
 class Dropout(_Dropout):
     """Dropout of elements with probability `p`. Source: Srivastava et al. 2014.
 
-    `inplace` is a hint to PyTorch, as for `ReLU`.
+    `inplace` has no effect, as for `ReLU`.
     """
 
 

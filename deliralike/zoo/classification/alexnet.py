@@ -48,27 +48,27 @@ class AlexNet(Model):
         nn = self.nn
         self.features = nn.Sequential(
             nn.Conv2d(in_channels, 64, 11, stride=4, padding=2),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.MaxPool2d(3, stride=2),
             nn.Conv2d(64, 192, 5, padding=2),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.MaxPool2d(3, stride=2),
             nn.Conv2d(192, 384, 3, padding=1),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Conv2d(384, 256, 3, padding=1),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Conv2d(256, 256, 3, padding=1),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.MaxPool2d(3, stride=2),
         )
         self.avgpool = nn.AdaptiveAvgPool2d(6)
         self.classifier = nn.Sequential(
             nn.Dropout(dropout),
             nn.Linear(256 * 36, hidden),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Dropout(dropout),
             nn.Linear(hidden, hidden),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             classifier(nn, hidden, num_classes, "AlexNet"),
         )
         self.num_classes = num_classes

@@ -40,10 +40,10 @@ class DenseLayer(Network):
         super().__init__()
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         self.norm1 = norm(in_channels)
-        self.relu1 = self.nn.ReLU(inplace=True)
+        self.relu1 = self.nn.ReLU()
         self.conv1 = conv(in_channels, bottleneck, 1, bias=False)
         self.norm2 = norm(bottleneck)
-        self.relu2 = self.nn.ReLU(inplace=True)
+        self.relu2 = self.nn.ReLU()
         self.conv2 = conv(bottleneck, growth_rate, 3, padding=1, bias=False)
         self.dropout = self.nn.Dropout(dropout)
 
@@ -99,7 +99,7 @@ class Transition(Network):
         super().__init__()
         conv, norm, pool = by_dims(self.nn, dims, "Conv", "BatchNorm", "AvgPool")
         self.norm = norm(in_channels)
-        self.relu = self.nn.ReLU(inplace=True)
+        self.relu = self.nn.ReLU()
         self.conv = conv(in_channels, in_channels // 2, 1, bias=False)
         self.pool = pool(2, 2)
 
@@ -129,7 +129,7 @@ class Features(Network):
         conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "MaxPool")
         self.conv0 = conv(in_channels, width, 7, stride=2, padding=3, bias=False)
         self.norm0 = norm(width)
-        self.relu0 = nn.ReLU(inplace=True)
+        self.relu0 = nn.ReLU()
         self.pool0 = pool(3, stride=2, padding=1)
         for i, count in enumerate(layers, start=1):
             block = DenseBlock(count, width, growth_rate, bottleneck, dropout, dims)

@@ -51,10 +51,10 @@ class InvertedResidual(Network):
         self.layers = nn.Sequential(
             nn.Conv2d(in_channels, inside, 1, bias=False),
             nn.BatchNorm2d(inside, momentum=_MOMENTUM),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Conv2d(inside, inside, kernel, stride, kernel // 2, groups=inside, bias=False),
             nn.BatchNorm2d(inside, momentum=_MOMENTUM),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Conv2d(inside, out_channels, 1, bias=False),
             nn.BatchNorm2d(out_channels, momentum=_MOMENTUM),
         )
@@ -111,10 +111,10 @@ class MNASNet(Model):
         blocks: list[Any] = [
             nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False),
             nn.BatchNorm2d(first, **momentum),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Conv2d(first, first, 3, padding=1, groups=first, bias=False),
             nn.BatchNorm2d(first, **momentum),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Conv2d(first, width, 1, bias=False),
             nn.BatchNorm2d(width, **momentum),
         ]
@@ -131,7 +131,7 @@ class MNASNet(Model):
         blocks += [
             nn.Conv2d(width, 1280, 1, bias=False),
             nn.BatchNorm2d(1280, momentum=_MOMENTUM),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
         ]
         ends.append(len(blocks))
         self.layers = nn.Sequential(*blocks)

@@ -110,7 +110,7 @@ class Block(Network):
         # a share of the channels that come in, not of those that it is applied to
         inside = round(squeeze * in_channels)
         self.f = Transform(in_channels, out_channels, stride, group_width, inside, dims)
-        self.activation = self.nn.ReLU(inplace=True)
+        self.activation = self.nn.ReLU()
 
     def forward(self, x):
         shortcut = x if self.proj is None else self.proj(x)

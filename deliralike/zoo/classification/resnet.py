@@ -62,7 +62,7 @@ class BasicBlock(_Block):
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         self.conv1 = conv(in_channels, channels, 3, stride, dilation, dilation, bias=False)
         self.bn1 = norm(channels)
-        self.relu = self.nn.ReLU(inplace=True)
+        self.relu = self.nn.ReLU()
         self.conv2 = conv(channels, channels, 3, 1, dilation, dilation, bias=False)
         self.bn2 = norm(channels)
         self.se = _gate(channels, dims) if squeeze_excitation else None
@@ -108,7 +108,7 @@ class Bottleneck(_Block):
         self.bn2 = norm(width)
         self.conv3 = conv(width, channels * self.expansion, 1, bias=False)
         self.bn3 = norm(channels * self.expansion)
-        self.relu = self.nn.ReLU(inplace=True)
+        self.relu = self.nn.ReLU()
         out = channels * self.expansion
         self.se = _gate(out, dims) if squeeze_excitation else None
         self.downsample = _shortcut(self.nn, in_channels, out, stride, dims, shortcut)
@@ -223,7 +223,7 @@ class ResNet(Model):
         self.is_monais = shortcut == "A" or bool(shortcut_bias)
         self.conv1 = _stem(nn, in_channels, widths, stem_stride, dims)
         self.bn1 = by_dims(nn, dims, "BatchNorm")(widths[-1])
-        self.relu = nn.ReLU(inplace=True)
+        self.relu = nn.ReLU()
         self.maxpool = by_dims(nn, dims, "MaxPool")(3, stride=2, padding=1)
         options = {
             "groups": groups,
@@ -372,7 +372,7 @@ class SmallResNet(Model):
         conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
         self.conv1 = conv(in_channels, 16, 3, padding=1, bias=False)
         self.bn1 = norm(16)
-        self.relu = nn.ReLU(inplace=True)
+        self.relu = nn.ReLU()
         kind = "convolution" if shortcut == "B" else "zeros around"
         options: dict[str, Any] = {"dims": dims, "shortcut": kind}
         self.layer1 = _stage(nn, BasicBlock, 16, 16, count, stride=1, **options)
@@ -417,10 +417,10 @@ def _stem(nn, in_channels: int, widths: tuple[int, ...], stride: int, dims: int)
     return nn.Sequential(
         conv(in_channels, first, 3, stride=stride, padding=1, bias=False),
         norm(first),
-        nn.ReLU(inplace=True),
+        nn.ReLU(),
         conv(first, second, 3, padding=1, bias=False),
         norm(second),
-        nn.ReLU(inplace=True),
+        nn.ReLU(),
         conv(second, last, 3, padding=1, bias=False),
     )
 

@@ -41,17 +41,17 @@ class InvertedResidual(Network):
                 nn.BatchNorm2d(in_channels),
                 nn.Conv2d(in_channels, half, 1, bias=False),
                 nn.BatchNorm2d(half),
-                nn.ReLU(inplace=True),
+                nn.ReLU(),
             )
         self.branch2 = nn.Sequential(
             nn.Conv2d(in_channels if stride > 1 else half, half, 1, bias=False),
             nn.BatchNorm2d(half),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Conv2d(half, half, 3, stride, padding=1, groups=half, bias=False),
             nn.BatchNorm2d(half),
             nn.Conv2d(half, half, 1, bias=False),
             nn.BatchNorm2d(half),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
         )
 
     def forward(self, x):

@@ -60,11 +60,11 @@ class Fire(Network):
         super().__init__()
         conv = by_dims(self.nn, dims, "Conv")
         self.squeeze = conv(in_channels, squeeze, 1)
-        self.squeeze_activation = self.nn.ReLU(inplace=True)
+        self.squeeze_activation = self.nn.ReLU()
         self.expand1x1 = conv(squeeze, expand, 1)
-        self.expand1x1_activation = self.nn.ReLU(inplace=True)
+        self.expand1x1_activation = self.nn.ReLU()
         self.expand3x3 = conv(squeeze, expand, 3, padding=1)
-        self.expand3x3_activation = self.nn.ReLU(inplace=True)
+        self.expand3x3_activation = self.nn.ReLU()
 
     def forward(self, x):
         x = self.squeeze_activation(self.squeeze(x))  # (batch, squeeze, *size)
@@ -125,7 +125,7 @@ class SqueezeNet(Model):
         nn = self.nn
         plan = _plan(plan)
         conv, pool, average = by_dims(nn, dims, "Conv", "MaxPool", "AdaptiveAvgPool")
-        blocks: list[Any] = [conv(in_channels, width, kernel, stride=2), nn.ReLU(inplace=True)]
+        blocks: list[Any] = [conv(in_channels, width, kernel, stride=2), nn.ReLU()]
         ends = []
         for row in plan:
             if row is None:
@@ -142,9 +142,7 @@ class SqueezeNet(Model):
         last = nn.Identity()
         if num_classes != 0:
             last = conv(width, checks.positive(num_classes, "num_classes", "SqueezeNet"), 1)
-        self.classifier = nn.Sequential(
-            nn.Dropout(dropout), last, nn.ReLU(inplace=True), average(1)
-        )
+        self.classifier = nn.Sequential(nn.Dropout(dropout), last, nn.ReLU(), average(1))
         self.num_classes = num_classes
 
     @property

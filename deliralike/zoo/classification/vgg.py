@@ -97,10 +97,10 @@ class VGG(Model):
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(pooled)
         self.classifier = nn.Sequential(
             nn.Linear(widths[-1] * pooled**dims, hidden),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Dropout(dropout),
             nn.Linear(hidden, hidden),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Dropout(dropout),
             classifier(nn, hidden, num_classes, "VGG"),
         )
@@ -157,7 +157,7 @@ def _features(
             blocks.append(conv(width, channels, 3, padding=1))
             if batch_norm:
                 blocks.append(norm(channels))
-            blocks.append(nn.ReLU(inplace=True))
+            blocks.append(nn.ReLU())
             width = channels
         ends.append((f"block{block}", len(blocks)))
         blocks.append(pool(2, 2))

@@ -34,7 +34,7 @@ def _convolution(nn: Any, kind: str, in_channels: int, channels: int, inside: in
     return nn.Sequential(
         nn.Conv3d(in_channels, inside, (1, 3, 3), steps, (0, 1, 1), bias=False),
         nn.BatchNorm3d(inside),
-        nn.ReLU(inplace=True),
+        nn.ReLU(),
         nn.Conv3d(inside, channels, (3, 1, 1), (stride, 1, 1), (1, 0, 0), bias=False),
     )
 
@@ -57,13 +57,13 @@ class VideoBlock(Network):
         self.conv1 = nn.Sequential(
             _convolution(nn, kind, in_channels, channels, inside, stride),
             nn.BatchNorm3d(channels),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
         )
         self.conv2 = nn.Sequential(
             _convolution(nn, kind, channels, channels, inside, 1),
             nn.BatchNorm3d(channels),
         )
-        self.relu = nn.ReLU(inplace=True)
+        self.relu = nn.ReLU()
         self.downsample = None
         if stride != 1 or in_channels != channels:
             steps = (1 if kind == "2d" else stride, stride, stride)
@@ -155,15 +155,15 @@ def _stem(nn, in_channels: int, is_split: bool):
         return nn.Sequential(
             nn.Conv3d(in_channels, 64, (3, 7, 7), (1, 2, 2), (1, 3, 3), bias=False),
             nn.BatchNorm3d(64),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
         )
     return nn.Sequential(
         nn.Conv3d(in_channels, 45, (1, 7, 7), (1, 2, 2), (0, 3, 3), bias=False),
         nn.BatchNorm3d(45),
-        nn.ReLU(inplace=True),
+        nn.ReLU(),
         nn.Conv3d(45, 64, (3, 1, 1), 1, (1, 0, 0), bias=False),
         nn.BatchNorm3d(64),
-        nn.ReLU(inplace=True),
+        nn.ReLU(),
     )
 
 

@@ -199,10 +199,10 @@ def _up(
     yield from (
         conv(latent_size, widths[0], 4, 1, 0, bias=False),
         norm(widths[0]),
-        nn.ReLU(inplace=True),
+        nn.ReLU(),
     )
     for before, here in pairwise(widths):
-        yield from (conv(before, here, 4, 2, 1, bias=False), norm(here), nn.ReLU(inplace=True))
+        yield from (conv(before, here, 4, 2, 1, bias=False), norm(here), nn.ReLU())
     yield from (conv(width, out_channels, 4, 2, 1, bias=False), nn.Tanh())
 
 
