@@ -35,8 +35,7 @@ AnyPath = str | os.PathLike[str]
 STATE = "state.json"
 LOCK = ".lock"
 FORMAT = "deliralike checkpoint"
-VERSION = 2
-READABLE = (1, 2)  # the files of version 1 have other checksums
+VERSION = 3
 _END = ',\n "crc32": '
 
 
@@ -288,10 +287,10 @@ def _described(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is damaged or cut short: {error}") from error
     if not isinstance(described, dict) or described.get("format") != FORMAT:
         raise CheckpointError(f"{path} was not written by deliralike: wanted a {FORMAT}")
-    if described.get("version") not in READABLE:
+    if described.get("version") != VERSION:
         raise CheckpointError(
             f"{path} has version {described.get('version')!r} of the format, and this deliralike "
-            f"reads versions up to {VERSION}: read it with the one that wrote it"
+            f"reads version {VERSION}: read it with the one that wrote it"
         )
     text, _, end = data.rpartition(_END.encode())
     if end.strip(b"\n }") != str(zlib.crc32(text)).encode():

@@ -8,7 +8,6 @@ are not in them: these may change.
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
@@ -86,39 +85,6 @@ def refuse_differences(
             "weights, network.safetensors"
         )
     return set(changed)
-
-
-def of_the_same_kinds(here: Texts, before: Texts) -> Texts:
-    """Return the fingerprints whose kinds the others have too."""
-    known = _kinds(before)
-    return {path: text for path, text in here.items() if _kind(path) in known}
-
-
-def without_new_arguments(here: Texts, before: Texts, network: AbstractNetwork) -> Texts:
-    """Return the fingerprints without arguments of layers that came after a checkpoint.
-
-    These are the ones that the checkpoint does not have and that have their defaults here.
-    """
-    defaults: Texts = {}
-    for path, block in network.named_blocks():
-        where = f"network.{path}".rstrip(".")
-        written = getattr(type(block), "written_once", None)
-        for name, value in _defaults(written).items():
-            defaults |= described(f"{where}.{name}", value)
-    return {
-        path: text for path, text in here.items() if path in before or defaults.get(path) != text
-    }
-
-
-def warn_of_unchecked(before: Iterable[str], here: Iterable[str]) -> None:
-    """Warn of the kinds of fingerprints that a checkpoint of an older version lacks."""
-    missing = sorted(_kinds(here) - _kinds(before))
-    if missing:
-        warnings.warn(
-            "the checkpoint was written by an older deliralike. What it does not say was not "
-            f"compared: {', '.join(missing)}",
-            stacklevel=2,
-        )
 
 
 def refuse_unknown_names(accept: Iterable[str], paths: Iterable[str]) -> None:

@@ -29,12 +29,9 @@ from deliralike.training.fields import (
 )
 from deliralike.training.fingerprints import (
     kept,
-    of_the_same_kinds,
     refuse_differences,
     refuse_unknown_names,
     samples_of,
-    warn_of_unchecked,
-    without_new_arguments,
 )
 from deliralike.training.history import Epoch
 from deliralike.training.run import Run, Trainer
@@ -48,13 +45,13 @@ _PARTS = ("network", "unaveraged", "schedules", "average", "random", "callbacks"
 _POSITION = {"epoch": COUNT, "batch": COUNT, "step": COUNT}
 _RUN = {
     "position": NEST,
-    "identity": NEST,
+    "fingerprints": TEXTS_BY_NAME,
     "backend": TEXT,
     "frozen": TEXTS,
     "in_evaluation": TEXTS,
     "epochs": NESTS,
 }
-_OPTIONAL = {"fingerprints": TEXTS_BY_NAME, "latest_batch": COUNT}
+_OPTIONAL = {"latest_batch": COUNT}
 _OF_OPTIMIZER = {
     "state": NEST,
     "lr": NUMBER.or_none(),
@@ -94,7 +91,6 @@ def gather(run: Run) -> State:
     state["callbacks"] = {name: callback.state() for name, callback in callbacks}
     state["run"] = {
         "position": run.position(),
-        "identity": identity(run),
         "fingerprints": kept(run),
         "backend": run.network.backend.name,
         "frozen": _frozen(run),
@@ -132,25 +128,6 @@ def restore(run: Run, state: Mapping[str, Any], accept: Sequence[str] = ()) -> N
     run.resumed = True
 
 
-def identity(run: Run) -> dict[str, Any]:
-    """Return the values that older versions compared; see `deliralike.training.fingerprints`."""
-    loader = run.loader
-    schedules = run.trainer.schedules
-    return {
-        "dtype": run.network.dtype_name,
-        "seed": run.trainer.seed,
-        "rng": run.trainer.rng,
-        "accumulate": {name: optimizer.accumulate for name, optimizer in run.optimizers.items()},
-        "samples": samples_of(loader),
-        "batch_size": loader.batch_size,
-        "drop_last": loader.drop_last,
-        "order": type(loader.sampler).__name__,
-        "order_seed": loader.seed,
-        "average": run.trainer.average is not None,
-        "schedules": {name: type(schedule).__name__ for name, schedule in schedules.items()},
-    }
-
-
 def _refuse_other_run(run: Run, state: Mapping[str, Any], accept: Sequence[str]) -> set[str]:
     """Raise an error if a state is not one of this run; return the accepted differences."""
     missing = sorted(set(_PARTS) - state.keys())
@@ -167,19 +144,8 @@ def _refuse_other_run(run: Run, state: Mapping[str, Any], accept: Sequence[str])
             f"accept=['optimizer'], or give the run what it had"
         )
     here = kept(run)
-    before = of_run.get("fingerprints")
-    names = {*here, *(before or ())}
-    if before is None:
-        warn_of_unchecked(of_run["identity"], here)
-        before = _texts(of_run["identity"])
-        here = _texts(identity(run))
-        for where, (rule_before, rule_here) in _other_rules(run, state).items():
-            before[where] = rule_before
-            here[where] = rule_here
-    else:
-        warn_of_unchecked(before, here)
-        here = without_new_arguments(of_the_same_kinds(here, before), before, run.network)
-    refuse_unknown_names(accept, {*names, *here, *before})
+    before = of_run["fingerprints"]
+    refuse_unknown_names(accept, {*here, *before})
     same_backend = of_run["backend"] == run.network.backend.name
     changed = refuse_differences(before, here, same_backend, accept)
     if changed:
@@ -194,29 +160,6 @@ def _refuse_position(run: Run, batch: int) -> None:
             f"the checkpoint stands after batch {batch} of its epoch, and an epoch has "
             f"{len(run.loader)} here: go on from one that was written between two epochs"
         )
-
-
-def _texts(identity: Mapping[str, Any]) -> dict[str, str]:
-    return {name: repr(value) for name, value in identity.items()}
-
-
-def _other_rules(run: Run, state: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return the optimizers of an older checkpoint that followed other rules: before, and here.
-
-    Rules are told apart by the names of their arrays.
-    """
-    others = {}
-    for name, optimizer in run.optimizers.items():
-        optimizer_state = state.get(_OPTIMIZER + name, {}).get("state", {})
-        before = _slots_in(optimizer_state)
-        here = _slots_of(optimizer)
-        if optimizer.groups is not None and not before <= here:
-            others[f"optimizer.{name}"] = (_rule_with(before), _rule_with(here))
-    return others
-
-
-def _rule_with(slots: Iterable[str]) -> str:
-    return f"a rule with {', '.join(sorted(slots)) or 'no state'}"
 
 
 def _optimizer_names(parts: Iterable[str]) -> str:

@@ -4,13 +4,13 @@ import io
 import json
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable
 
 import h5py
 import msgpack
 import numpy as np
 import safetensors.numpy
+from xxhash import xxh3_128_hexdigest
 
 from tests.fuzz.mutations import Files, with_sum
 from tests.fuzz.pickle_writing import (
@@ -97,7 +97,7 @@ def _outside(file: h5py.File) -> None:
 
 
 def _checkpoint(files: dict[str, object], state: object, contents: Files | None = None) -> Files:
-    described = {"format": "deliralike checkpoint", "version": 1, "files": files, "state": state}
+    described = {"format": "deliralike checkpoint", "version": 3, "files": files, "state": state}
     return {
         "state.json": with_sum(json.dumps(described, indent=1).removesuffix("\n}").encode())
     } | (contents or {})
@@ -105,13 +105,13 @@ def _checkpoint(files: dict[str, object], state: object, contents: Files | None 
 
 def _deep_checkpoint() -> Files:
     text = (
-        b'{\n "format": "deliralike checkpoint",\n "version": 1,\n "files": {},\n "state": {"run": '
+        b'{\n "format": "deliralike checkpoint",\n "version": 3,\n "files": {},\n "state": {"run": '
     )
     return {"state.json": with_sum(text + b"[" * 100_000 + b"]" * 100_000 + b"}")}
 
 
 def _claimed(content: bytes, **changes: int) -> dict[str, object]:
-    return {"run": {"bytes": len(content), "crc32": zlib.crc32(content)} | changes}
+    return {"run": {"bytes": len(content), "xxh3_128": xxh3_128_hexdigest(content)} | changes}
 
 
 _STATE = safetensors.numpy.save({"w": np.ones(3)}, {"deliralike.order": '["w"]'})

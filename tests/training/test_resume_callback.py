@@ -164,7 +164,7 @@ def test_after_going_back_the_latest_is_the_one_that_was_written_last(tmp_path):
 def test_a_checkpoint_that_the_index_does_not_know_is_the_latest(tmp_path):
     trained(Checkpoint(tmp_path), epochs=3)
     (tmp_path / "checkpoints.json").write_text(
-        json.dumps({"checkpoints": ["step-00000006", "gone"], "best": None})
+        json.dumps({"checkpoints": ["step-00000006", "gone"], "best": None, "ranking": []})
     )
     assert steps_in(tmp_path) == [6, 2, 4]
     (tmp_path / "checkpoints.json").unlink()

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -231,44 +230,6 @@ def test_data_that_end_before_the_position_are_refused(tmp_path):
     ):
         fitted("torch", resume=within, **options)
     assert len(fitted("torch", resume=between, **options)[1].steps) == 1
-
-
-def test_a_checkpoint_without_fingerprints_goes_on_and_says_what_was_not_compared(
-    backend, tmp_path
-):
-    fitted(backend.name, Checkpoint(tmp_path))
-    path = Checkpoints.latest(tmp_path)
-    state = checkpoint.read(path)
-    del state["run"]["fingerprints"]
-    checkpoint.write(path, state)
-    with pytest.warns(
-        UserWarning, match="was not compared: .*data, hooks, loss, network, optimizer"
-    ):
-        _, history = fitted(backend.name, epochs=2, resume=path)
-    assert len(history.steps) == 3
-    adam = rules.rule("adam", lr=0.1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        message = (
-            "optimizer.default was a rule with momentum_buffer, "
-            "here it is a rule with exp_avg, exp_avg_sq"
-        )
-        with pytest.raises(CheckpointError, match=message):
-            fitted(backend.name, epochs=2, resume=path, rule=adam)
-        fitted(backend.name, epochs=2, resume=path, rule=adam, accept=["optimizer"])
-
-
-def test_an_argument_that_a_layer_has_got_since_is_a_difference_only_if_it_is_used(tmp_path):
-    fitted("torch", Checkpoint(tmp_path))
-    path = Checkpoints.latest(tmp_path)
-    state = checkpoint.read(path)
-    del state["run"]["fingerprints"]["network.drop.inplace"]
-    checkpoint.write(path, state)
-    assert len(fitted("torch", epochs=2, resume=path)[1].steps) == 3
-    del state["run"]["fingerprints"]["network.drop.p"]
-    checkpoint.write(path, state)
-    with pytest.raises(CheckpointError, match="network.drop.p was absent, here it is 0.1"):
-        fitted("torch", epochs=2, resume=path)
 
 
 def test_a_setting_that_a_run_changes_by_itself_is_not_compared(tmp_path):

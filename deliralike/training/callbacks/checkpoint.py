@@ -15,7 +15,7 @@ from deliralike.errors import CheckpointError, whole_number
 from deliralike.training import checkpoint
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.callbacks.writer import Writer
-from deliralike.training.fields import NEST, NUMBER, TEXT, refuse_wrong_fields
+from deliralike.training.fields import NUMBERS, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 from deliralike.training.state import gather
@@ -23,7 +23,6 @@ from deliralike.training.state import gather
 INDEX = "checkpoints.json"
 _NAME = re.compile(r"\.?(step-[0-9]+)(?:\.new|\.old|\.gone|\.lock)?")
 AnyPath = str | os.PathLike[str]
-_FIELDS = {"best": NUMBER.or_none(), "best_name": TEXT.or_none()}
 
 
 class Checkpoint(Writer):
@@ -161,15 +160,13 @@ class Checkpoint(Writer):
                 self._write(run)
 
     def state(self) -> dict[str, Any]:
-        """Return the best value so far, the name of its checkpoint, and the values of the best."""
-        ranking = dict(self._ranking)
-        return {"best": self.best, "best_name": self._best_name, "ranking": ranking}
+        """Return the values of the best checkpoints by name, the best first."""
+        return {"ranking": dict(self._ranking)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Load the best values so far; one alone of an older checkpoint."""
-        refuse_wrong_fields("state of Checkpoint", state, _FIELDS, {"ranking": NEST})
-        best = {} if state["best_name"] is None else {state["best_name"]: state["best"]}
-        self._ranking = dict(state.get("ranking", best))
+        """Load the result of `state`."""
+        refuse_wrong_fields("state of Checkpoint", state, {"ranking": NUMBERS})
+        self._ranking = dict(state["ranking"])
 
     def _observe(self, run: Run, epoch: Epoch) -> bool:
         """Record the value of an epoch, and return whether it is among the best so far."""
@@ -272,7 +269,7 @@ def _index(folder: Path) -> dict[str, Any]:
         if not path.exists():
             return {"checkpoints": [], "best": None, "ranking": []}
         index = json.loads(path.read_text())
-        checkpoints, ranking = index["checkpoints"], index.get("ranking", [])
+        checkpoints, ranking = index["checkpoints"], index["ranking"]
         return {
             "checkpoints": list(map(str, checkpoints)),
             "best": index["best"],
