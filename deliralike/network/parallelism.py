@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Protocol
 from deliralike.errors import CapabilityError, SettingError
 from deliralike.network import overlooked
 from deliralike.network.anomalies import Anomalies, anomalies_of
-from deliralike.optim.accumulation import count_samples
-from deliralike.optim.loss import Loss, LossFunction, value_of
+from deliralike.optim.loss import Loss, LossFunction, count_samples, value_of
 from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
 
 Hooks = tuple[list[Any], list[Any]]

@@ -187,12 +187,21 @@ def train_steps(
 
 def val_step(network: NetworkCore, batch: Any, losses: Losses | None = None) -> dict[str, Any]:
     """Return the losses of a batch in evaluation mode; see `AbstractNetwork.val_step`."""
-    loss, backend = step_loss(losses), network.backend
+    values, _ = evaluate_loss(network, batch, step_loss(losses))
+    return values
+
+
+def evaluate_loss(
+    network: NetworkCore, batch: Any, loss: Callable[..., Any]
+) -> tuple[dict[str, Any], Any]:
+    """Return the losses of a batch in evaluation mode by name, and what the function returned."""
+    backend = network.backend
     inputs, target = inputs_and_target(batch)
     with network.training_mode(training=False), backend.evaluating():
         arrays = backend.prepare((*inputs, target), network)
         try:
-            return named_losses(network, loss(network, *arrays))
+            result = loss(network, *arrays)
+            return named_losses(network, result), result
         except Exception as error:
             explain(error)
             raise

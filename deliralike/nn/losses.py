@@ -1,5 +1,6 @@
 """Losses, written on the primitives; the default is PyTorch's mean."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
 from deliralike.nn.checks import is_floating
+from deliralike.nn.means import mean_over
 from deliralike.nn.primitives import Array, other_name
 from deliralike.nn.selecting import Selecting
 
@@ -275,7 +277,8 @@ class Losses(Selecting):
     def _weighted(self, loss: Array, weight: Array | None, reduction: str) -> Array:
         """Reduce with a weight for each element, over whose sum the mean is taken."""
         if weight is not None and reduction == "mean":
-            return self.sum(loss * weight) / self.sum(weight)
+            total = self.sum(weight)
+            return mean_over(lambda: total, self.sum(loss * weight) / total)
         return self._reduce(loss, reduction, weight)
 
     def _reduce(self, loss: Array, reduction: str, weight: Array | None = None) -> Array:
@@ -290,7 +293,7 @@ class Losses(Selecting):
         if reduction == "none":
             return loss
         if reduction == "mean":
-            return self.mean(loss)
+            return mean_over(lambda: math.prod(loss.shape), self.mean(loss))
         if reduction == "sum":
             return self.sum(loss)
         raise SettingError(f"reduction={reduction!r}; wanted 'mean', 'sum' or 'none'")
@@ -325,7 +328,7 @@ class Losses(Selecting):
             return self._reduce(loss, reduction)
         total = self.sum(label_weight)
         divisor = self.where(total == 0, total * 0 + 1.0, total)
-        return self.sum(loss) / divisor
+        return mean_over(lambda: total, self.sum(loss) / divisor)
 
     def _check_labels(
         self,

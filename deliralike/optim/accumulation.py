@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from deliralike import nest
-from deliralike.errors import BatchError
 from deliralike.nest.arrays import Arrays
 from deliralike.optim.loss import Loss, or_one
 
@@ -24,12 +22,12 @@ class Weight:
     Attributes:
         samples: The number of its samples.
         factor: The number that its gradients are multiplied by.
-        divisor: The number that it adds to the divisor of the window.
+        divisor: The number that it adds to the divisor of the window; it may be on the device.
     """
 
     samples: int
     factor: float
-    divisor: float
+    divisor: Any
 
 
 @dataclass
@@ -42,8 +40,8 @@ class AccumulationWindow:
     Attributes:
         micro_batches: The number of micro-batches.
         samples: The number of their samples.
-        divisor: The number that the weighted sum of their gradients is to be divided by; 0 for
-            losses that are sums.
+        divisors: The numbers whose sum the weighted sum of their gradients is to be divided by;
+            zeros for losses that are sums.
         unit: The weight that the sums are relative to; 0 before a micro-batch that counts.
         of_replicas: One dict of sums for each replica, the root's first. They stay on the
             replicas' own devices and are reduced once, at the update.
@@ -51,7 +49,7 @@ class AccumulationWindow:
 
     micro_batches: int = 0
     samples: int = 0
-    divisor: float = 0.0
+    divisors: list[Any] = field(default_factory=list)
     unit: float = 0.0
     of_replicas: list[Gradients] = field(default_factory=list)
 
@@ -68,11 +66,12 @@ class AccumulationWindow:
         """Count a micro-batch whose gradients have been added."""
         self.micro_batches += 1
         self.samples += weight.samples
-        self.divisor += weight.divisor
+        self.divisors.append(weight.divisor)
 
     def take_gradients(self, backend: Arrays) -> list[Gradients]:
         """Return each replica's gradients of the whole window, and hold them no longer."""
-        self._multiply(backend, self.unit / or_one(self.divisor))
+        divisor = sum(backend.numbers(self.divisors))
+        self._multiply(backend, self.unit / or_one(divisor))
         replicas, self.of_replicas = self.of_replicas, []
         return replicas
 
@@ -127,35 +126,11 @@ def _present(gradients: Gradients) -> Gradients:
     return {name: gradient for name, gradient in gradients.items() if gradient is not None}
 
 
-def weight_before(loss: Loss, samples: int) -> Weight | None:
-    """Return the weight of a micro-batch; None where its loss declares a denominator.
+def weight_before(loss: Loss, samples: int) -> Weight:
+    """Return the weight of a micro-batch.
 
-    Such a weight is known after the forward pass, see `weight_after`.
+    What a loss with a denominator adds to the divisor is known after the forward pass.
     """
-    if loss.reduction == "denominator":
-        return None
     if loss.reduction == "sum":
         return Weight(samples, factor=1.0, divisor=0.0)
     return Weight(samples, factor=samples, divisor=samples)
-
-
-def weight_after(samples: int, denominator: float) -> Weight:
-    """Return the weight of a micro-batch whose loss has this denominator."""
-    return Weight(samples, factor=denominator, divisor=denominator)
-
-
-def count_samples(batch: Any, dim: int = 0) -> int:
-    """Return the number of samples in a batch: the size of its first array along `dim`.
-
-    Raises:
-        BatchError: There is no array with such an axis.
-    """
-    first = batch[0] if isinstance(batch, (tuple, list)) and batch else None
-    leaves = [first] if hasattr(first, "shape") else nest.leaves(batch)
-    for leaf in leaves:
-        shape = getattr(leaf, "shape", ())
-        if -len(shape) <= dim < len(shape):
-            return int(shape[dim])
-    raise BatchError(
-        f"a batch needs an array whose axis {dim} counts the samples, and this one has none"
-    )

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from deliralike.errors import ArgumentError, SettingError, ShapeError, suggestion
+from deliralike import nest
+from deliralike.errors import ArgumentError, BatchError, SettingError, ShapeError, suggestion
+from deliralike.nn.means import denominators
 
 REDUCTIONS = ("mean", "sum", "denominator")
 LossFunction = Callable[..., Any]
@@ -87,6 +89,8 @@ class Loss:
         precision: The shorter type that the forward pass computes in; None for the network's own.
         is_scaled: Whether the first argument before the batch is a number that multiplies the loss.
         reports_denominator: Whether the denominator of the whole batch comes after the loss.
+        is_mean: Whether `function` returns a mean and its denominator, and not a sum.
+        divisor: The number that a sum with a denominator is divided by instead of it.
     """
 
     function: Callable[..., Any]
@@ -96,12 +100,14 @@ class Loss:
     precision: str | None = None
     is_scaled: bool = False
     reports_denominator: bool = False
+    is_mean: bool = False
+    divisor: float | None = None
 
     def __call__(self, network: Any, *batch: Any) -> Any:
         """Return the loss of the whole batch, or a tuple of it and the function's other results."""
         if self.per_replica:
             return network.parallelism.compute_loss(self, *batch)
-        return self.compute(network, *batch)
+        return self.whole(network, *batch)
 
     def forward_backward(self, network: Any, backward: Callable[[Any], None], *batch: Any) -> Any:
         """Return the same as a call, after a backward pass from the loss.
@@ -111,7 +117,7 @@ class Loss:
         """
         if self.per_replica:
             return network.parallelism.forward_backward(self, backward, *batch)
-        result = self.compute(network, *batch)
+        result = self.whole(network, *batch)
         backward(value_of(result))
         return result
 
@@ -125,6 +131,9 @@ class Loss:
             result = self.function(network, *batch)
         else:
             result = self._in_short_type(network, *batch)
+        if self.is_mean:
+            mean, denominator, *_ = result
+            result = with_value(result, mean * constant(network, denominator, mean))
         if scale is None:
             return result
         return with_value(result, value_of(result) * scale)
@@ -137,13 +146,13 @@ class Loss:
     def whole(self, network: Any, *batch: Any) -> Any:
         """Return the loss on one network that sees the whole batch."""
         result = self.compute(network, *batch)
-        if not self.per_replica:
+        if not self.per_replica and self.reduction != "denominator":
             return result
         parts = self.parts(result)
         value, denominator = parts.value, parts.denominator
         if denominator is not None:
             denominator = constant(network, denominator, value)
-            value = value / or_one(denominator)
+            value = value / (self.divisor or or_one(denominator))
         return self.result(LossResult(value, parts.extras, denominator))
 
     def parts(self, result: Any) -> LossResult:
@@ -183,9 +192,18 @@ class Loss:
 
     def in_replicas(self) -> Loss:
         """Return this loss as one that the replicas compute; a mean over samples by default."""
-        if self.per_replica:
+        return replace(self, per_replica=True)
+
+    def recorded(self) -> Self:
+        """Return this loss, a mean by itself, as one that declares its denominator.
+
+        It is the one that the mean loss of `nn` was divided by (labels that count, or their
+        weights), and the number of samples where the function returns something else.
+        """
+        if self.reduction != "mean":
             return self
-        return in_replicas(self.function)
+        function = Recorded(self.function)
+        return replace(self, function=function, reduction="denominator", is_mean=True)
 
     def with_denominator(self) -> Self:
         """Return this loss with the denominator that it declares among its results."""
@@ -207,6 +225,22 @@ class Loss:
         if spec is not None:
             spec = ("keep", *spec)
         return replace(self, spec=spec, is_scaled=True)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A loss function that returns its denominator after the mean; equal ones share a program."""
+
+    function: LossFunction
+
+    def __call__(self, network: Any, *batch: Any) -> tuple:
+        """Return the mean, what it was divided by, and the function's other results."""
+        with denominators() as noted:
+            parts = LossResult.of(self.function(network, *batch))
+            denominator = noted.of(parts.value)
+        if denominator is None:
+            denominator = count_samples(batch)
+        return (parts.value, denominator, *(parts.extras or ()))
 
 
 def as_loss(loss_function: Callable[..., Any]) -> Loss:
@@ -258,10 +292,10 @@ def in_replicas(
     return Loss(loss_function, reduction, spec, per_replica=True)
 
 
-def constant(network: Any, denominator: Any, like: Any) -> Any:
-    """Return a denominator without its graph, in the type of the sum that it divides."""
+def constant(network: Any, denominator: Any, value: Any) -> Any:
+    """Return a denominator without its graph, in the type of the loss that it belongs to."""
     if network.backend.is_array(denominator):
-        return network.nn.cast(network.nn.stop_gradient(denominator), like)
+        return network.nn.stop_gradient(network.nn.cast(denominator, value))
     return denominator
 
 
@@ -271,3 +305,20 @@ def or_one(denominator: Any) -> Any:
     Where the denominator is zero the sum to be divided is zero, too.
     """
     return denominator + (denominator == 0)
+
+
+def count_samples(batch: Any, dim: int = 0) -> int:
+    """Return the number of samples in a batch: the size of its first array along `dim`.
+
+    Raises:
+        BatchError: There is no array with such an axis.
+    """
+    first = batch[0] if isinstance(batch, (tuple, list)) and batch else None
+    leaves = [first] if hasattr(first, "shape") else nest.leaves(batch)
+    for leaf in leaves:
+        shape = getattr(leaf, "shape", ())
+        if -len(shape) <= dim < len(shape):
+            return int(shape[dim])
+    raise BatchError(
+        f"a batch needs an array whose axis {dim} counts the samples, and this one has none"
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +30,10 @@ from deliralike.optim.accumulation import (
     AccumulationWindow,
     Gradients,
     add_to_sums,
-    weight_after,
     weight_before,
 )
 from deliralike.optim.groups import Groups
-from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss
+from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss, or_one
 from deliralike.optim.mixed_precision import check_mixed
 from deliralike.optim.precision import LossScale, check_precision
 
@@ -82,6 +81,8 @@ class AbstractOptimizer(ABC):
         loss_scale: The factor of float16 losses for backward; None without one.
         keep_gradients: Whether the gradients of each update are kept in `latest_gradients`, as the
             hooks left them.
+        latest_weight: By how much the loss of the last micro-batch counts among others: what it was
+            divided by, or its samples. A number, or a native scalar.
         latest_gradients: The gradients of the last update, native arrays by neutral name; empty
             before the first update and unless kept.
 
@@ -116,6 +117,7 @@ class AbstractOptimizer(ABC):
         self._compiler: Callable[[LossFunction], LossFunction] | None = None
         self._accumulate = 1
         self._window = AccumulationWindow()
+        self.latest_weight: Any = 0
         self._of_replicas: list[dict[str, Any]] | None = None
         self._refuse_empty_pattern()
 
@@ -174,9 +176,13 @@ class AbstractOptimizer(ABC):
         batch = self.prepared(batch)
         parallelism = self.network.parallelism
         loss = parallelism.adapt_loss(as_loss(loss_function)).with_precision(self.precision)
+        is_part = self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None
+        if is_part or loss.per_replica:
+            loss = loss.recorded()
+        if is_part:
+            loss = loss.with_denominator()
         if self._compiler is not None:
             loss = loss.with_function(self._compiler(loss.function))
-        is_part = self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None
         take = self._add_micro_batch if is_part else self.update_at_once
         with parallelism.update_context(self):
             try:
@@ -311,13 +317,13 @@ class AbstractOptimizer(ABC):
     def _add_micro_batch(self, loss: Loss, batch: tuple) -> Any:
         parallelism, window = self.network.parallelism, self._window
         samples = parallelism.count_samples(batch)
-        full_loss, scale = loss.with_denominator(), 1.0
+        scale = 1.0
         if self.loss_scale is not None:
-            full_loss = full_loss.with_scale()
+            loss = loss.with_scale()
             scale = self.loss_scale.value
             batch = (scale, *batch)
         with random.shifted(window.samples), parallelism.no_sync():
-            parts = self._add_to_window(full_loss, samples, scale, batch)
+            parts = self._add_to_window(loss, samples, scale, batch)
         if window.micro_batches >= self._accumulate:
             self.flush()
         if self.loss_scale is not None:
@@ -326,19 +332,19 @@ class AbstractOptimizer(ABC):
 
     def _add_to_window(self, loss: Loss, samples: int, scale: float, batch: tuple) -> LossResult:
         """Add a micro-batch and its gradients to the window; return the parts of its loss."""
-        backend, window = self.network.backend, self._window
+        window = self._window
         weight = weight_before(loss, samples)
-        if weight is not None:
-            window.rescale(backend, weight.factor / scale)
+        window.rescale(self.network.backend, weight.factor / scale)
+        if loss.reduction != "denominator":
             parts = LossResult.of(self.add_gradients(window.of_replicas, loss, *batch))
         else:
-            result, of_root = self.gradients(loss, *batch)
-            parts = loss.parts(result)
-            weight = weight_after(samples, backend.number(parts.denominator))
-            window.rescale(backend, weight.factor / scale)
-            of_others = self.network.parallelism.replica_gradients()
-            add_to_sums(backend, window.of_replicas, [of_root, *of_others])
+            # The sum is divided by the samples: denominators are read at the end of the window.
+            loss = replace(loss, divisor=samples)
+            parts = loss.parts(self.add_gradients(window.of_replicas, loss, *batch))
+            weight = replace(weight, divisor=parts.denominator)
+            parts = parts.with_value(parts.value * samples / or_one(parts.denominator))
         window.count(weight)
+        self.latest_weight = samples if loss.reduction == "sum" else weight.divisor
         return parts
 
     def add_gradients(self, sums: list[Gradients], loss_function: LossFunction, *batch: Any) -> Any:

@@ -26,8 +26,8 @@ from deliralike.network.closure import MAIN
 from deliralike.network.enclosing import has_own, innermost
 from deliralike.network.inputs import grouped
 from deliralike.optim import rules
-from deliralike.optim.accumulation import count_samples
 from deliralike.optim.clipping import ClipNorm, ClipValue
+from deliralike.optim.loss import count_samples
 from deliralike.optim.optimizer import AbstractOptimizer, Moment, known_lr
 from deliralike.parallel import ProcessGroup
 from deliralike.tables import html_table
@@ -546,6 +546,7 @@ class Trainer:
                 run.unread.add(
                     [self._losses_of(result)],
                     [count_samples(batch)],
+                    [],
                     step=run.step - len(batches) + number,
                     epoch=run.epoch,
                     dispatch_seconds=seconds,
@@ -561,11 +562,12 @@ class Trainer:
         self._follow_schedules()
         lr = {name: known_lr(each) for name, each in self.optimizers.items()}
         updates = 0 if self.average is None else self._updates()
-        results, sizes = [], []
+        results, sizes, weights = [], [], []
         with self._random_layers(run):
             for number, batch in enumerate(window, run.batch):
                 results.append(self._losses_of(self._train_step(run, number, batch)))
                 sizes.append(self._samples(run, number, batch))
+                weights.append(self._weight(sizes[-1]))
             for optimizer in self.optimizers.values():
                 optimizer.flush()
         if self.average is not None and self._updates() > updates:
@@ -577,6 +579,7 @@ class Trainer:
         step = run.unread.add(
             results,
             sizes,
+            weights,
             step=run.step - 1,
             epoch=run.epoch,
             dispatch_seconds=time.perf_counter() - begin,
@@ -615,6 +618,12 @@ class Trainer:
         if self.processes.count == 1:
             return count_samples(batch)
         return sum(run.loader.share_sizes(run.epoch, number))
+
+    def _weight(self, samples: int) -> Any:
+        """Return by how much the losses of a step count among those of the same update."""
+        if self._accumulate == 1 or has_own(self.network, "train_step"):
+            return samples
+        return steps.the_optimizer(self.optimizers).latest_weight
 
     def _updates(self) -> int:
         return sum(optimizer.steps for optimizer in self.optimizers.values())

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from deliralike.network.steps import TOTAL
 from deliralike.training.history import Step
+from deliralike.training.validation_losses import mean_by_weights
 
 AT_MOST = 32  # steps: so far the host may be ahead of the device
 
 
 class _Waiting(NamedTuple):
-    """A step, with the losses and the numbers of samples of its batches."""
+    """A step, with the losses of its batches and by how much each counts."""
 
     step: Step
     results: Sequence[Mapping[str, Any]]
-    sizes: Sequence[int]
+    weights: Sequence[Any]
 
 
 class Unread:
@@ -42,12 +41,19 @@ class Unread:
         self._on_read = on_read
         self._waiting: list[_Waiting] = []
 
-    def add(self, results: Sequence[Mapping[str, Any]], sizes: Sequence[int], **known: Any) -> Step:
+    def add(
+        self,
+        results: Sequence[Mapping[str, Any]],
+        sizes: Sequence[int],
+        weights: Sequence[Any],
+        **known: Any,
+    ) -> Step:
         """Return the record of a step whose losses are still computed.
 
         Args:
             results: The losses of each batch by name, as native scalars.
             sizes: The number of samples of each batch.
+            weights: By how much the losses of each batch count, as numbers or native scalars.
             known: The other fields of the record, and ``dispatch_seconds``: the time of the step
                 without waiting for the device.
         """
@@ -55,7 +61,7 @@ class Unread:
             self.read(AT_MOST // 2)
         step = object.__new__(Step)
         vars(step).update(known, samples=sum(sizes), _read=self.read)
-        self._waiting.append(_Waiting(step, results, sizes))
+        self._waiting.append(_Waiting(step, results, weights if len(results) > 1 else ()))
         return step
 
     def read(self, count: int | None = None) -> None:
@@ -67,7 +73,7 @@ class Unread:
         if not waiting:
             return
         begin = time.perf_counter()
-        scalars = [value for each in waiting for value in _values(each.results)]
+        scalars = [value for each in waiting for value in _values(each)]
         numbers = iter(self._numbers(scalars))
         waited = (time.perf_counter() - begin) / len(waiting)
         for each in waiting:
@@ -78,16 +84,17 @@ class Unread:
                 self._on_read(each.step)
 
 
-def _values(results: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
-    for losses in results:
+def _values(waiting: _Waiting) -> Iterator[Any]:
+    for losses in waiting.results:
         yield from losses.values()
+    yield from waiting.weights
 
 
 def _complete(waiting: _Waiting, numbers: Iterator[float], waited: float) -> None:
     on_host = []
     for losses in waiting.results:
         on_host.append({name: next(numbers) for name in losses})
-    losses = _means(on_host, waiting.sizes)
+    losses = _means(on_host, [next(numbers) for _ in waiting.weights])
     record = vars(waiting.step)
     record["losses"] = losses
     record["loss"] = losses.get(TOTAL, sum(losses.values()))
@@ -95,12 +102,12 @@ def _complete(waiting: _Waiting, numbers: Iterator[float], waited: float) -> Non
     del record["_read"]
 
 
-def _means(on_host: Sequence[dict[str, float]], sizes: Sequence[int]) -> dict[str, float]:
-    """Return the mean of each loss over the samples of all batches."""
+def _means(on_host: Sequence[dict[str, float]], weights: Sequence[float]) -> dict[str, float]:
+    """Return the mean of each loss over all batches."""
     if len(on_host) == 1:
         return on_host[0]
     means = {}
     for name in on_host[0]:
         values = [losses[name] for losses in on_host]
-        means[name] = float(np.average(values, weights=sizes))
+        means[name] = mean_by_weights(values, weights)
     return means

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,13 @@ from deliralike.network.steps import (
     TOTAL,
     Losses,
     StepLoss,
+    evaluate_loss,
     inputs_and_target,
     named_losses,
     step_loss,
-    val_step,
 )
-from deliralike.optim.accumulation import count_samples
+from deliralike.nn.means import Denominators, denominators
+from deliralike.optim.loss import as_loss, count_samples, value_of
 
 
 class ValidationLosses:
@@ -34,8 +35,7 @@ class ValidationLosses:
         """Take losses as `AbstractNetwork.train_step` has them."""
         self.losses = losses
         self._loss = step_loss(losses)
-        self._values: list[dict[str, Any]] = []
-        self._sizes: list[int] = []
+        self._batches: list[dict[str, tuple[float, ...]]] = []  # by name: value and weight
 
     def names(self, network: AbstractNetwork) -> list[str] | None:
         """Return the names of the losses; None where they are known only after computing them."""
@@ -52,47 +52,54 @@ class ValidationLosses:
 
     def add(self, network: AbstractNetwork, batch: Any, outputs: Callable[[], Any]) -> None:
         """Take one batch; its outputs are computed by a call, where they are needed."""
-        self._values.append(self._of_batch(network, batch, outputs))
-        self._sizes.append(count_samples(batch))
+        with denominators() as noted:
+            values, known = self._of_batch(network, batch, outputs, noted)
+        samples = count_samples(batch)
+        on_host = {}
+        for name, value in values.items():
+            weight = known.get(name)
+            numbers = network.backend.numbers([value, samples if weight is None else weight])
+            on_host[name] = tuple(numbers)
+        self._batches.append(on_host)
 
     def merge(self, of_all: Callable[[list[Any]], list[Any]]) -> None:
         """Replace the batches by those of all processes, which `of_all` returns."""
-        self._values = of_all(self._values)
-        self._sizes = of_all(self._sizes)
+        self._batches = of_all(self._batches)
 
     def means(self) -> dict[str, float]:
-        """Return the mean of each loss over the batches, weighted by their samples."""
-        if not self._values:
-            return {}
+        """Return the mean of each loss over the batches, weighted by what each was divided by.
+
+        Losses whose denominator is not known are weighted by the samples of their batches. The sum
+        of several losses is that of their means.
+        """
         means = {}
-        for name in self._values[0]:
-            values = [float(losses[name]) for losses in self._values]
-            means[name] = float(np.average(values, weights=self._sizes))
+        for name in self._batches[0] if self._batches else ():
+            columns = zip(*[batch[name] for batch in self._batches], strict=True)
+            means[name] = mean_by_weights(*columns)
+        names = self._loss.names if isinstance(self._loss, StepLoss) else ()
+        if len(names) > 1 and set(names) < means.keys():
+            means[TOTAL] = sum(means[name] for name in self._loss.names)
         return means
 
     def _of_batch(
-        self, network: AbstractNetwork, batch: Any, outputs: Callable[[], Any]
-    ) -> dict[str, Any]:
-        backend = network.backend
-        on_host = {}
-        for name, value in self._values_of_batch(network, batch, outputs).items():
-            if backend.is_array(value):
-                value = backend.numpy(value)
-            on_host[name] = value
-        return on_host
-
-    def _values_of_batch(
-        self, network: AbstractNetwork, batch: Any, outputs: Callable[[], Any]
-    ) -> Mapping[str, Any]:
+        self,
+        network: AbstractNetwork,
+        batch: Any,
+        outputs: Callable[[], Any],
+        noted: Denominators,
+    ) -> tuple[Mapping[str, Any], dict[str, Any]]:
+        """Return the losses by name, and what each was divided by, as far as it is known."""
         backend = network.backend
         if has_own(network, "val_step"):
             options = {} if self.losses is None else {"losses": self.losses}
             with backend.evaluating():
                 values = network.val_step(batch, **options)
             if _are_losses(values):
-                return values
+                return values, {name: noted.of(value) for name, value in values.items()}
         if not isinstance(self._loss, StepLoss):
-            return val_step(network, batch, self.losses)
+            loss = as_loss(self._loss).recorded().with_denominator()
+            values, result = evaluate_loss(network, batch, loss)
+            return values, {TOTAL: result[1]} if loss.reports_denominator else {}
         try:
             prediction = outputs()
         except Exception as error:
@@ -105,7 +112,19 @@ class ValidationLosses:
             raise
         with backend.evaluating():
             target = backend.prepare(inputs_and_target(batch)[1], network)
-            return named_losses(network, self._loss.of(network, prediction, target))
+            result = self._loss.of(network, prediction, target)
+        known = {TOTAL: noted.of(value_of(result))}
+        if isinstance(result, tuple):
+            known |= {name: noted.of(value) for name, value in result[1].items()}
+        return named_losses(network, result), known
+
+
+def mean_by_weights(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return a weighted mean; 0 where no weight is above 0, as the values then are."""
+    if not any(weights):
+        return 0.0
+    counted = np.asarray(weights) != 0
+    return float(np.average(np.asarray(values)[counted], weights=np.asarray(weights)[counted]))
 
 
 def _are_losses(values: Any) -> bool:

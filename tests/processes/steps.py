@@ -273,13 +273,24 @@ class Random(Network):
 
 def _random(backend):
     network = Random.on(backend, seed=2, dtype="float64")()
-    losses = {"denominator": in_replicas(planted.sum_and_weight, "denominator"), "mean": mean_loss}
+    losses = {
+        "denominator": in_replicas(planted.sum_and_weight, "denominator"),
+        "mean": mean_loss,
+        "weighted mean": weighted_mean,
+    }
     return network, losses
 
 
 def mean_loss(network, x, labels):
     """Which declares nothing."""
     return network.nn.cross_entropy(network(x), labels, ignore_index=-1)
+
+
+def weighted_mean(network, x, labels):
+    """With class weights and labels that are ignored, and nothing declared."""
+    scores = network(x)
+    weight = network.nn.constant(np.array([1.0, 5.0, 0.2, 2.0]), scores)
+    return network.nn.cross_entropy(scores, labels, weight, ignore_index=2)
 
 
 def train_random(processes, backend, sizes, loss):

@@ -131,8 +131,8 @@ def statistics_of(samples):
 def test_buffers_by_policy_are_numpys_and_take_few_messages(
     engine, backend, in_backward, dtype, policy
 ):
-    """Gradients aside: the sizes before forward, the loss with what tells that buffers differ, and
-    the buffers."""
+    """Gradients aside: the sizes before forward, the labels that count before backward, the loss
+    with what tells that buffers differ, and the buffers."""
     of_shares = [statistics_of(slice(0, 4)), statistics_of(slice(4, 7))]
     weights = [1, 0] if policy == "root" else [4 / 7, 3 / 7]
     came = call(engine, 2, "tests.processes.steps:messages", backend, policy, in_backward, dtype)
@@ -145,8 +145,8 @@ def test_buffers_by_policy_are_numpys_and_take_few_messages(
                 value, wanted, rtol=0, atol=1e-14 if dtype == "float64" else 1e-6
             )
         described = ["gradients, their types and shapes"] if in_backward is None else []
-        first, *rest = [topic for topic in each["order"] if topic != "backward"]
-        assert first == "a batch, the samples of each share"
+        first, second, *rest = [topic for topic in each["order"] if topic != "backward"]
+        assert (first, second) == ("a batch, the samples of each share", "the loss's denominator")
         assert rest == ["the loss", *(["buffers"] if policy == "mean" else []), *described]
         assert each["sent"].get("broadcast", 0) == (policy == "root")
         if backend == "torch":  # the loss is under way while backward goes on
@@ -164,7 +164,15 @@ def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
     assert [each[1] for each in came] == numbers
 
 
-@pytest.mark.parametrize("loss", ["denominator", "mean"])
+@pytest.mark.parametrize("backend", ["torch", "chainer"])
+def test_a_mean_counts_by_the_labels_and_class_weights_of_each_share(backend):
+    """The loss declares nothing, and a share has other labels that count than the next."""
+    wanted = steps.alone_random(backend, 7, "weighted mean")
+    came = call("torch", 2, "tests.processes.steps:train_random", backend, [4, 3], "weighted mean")
+    assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+
+
+@pytest.mark.parametrize("loss", ["denominator", "mean", "weighted mean"])
 @pytest.mark.parametrize(("engine", "shares"), [("mpi", [4, 3]), ("torch", [3, 0, 2, 2])])
 def test_updates_on_jax_are_those_of_one_process(engine, shares, loss):
     """Dropout, class weights and ignored labels, or a mean that declares nothing; no batch norm."""

@@ -29,6 +29,7 @@ from deliralike.network.construction import Construction, require_construction
 from deliralike.nn import checks
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import conv_size, conv_transposed_sizes
+from deliralike.nn.means import mean_over
 from deliralike.nn.primitives import axis_of
 from deliralike.nn.start import Distribution
 
@@ -438,8 +439,10 @@ class ChainerFunctions(Functions):
             return nodes.pick_sum(where, weights).apply((self.log_softmax(x, 1),))[0]
 
         if not are_plain(logits):
-            return composed(logits)
-        return fused.CrossEntropy(composed, where, weights).of(logits)[0]
+            loss = composed(logits)
+        else:
+            loss = fused.CrossEntropy(composed, where, weights).of(logits)[0]
+        return mean_over(counts.sum, loss)
 
     # Control flow and random masks
     # ------------------------------------------------------------

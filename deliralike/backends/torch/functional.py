@@ -21,6 +21,7 @@ from deliralike.backends.torch.random import (
 from deliralike.network.construction import require_construction
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
+from deliralike.nn.means import mean_over
 from deliralike.nn.windows import _resizing
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -94,14 +95,16 @@ class TorchFunctions(Functions):
         if is_plain and target.dtype in _WHOLE:
             if not _is_on_host(target):
                 self._check_label_shape(logits, target)
-                return _cross_entropy(logits, target, ignore_index, reduction)
+                loss = _cross_entropy(logits, target, ignore_index, reduction)
+                return mean_over(lambda: (target != ignore_index).sum(), loss)
             has_axes = 1 < logits.ndim == target.ndim + 1 and target.numel() > 0
             if has_axes and ignore_index < 0:
                 # a label that is no class, or a wrong size: what follows ignores or refuses it
                 with suppress(IndexError, ValueError, RuntimeError):
-                    return F.cross_entropy(
+                    loss = F.cross_entropy(
                         logits, target.long(), ignore_index=_NO_LABEL, reduction=reduction
                     )
+                    return mean_over(lambda: float(target.numel()), loss)
         return super().cross_entropy(
             logits, target, weight, ignore_index, reduction, label_smoothing
         )

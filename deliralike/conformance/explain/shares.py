@@ -17,8 +17,7 @@ from deliralike.conformance.listening import InPlace, handed
 from deliralike.conformance.one_step import Step
 from deliralike.conformance.replica_changes import of_share
 from deliralike.conformance.subject import Subject
-from deliralike.optim.accumulation import count_samples
-from deliralike.optim.loss import value_of
+from deliralike.optim.loss import count_samples, value_of
 from deliralike.parallel import partition
 
 # A way of going wrong in words, and what it gives, of the kinds that it speaks of.

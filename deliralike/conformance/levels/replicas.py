@@ -29,7 +29,7 @@ from deliralike.conformance.one_step import Step, kind_differences, take_step, t
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.accumulation import count_samples
+from deliralike.optim.loss import count_samples
 from deliralike.parallel import ProcessGroup
 
 NAME, TITLE = "L6", "replicas"

@@ -281,12 +281,12 @@ class ReplicasOverProcesses(Replicas):
     def adapt_loss(self, loss: Loss) -> Loss:
         """Return a loss that each process computes on its share.
 
-        A loss that declares nothing is a mean over samples.
+        A mean declares what it was divided by, as shares may have other labels that count.
 
         Raises:
             SettingError: The loss is a sum, and parameters are averaged.
         """
-        loss = loss.in_replicas()
+        loss = loss.in_replicas().recorded()
         if self.state.averaging is not None and loss.reduction == "sum":
             raise SettingError(
                 "a loss that is a sum over the batch has larger gradients in all processes than "

@@ -23,8 +23,7 @@ from deliralike.errors import (
 from deliralike.network.enclosing import EnclosingNetwork, StepSelf
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
-from deliralike.optim.accumulation import count_samples
-from deliralike.optim.loss import Loss, LossResult, or_one, value_of, with_value
+from deliralike.optim.loss import Loss, LossResult, count_samples, or_one, value_of, with_value
 from deliralike.parallel.batches.gather import OTHERS, SCALARS, gather
 from deliralike.parallel.batches.partition import partition
 from deliralike.parallel.batches.scatter import ARGUMENTS, Shares, split_batch
@@ -343,7 +342,7 @@ class Replicas(Single):
         total = None
         if loss.reduction == "denominator":
             total = sum(self.detached_number(part.denominator) for part in parts)
-            value = network.nn.sum(values) / or_one(total)
+            value = network.nn.sum(values) / (loss.divisor or or_one(total))
         else:
             weights = network.nn.constant(np.asarray(loss.weights(shares.sizes)), values)
             value = network.nn.sum(values * weights)
@@ -389,12 +388,16 @@ class Replicas(Single):
         part = loss.parts(loss.compute(replica, *share))
         context = current()
         assert context is not None  # replicas run in `entered` blocks
+        samples = context.sizes[context.index]
         if loss.reduction != "denominator":
             weight = loss.weights(context.sizes)[context.index]
             return part.with_value(part.value * weight)
-        own = self.detached_number(part.denominator)
-        denominator = sum(context.exchange("the loss's denominator", own))
-        value = part.value * (1.0 / or_one(denominator))
+        if loss.is_mean and type(part.denominator) is int:  # of shapes: as the samples are
+            denominator = part.denominator * sum(context.sizes) / samples
+        else:
+            own = self.detached_number(part.denominator)
+            denominator = sum(context.exchange("the loss's denominator", own))
+        value = part.value * (1.0 / (loss.divisor or or_one(denominator)))
         return LossResult(value, part.extras, denominator)
 
     def detached_number(self, denominator: Any) -> Any:

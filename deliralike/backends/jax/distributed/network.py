@@ -215,7 +215,7 @@ class DistributedJaxOptimizer(JaxOptimizer):
         own = network.backend.number(value)
         if loss_function.reduction == "denominator":
             denominator = self._total_denominator(denominator)
-            divisor = or_one(denominator)
+            divisor = loss_function.divisor or or_one(denominator)
             own, gradients = own / divisor, self._divide(gradients, divisor)
         exchange = LossExchange(network, shares)
         if sum(shares.sizes):
