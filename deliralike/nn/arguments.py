@@ -125,6 +125,7 @@ def _joined(nn: Any, name: str, args: tuple) -> tuple:
 def _choice(nn: Any, name: str, args: tuple) -> tuple:
     """A condition, and two arrays as in `_pair`; or two numbers."""
     condition, x, other = args
+    truth_values(name, condition)
     if isinstance(x, int | float) and not isinstance(other, int | float):
         other, x = alike(nn, name, other, x)
     elif not isinstance(x, int | float):
@@ -149,6 +150,12 @@ def _real_several(nn: Any, name: str, args: tuple) -> tuple:
 def _number_several(nn: Any, name: str, args: tuple) -> tuple:
     """As `_several`, without truth values."""
     return _numbers(nn, name, _several(nn, name, args))
+
+
+def truth_values(name: str, x: Any) -> None:
+    """Check that an array has truth values."""
+    if is_floating(x) or is_whole(x):
+        raise DtypeError(f"{name}: got a condition of {type_name(x)}, wanted truth values (bool)")
 
 
 def alike(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:

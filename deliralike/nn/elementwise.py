@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from deliralike.errors import DtypeError, SettingError
 from deliralike.nn import checks
-from deliralike.nn.arguments import alike
+from deliralike.nn.arguments import alike, truth_values
 from deliralike.nn.checks import is_floating
 from deliralike.nn.primitives import Array, Primitives, other_name
 
@@ -272,6 +272,7 @@ class Elementwise(Primitives):
     @other_name
     def masked_fill(self, x: Array, mask: Array, value: Array | float) -> Array:
         """`value` where the mask is true, else `x`; `mask` is broadcast."""
+        truth_values("masked_fill", mask)
         if not isinstance(value, int | float):
             return self.where(mask, value, x)
         return self.where(mask, self._fitting("masked_fill", value, x), x)

@@ -1,5 +1,6 @@
 """Shapes, padding and taking, written on the primitives."""
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -232,10 +233,9 @@ class Shaping(Primitives):
             parts = indices_or_sections
             size, more = divmod(length, parts)
             sizes = [size + (part < more) for part in range(parts)]
-        else:
-            cuts = [min(cut, length) for cut in indices_or_sections]
-            sizes = list(np.diff([0, *cuts, length]))
-        return self.split(x, sizes, dim)
+            return self.split(x, sizes, dim)
+        bounds = [0, *indices_or_sections, length]
+        return [at(x, dim, slice(*pair)) for pair in itertools.pairwise(bounds)]
 
     def column_stack(self, arrays: Sequence[Array]) -> Array:
         """Join along the second axis; vectors are columns."""

@@ -902,7 +902,7 @@ def _(d):
 
 @row("linear")
 def _(d):
-    n, out = d.size(), d.pick(1, 2, 3)
+    n, out = d.pick(1, 2, 4), d.pick(1, 2, 3)
     x = d.real(*d.shape(0, 2), n)
     weight = d.real(out, n + d.chance(0.1))
     return x, weight, *d.pick((), (d.real(out),))

@@ -33,7 +33,7 @@ NARROWER += ("norm: p='nuc'", "is out of range, wanted whole numbers")
 # Of what these functions take more than PyTorch does.
 FLAGS = ("sub", "subtract", "logaddexp", "atan2", "arctan2", "isclose", "pow")  # truth values too
 PADDED = ("avg_pool3d", "lp_pool1d", "lp_pool3d")  # in ceil mode, windows larger than the input
-UNDERIVED = ("group_norm", "instance_norm", "dist", "addcdiv")  # PyTorch has no derivative there
+UNDERIVED = ("group_norm", "instance_norm", "dist", "addcdiv", "bilinear")  # PyTorch has no derivative there
 WIDER = {*FLAGS, *PADDED, *UNDERIVED}
 
 
@@ -149,12 +149,11 @@ def jax_program(function, args, kwargs):
     """A function from the variables of a call to a sum, whose gradients are wanted, and outputs."""
     from jax import numpy as jnp
 
+    constants = [None if is_variable(x) else jnp.asarray(np.array(x)) for x in leaves((args, kwargs))]
+
     def program(variables):
         given = iter(variables)
-        arrays = [
-            next(given) if is_variable(x) else jnp.asarray(np.array(x))
-            for x in leaves((args, kwargs))
-        ]
+        arrays = [next(given) if x is None else x for x in constants]
         outputs = [jnp.asarray(y) for y in flat(function(*filled((args, kwargs), iter(arrays))))]
         derived = [y for y in outputs if y.dtype.kind == "f"]
         terms = [jnp.sum(y * c) for y, c in zip(derived, cotangents(derived), strict=True)]
@@ -260,6 +259,8 @@ def comparable(mine, other, outputs):
     an output is not a number, and where PyTorch's own is NaN ours may be a number."""
     shape = next((g.shape for g in (mine, other) if g is not None), ())
     mine, other = (np.zeros(shape) if g is None else g for g in (mine, other))
+    if mine.shape != other.shape:
+        return mine, other
     means = np.isfinite(other) | np.isinf(other)
     for y in outputs:
         if y.dtype.kind == "f" and not np.isfinite(y).all():

@@ -43,6 +43,7 @@ class ChainerFunctions(Functions):
     """
 
     argument_errors = Functions.argument_errors | {
+        AssertionError,
         RuntimeError,
         chainer.utils.type_check.InvalidType,
     }
@@ -77,7 +78,8 @@ class ChainerFunctions(Functions):
         dtype = arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype
         if x.dtype.kind == dtype.kind == "f":
             return F.cast(np.asarray(x) if isinstance(x, np.generic) else x, dtype)
-        return array_module(x).asarray(raw(x).astype(dtype))
+        values = array_module(x).asarray(raw(x).astype(dtype))
+        return chainer.as_variable(values) if dtype.kind == "f" else values
 
     def stop_gradient(self, x):
         return chainer.as_variable(raw(x))
@@ -175,9 +177,11 @@ class ChainerFunctions(Functions):
         return array_module(x).asarray(raw(x).argmax(dim))
 
     def log_softmax(self, x, dim):
+        dim = axis_of(dim, x.ndim)
         return F.log_softmax(x, dim) if x.size else x
 
     def softmax(self, x, dim):
+        dim = axis_of(dim, x.ndim)
         return F.softmax(x, dim) if x.size else x
 
     # Shapes
