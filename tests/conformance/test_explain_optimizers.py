@@ -391,9 +391,10 @@ UNLISTED = {
         ({"alpha": 0.9137}, "alpha=0.9137"),
         ({"eps": 0.0213}, "eps=0.0213"),
         ({"momentum": 0.31}, "momentum"),
+        ({"centered": True}, "squares centered"),
     ],
     "adadelta": [({"rho": 0.77}, "rho=0.77"), ({"eps": 3.3e-4}, "eps=0.00033")],
-    "adagrad": [({"eps": 0.0071}, "eps=0.0071")],
+    "adagrad": [({"eps": 0.0071}, "eps=0.0071"), ({"lr_decay": 0.037}, "lr_decay=0.037")],
     "lamb": [
         ({"weight_decay": 0.37}, "weight_decay=0.37"),
         ({"betas": (0.95, 0.999)}, "beta1=0.95"),

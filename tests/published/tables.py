@@ -119,6 +119,8 @@ def _labels_key(categories: list[str]) -> str:
 _WINDOWS_16: Record = {"window_size": [16, 16, 16, 8]}
 _WINDOWS_24: Record = {"window_size": [24, 24, 24, 12]}
 _FROM_12: Record = {"pretrained_window_size": [12, 12, 12, 6]}
+# timm's normalisations move as PyTorch's do by default.
+_AS_PYTORCH: Record = {"momentum": 0.1}
 # the multiply-adds of a RegNet in timm's name, and in torchvision's
 _REGNETS = {
     "004": "400mf",
@@ -155,14 +157,22 @@ _TIMM_ALIASES: tuple[tuple[str, str, Record], ...] = (
     (r"swinv2_base_window12to16_192to256", "swin_v2_b", _WINDOWS_16 | _FROM_12),
     (r"swinv2_base_window12to24_192to384", "swin_v2_b", _WINDOWS_24 | _FROM_12),
     (r"deit_base_distilled_patch16_\d+", "deit_base_distilled_patch16_224", {}),
-    (r"efficientnet_(b[0-7])", r"efficientnet_\1", {"eps": 1e-5}),
-    (r"tf_efficientnet_(b[0-7])", r"efficientnet_\1", {"same_padding": True, "eps": 1e-3}),
+    (r"efficientnet_(b[0-7])", r"efficientnet_\1", {"eps": 1e-5, **_AS_PYTORCH}),
+    (
+        r"tf_efficientnet_(b[0-7])",
+        r"efficientnet_\1",
+        {"same_padding": True, "eps": 1e-3, **_AS_PYTORCH},
+    ),
     (r"mobilenetv2_100", "mobilenet_v2", {}),
     (r"mobilenetv2_140", "mobilenet_v2", {"width_mult": 1.4}),
     (r"mobilenetv2_050", "mobilenet_v2", {"width_mult": 0.5}),
-    (r"mobilenetv3_(large|small)_100", r"mobilenet_v3_\1", {"eps": 1e-5}),
-    (r"tf_mobilenetv3_(large|small)_100", r"mobilenet_v3_\1", {"same_padding": True}),
-    (r"mnasnet_100", "mnasnet1_0", {}),
+    (r"mobilenetv3_(large|small)_100", r"mobilenet_v3_\1", {"eps": 1e-5, **_AS_PYTORCH}),
+    (
+        r"tf_mobilenetv3_(large|small)_100",
+        r"mobilenet_v3_\1",
+        {"same_padding": True, **_AS_PYTORCH},
+    ),
+    (r"mnasnet_100", "mnasnet1_0", _AS_PYTORCH),
     (r"regnetx_004_tv", "regnet_x_400mf", {}),
     (r"regnety_008_tv", "regnet_y_800mf", {}),
     (r"regnety_080_tv", "regnet_y_8gf", {}),
@@ -195,7 +205,7 @@ def timm_records() -> list[Record]:
         if config.hf_hub_id != f"timm/{full_name}" or tag in _TIMM_TAGS_LEFT_OUT:
             continue
         name, settings = ours
-        settings = _changed(name, settings | _timm_settings(config))
+        settings = _changed(name, settings | _timm_settings(theirs, config))
         create = functools.partial(timm.create_model, theirs, num_classes=config.num_classes)
         if _fits(name, settings, create):
             records.append(_timm_record(name, full_name, config, settings))
@@ -214,9 +224,14 @@ def _timm_alias(theirs: str) -> tuple[str, Record] | None:
     return None
 
 
-def _timm_settings(config: Any) -> Record:
-    """Return the numbers of classes and of pixels."""
-    return {"num_classes": config.num_classes, "image_size": config.input_size[-1]}
+def _timm_settings(theirs: str, config: Any) -> Record:
+    """Return the numbers of classes and of pixels, and what is dropped in training."""
+    return {
+        "num_classes": config.num_classes,
+        "image_size": config.input_size[-1],
+        "dropout": 0.0,
+        "stochastic_depth": 0.1 if theirs.startswith("swin") else 0.0,
+    }
 
 
 def _changed(name: str, settings: Record) -> Record:
@@ -378,8 +393,8 @@ def _smp_alias(encoder: str) -> tuple[str, Record]:
     number = int(match[2])
     name = f"efficientnet_b{number}"
     if match[1]:
-        return name, {"eps": 1e-5}
-    settings: Record = {"same_padding": _SMP_SIDES[number], "eps": 1e-3}
+        return name, {"eps": 1e-5, **_AS_PYTORCH}
+    settings: Record = {"same_padding": _SMP_SIDES[number], "eps": 1e-3, "momentum": 0.01}
     if number == 0:
         settings |= _SMP_B0
     return name, settings
@@ -447,7 +462,7 @@ def _monai_efficientnet_records(efficientnet: Any) -> list[Record]:
         if name not in zoo.list():
             continue
         _, _, side, *_ = efficientnet.efficientnet_params[f"efficientnet-{size}"]
-        settings = _changed(name, {"same_padding": side, "eps": 1e-3})
+        settings = _changed(name, {"same_padding": side, "eps": 1e-3, "momentum": 0.01})
         create = functools.partial(efficientnet_of_monai, f"efficientnet-{size}")
         if not _fits(name, settings, create):
             continue

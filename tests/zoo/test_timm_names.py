@@ -173,6 +173,19 @@ SMALL = {
         ),
         (3, 67, 41),
     ),
+    "convnext of convolutions": (
+        "convnext_atto",
+        convnext.SMALL | {"layers": (1, 2, 1, 1), "widths": (8, 12, 9, 10)},
+        partial(
+            ConvNeXt,
+            depths=(1, 2, 1, 1),
+            dims=(8, 12, 9, 10),
+            num_classes=5,
+            ls_init_value=0.5,
+            conv_mlp=True,
+        ),
+        (3, 67, 41),
+    ),
     "mobilenet_v2": (
         "mobilenet_v2",
         {
@@ -262,7 +275,7 @@ FULL = {
     **{name: name for name in vit.DISTILLED},
     **{f"efficientnet_b{i}": f"efficientnet_b{i}" for i in range(8)},
     **{f"efficientnet_v2_{size}": f"tf_efficientnetv2_{size}" for size in "sml"},
-    **{f"convnext_{size}": f"convnext_{size}" for size in ("tiny", "small", "base", "large")},
+    **{name: name for name in zoo.list("convnext_*")},
     "mobilenet_v2": "mobilenetv2_100",
     "mobilenet_v3_large": "mobilenetv3_large_100",
     "mobilenet_v3_small": "mobilenetv3_small_100",
@@ -338,6 +351,7 @@ ONE_EACH = (
     "efficientnet_b0",
     "efficientnet_v2_s",
     "convnext_tiny",
+    "convnext_atto",
     "swin_t",
     "swin_v2_t",
     "mobilenet_v2",

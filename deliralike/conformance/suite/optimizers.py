@@ -58,7 +58,7 @@ _RULES: dict[str, dict[str, Any]] = {
     "adamw": {"weight_decay": 0.1},
     "amsgrad": {"betas": (0.9, 0.5)},
     "rmsprop": {"eps": 1e-2},
-    "rmsprop, centered": {"centered": True, "eps": 1e-2},
+    "rmsprop with centered squares": {"centered": True, "eps": 1e-2},
     "rmsprop with momentum": {"momentum": 0.9},
     "adagrad": {"eps": 1e-2, "lr_decay": 0.5},
     "adadelta": {},
@@ -80,7 +80,7 @@ for _title, _settings in _RULES.items():
         backend: Backend, title: str = _title, settings: dict[str, Any] = _settings
     ) -> None:
         """Each of five updates is that of the neutral rule, in NumPy."""
-        name = title.replace(",", "").split()[0]
+        name = title.split()[0]
         optimizer, neutral = _optimizer(backend, name, **settings), rule(name, lr=0.1, **settings)
         states = [optimizer.network.neutral_state()]
         for step, rate in enumerate(_RATES):

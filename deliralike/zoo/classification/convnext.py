@@ -1,9 +1,10 @@
-"""ConvNeXt, as torchvision builds it.
+"""ConvNeXt, as torchvision builds it, and timm's smaller ones.
 
 It follows the paper; stochastic depth is as torchvision sets it for each variant.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from deliralike.network.base import Network
@@ -83,20 +84,25 @@ class CNBlock(Network):
     }
 
     def __init__(
-        self, channels: int, layer_scale: float, stochastic_depth: float, dims: int
+        self, channels: int, layer_scale: float, stochastic_depth: float, conv_mlp: bool, dims: int
     ) -> None:
         super().__init__()
         nn = self.nn
-        first, last = permutations(dims + 2)
+        conv = by_dims(nn, dims, "Conv")
+        first, last = map(Permute, permutations(dims + 2))
+        norm, linear = nn.LayerNorm, nn.Linear
+        if conv_mlp:
+            first, last = nn.Identity(), nn.Identity()
+            norm, linear = ChannelNorm, partial(conv, kernel_size=1)
         self.layer_scale = nn.Parameter((channels, *(1,) * dims), Constant(layer_scale))
         self.block = nn.Sequential(
-            by_dims(nn, dims, "Conv")(channels, channels, 7, padding=3, groups=channels),
-            Permute(first),
-            nn.LayerNorm(channels, eps=1e-6),
-            nn.Linear(channels, 4 * channels),
+            conv(channels, channels, 7, padding=3, groups=channels),
+            first,
+            norm(channels, eps=1e-6),
+            linear(channels, 4 * channels),
             nn.GELU(),
-            nn.Linear(4 * channels, channels),
-            Permute(last),
+            linear(4 * channels, channels),
+            last,
         )
         self.stochastic_depth = nn.DropPath(stochastic_depth)
 
@@ -121,6 +127,8 @@ class ConvNeXt(Model):
         num_classes: Number of outputs; 0 for no head: the pooled, normalised features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
+        conv_mlp: Use 1x1 convolutions in place of linear layers, as timm's small networks: the same
+            numbers, and weights of other shapes.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size becomes a quarter,
@@ -146,6 +154,7 @@ class ConvNeXt(Model):
         num_classes: int = 1000,
         in_channels: int = 3,
         dims: int = 2,
+        conv_mlp: bool = False,
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "ConvNeXt")
@@ -166,7 +175,7 @@ class ConvNeXt(Model):
             start = sum(layers[:stage])
             blocks = []
             for chance in chances[start : start + count]:
-                blocks.append(CNBlock(width, layer_scale, chance, dims))
+                blocks.append(CNBlock(width, layer_scale, chance, conv_mlp, dims))
             features.append(nn.Sequential(*blocks))
         self.features = nn.Sequential(*features)
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
@@ -210,10 +219,15 @@ def permutations(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (0, *spatial, 1), (0, rank - 1, *(axis - 1 for axis in spatial))
 
 
-_SOURCE = "Liu et al. 2022, arXiv 2201.03545; torchvision"
+_SOURCE = "Liu et al. 2022, arXiv 2201.03545; torchvision, timm"
 
-# name: (blocks in each stage, channels of the first stage, stochastic depth, parameters)
+# name: (blocks in each stage, channels of the first stage, stochastic depth, parameters); those of
+# timm alone have `conv_mlp`
 _VARIANTS: dict[str, tuple[tuple[int, ...], int, float, int]] = {
+    "convnext_atto": ((2, 2, 6, 2), 40, 0.0, 3_695_520),
+    "convnext_femto": ((2, 2, 6, 2), 48, 0.0, 5_217_784),
+    "convnext_pico": ((2, 2, 6, 2), 64, 0.0, 9_045_672),
+    "convnext_nano": ((2, 2, 8, 2), 80, 0.0, 15_593_560),
     "convnext_tiny": ((3, 3, 9, 3), 96, 0.1, 28_589_128),
     "convnext_small": ((3, 3, 27, 3), 96, 0.4, 50_223_688),
     "convnext_base": ((3, 3, 27, 3), 128, 0.5, 88_591_464),
@@ -224,6 +238,7 @@ for _name, (_layers, _width, _chance, _parameters) in _VARIANTS.items():
     _settings: dict[str, Any] = {
         "layers": _layers,
         "widths": tuple(_width * 2**stage for stage in range(4)),
+        "conv_mlp": _layers[0] == 2,
     }
     register(
         ConvNeXt,

@@ -120,7 +120,7 @@ class RelativeAttention(Network):
         query, key, value = unpacked_heads(nn, self.to_qkv(x), self.heads)
         bias = nn.select(self.relative_position_bias_table, self.relative_position_index, 0)
         bias = nn.permute(bias, (2, 0, 1))  # (heads, tokens, tokens)
-        scale = x.shape[-1] ** -0.5
+        scale = self.to_qkv.in_features**-0.5
         y, _ = nn.attention(query, key, value, bias, scale=scale, need_weights=False)
         return self.merge(joined_heads(nn, y))
 

@@ -43,20 +43,26 @@ class InvertedResidual(Network):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel: int, stride: int, expansion: int
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int,
+        stride: int,
+        expansion: int,
+        momentum: float,
     ) -> None:
         super().__init__()
         nn = self.nn
         inside = in_channels * expansion
         self.layers = nn.Sequential(
             nn.Conv2d(in_channels, inside, 1, bias=False),
-            nn.BatchNorm2d(inside, momentum=_MOMENTUM),
+            nn.BatchNorm2d(inside, momentum=momentum),
             nn.ReLU(),
             nn.Conv2d(inside, inside, kernel, stride, kernel // 2, groups=inside, bias=False),
-            nn.BatchNorm2d(inside, momentum=_MOMENTUM),
+            nn.BatchNorm2d(inside, momentum=momentum),
             nn.ReLU(),
             nn.Conv2d(inside, out_channels, 1, bias=False),
-            nn.BatchNorm2d(out_channels, momentum=_MOMENTUM),
+            nn.BatchNorm2d(out_channels, momentum=momentum),
         )
         self.shortcut = stride == 1 and in_channels == out_channels
 
@@ -80,6 +86,7 @@ class MNASNet(Model):
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dropout: Before the linear layer.
+        momentum: Of the normalisations; timm's network has 0.1.
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is halved
@@ -100,37 +107,37 @@ class MNASNet(Model):
         num_classes: int = 1000,
         in_channels: int = 3,
         dropout: float = 0.2,
+        momentum: float = _MOMENTUM,
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "MNASNet")
         nn = self.nn
         stacks = _rows(stacks)
-        momentum: dict[str, Any] = {"momentum": _MOMENTUM}
         first = make_divisible(32 * width_mult)
         width = make_divisible(16 * width_mult)
         blocks: list[Any] = [
             nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(first, **momentum),
+            nn.BatchNorm2d(first, momentum=momentum),
             nn.ReLU(),
             nn.Conv2d(first, first, 3, padding=1, groups=first, bias=False),
-            nn.BatchNorm2d(first, **momentum),
+            nn.BatchNorm2d(first, momentum=momentum),
             nn.ReLU(),
             nn.Conv2d(first, width, 1, bias=False),
-            nn.BatchNorm2d(width, **momentum),
+            nn.BatchNorm2d(width, momentum=momentum),
         ]
         ends = []
         for channels, kernel, stride, expansion, count in stacks:
             out = make_divisible(channels * width_mult)
             if stride > 1:
                 ends.append(len(blocks))
-            stack = [InvertedResidual(width, out, kernel, stride, expansion)]
+            stack = [InvertedResidual(width, out, kernel, stride, expansion, momentum)]
             for _ in range(1, count):
-                stack.append(InvertedResidual(out, out, kernel, 1, expansion))
+                stack.append(InvertedResidual(out, out, kernel, 1, expansion, momentum))
             blocks.append(nn.Sequential(*stack))
             width = out
         blocks += [
             nn.Conv2d(width, 1280, 1, bias=False),
-            nn.BatchNorm2d(1280, momentum=_MOMENTUM),
+            nn.BatchNorm2d(1280, momentum=momentum),
             nn.ReLU(),
         ]
         ends.append(len(blocks))

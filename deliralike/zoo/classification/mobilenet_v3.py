@@ -75,7 +75,7 @@ class InvertedResidual(Network):
         dilation: Of the depthwise convolution; where it is more than 1, the stride is left out
             (torchvision; there is no shortcut then either, although the shapes agree).
         same_padding: See `conv_norm_activation`.
-        eps: Of the normalisations.
+        eps, momentum: Of the normalisations.
         dims: Number of spatial axes.
 
     Shapes:
@@ -89,11 +89,12 @@ class InvertedResidual(Network):
         dilation: int = 1,
         same_padding: bool = False,
         eps: float = EPS,
+        momentum: float = MOMENTUM,
         dims: int = 2,
     ) -> None:
         super().__init__()
         kernel, inside, outside, squeeze, activation, stride = row
-        options: dict[str, Any] = {"eps": eps, "momentum": MOMENTUM, "dims": dims}
+        options: dict[str, Any] = {"eps": eps, "momentum": momentum, "dims": dims}
         active = options | {"activation": activation}
         depthwise = active | {"dilation": dilation, "groups": inside}
         step = 1 if dilation > 1 else stride
@@ -120,6 +121,7 @@ def trunk(
     dilated: bool = False,
     dims: int = 2,
     eps: float = EPS,
+    momentum: float = MOMENTUM,
     same_padding: bool = False,
 ) -> list[Network]:
     """Make the blocks of a MobileNetV3 before the pooling: a convolution, the rows, a convolution.
@@ -130,11 +132,11 @@ def trunk(
         width: Channels of the first convolution.
         dilated: Dilate from the last halving on instead of halving there.
         dims: Number of spatial axes.
-        eps: Of the normalisations.
+        eps, momentum: Of the normalisations.
         same_padding: Whether strided convolutions pad as TensorFlow does.
     """
-    options: dict[str, Any] = {"eps": eps, "dims": dims}
-    ends = options | {"momentum": MOMENTUM, "activation": "Hardswish"}
+    options: dict[str, Any] = {"eps": eps, "momentum": momentum, "dims": dims}
+    ends = options | {"activation": "Hardswish"}
     tail = _tail(rows) if dilated else len(rows)
     blocks: list[Network] = [conv_norm_activation(in_channels, width, 3, 2, same_padding, **ends)]
     for at, row in enumerate(rows):
@@ -178,7 +180,8 @@ class MobileNetV3(Model):
 
     Source: Howard et al. 2019, arXiv 1905.02244; names, order, shapes and start values are those of
     ``torchvision.models.mobilenetv3``. The key map ``"timm"`` has timm's names: its networks need
-    ``eps=1e-5``, those that come from TensorFlow (``tf_mobilenetv3…``) ``same_padding=True``.
+    ``eps=1e-5``, those that come from TensorFlow (``tf_mobilenetv3…``) ``same_padding=True``, and
+    both train with ``momentum=0.1``.
 
     Args:
         blocks: For each block: kernel, channels inside, channels outside, whether to squeeze and
@@ -192,7 +195,7 @@ class MobileNetV3(Model):
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
         dropout: Before the last linear layer.
-        eps: Of the normalisations.
+        eps, momentum: Of the normalisations.
         same_padding: Whether strided convolutions pad as TensorFlow does.
 
     Shapes:
@@ -227,6 +230,7 @@ class MobileNetV3(Model):
         dims: int = 2,
         dropout: float = 0.2,
         eps: float = EPS,
+        momentum: float = MOMENTUM,
         same_padding: bool = False,
     ) -> None:
         super().__init__()
@@ -234,7 +238,7 @@ class MobileNetV3(Model):
         nn = self.nn
         rows = scaled(_rows(blocks), width_mult, reduced_tail)
         width = make_divisible(16 * width_mult)
-        blocks = trunk(rows, in_channels, width, dilated, dims, eps, bool(same_padding))
+        blocks = trunk(rows, in_channels, width, dilated, dims, eps, momentum, bool(same_padding))
         self.features = nn.Sequential(*blocks)
         self.ends = stage_ends([2, *(row[5] for row in rows)])
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)

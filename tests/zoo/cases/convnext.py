@@ -9,6 +9,7 @@ get_model = Later("torchvision.models.get_model")
 CNBlockConfig = Later("torchvision.models.convnext.CNBlockConfig")
 ConvNeXt = Later("torchvision.models.convnext.ConvNeXt")
 
+SMALLER = tuple(f"convnext_{size}" for size in ("atto", "femto", "pico", "nano"))
 NAMES = tuple(f"convnext_{size}" for size in ("tiny", "small", "base", "large"))
 FULL = {name: partial(get_model, name) for name in NAMES}
 
@@ -28,4 +29,5 @@ def reference():
 
 CASES = [
     Case("convnext_tiny", SMALL, (3, 19, 17), covers=NAMES, reference=reference),
+    Case("convnext_atto", SMALL, (3, 19, 17), covers=SMALLER),  # tests/zoo/test_timm_names.py
 ]

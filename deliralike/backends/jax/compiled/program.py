@@ -547,7 +547,8 @@ def neutral_gradients(
 ) -> Gradients:
     """Return a loss and its native gradients as NumPy arrays in neutral layouts.
 
-    What is traced, within a transformation of JAX, stays so. Gradients of tied parameters appear under every name; those of inputs keep the inputs' nest.
+    What is traced, within a transformation of JAX, stays so. Gradients of tied parameters appear
+    under every name; those of inputs keep the inputs' nest.
     """
     by_variable = {}
     for name, gradient in parameters.items():
