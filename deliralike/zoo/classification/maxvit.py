@@ -108,6 +108,7 @@ class RelativeAttention(Network):
         nn = self.nn
         checks.divides(channels, head_dim, "MaxViT: channels of a stage", "head_dim")
         self.heads = channels // head_dim
+        self.scale = channels**-0.5
         table = ((2 * side - 1) ** 2, self.heads)
         index = relative_positions((side, side))
         self.relative_position_bias_table = nn.Parameter(table, Normal(0.02))
@@ -120,8 +121,7 @@ class RelativeAttention(Network):
         query, key, value = unpacked_heads(nn, self.to_qkv(x), self.heads)
         bias = nn.select(self.relative_position_bias_table, self.relative_position_index, 0)
         bias = nn.permute(bias, (2, 0, 1))  # (heads, tokens, tokens)
-        scale = x.shape[-1] ** -0.5
-        y, _ = nn.attention(query, key, value, bias, scale=scale, need_weights=False)
+        y, _ = nn.attention(query, key, value, bias, scale=self.scale, need_weights=False)
         return self.merge(joined_heads(nn, y))
 
 

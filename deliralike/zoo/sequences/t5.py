@@ -436,7 +436,7 @@ class T5(Model):
 
     def _logits(self, x):
         if self.is_scaled:
-            x = x * x.shape[-1] ** -0.5
+            x = x * self.sizes[0] ** -0.5
         return self.lm_head(x)
 
 
