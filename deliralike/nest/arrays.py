@@ -35,12 +35,15 @@ class Arrays(ABC):
         dtypes: The floating types that networks can compute in.
         capabilities: The features beyond the minimum: ``"double_backward"``, ``"compile"``,
             ``"threads"`` …
+        strided: Whether an array may be a view with strides of its own, of a permuted array for
+            example; False where they lie as a compiler chooses.
         native_layers_mix: Whether layers of the framework's own follow `computing_in`.
     """
 
     name: ClassVar[str]
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
     capabilities: ClassVar[frozenset[str]] = frozenset()
+    strided: ClassVar[bool] = True
     native_layers_mix: ClassVar[bool] = False
 
     # About the framework

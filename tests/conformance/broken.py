@@ -188,6 +188,26 @@ add(
     "functions/constant of whole numbers",
 )
 add(
+    "constants that share memory",
+    "constant",
+    lambda self, value, like: np.asarray(value),
+    "functions/constants of any layout",
+)
+
+
+@broken("arrays/any layout of the host", "arrays/there and back")
+def arrays_in_the_order_of_memory(patch):
+    right = type(BACKEND).array
+    patch.setattr(
+        type(BACKEND),
+        "array",
+        lambda self, x, *rest, **options: right(
+            np.ravel(x, order="K").reshape(np.shape(x)), *rest, **options
+        ),
+    )
+
+
+add(
     "zeros that are not",
     "zeros",
     lambda self, shape, like: RIGHT["zeros"](self, shape, like) + 1e-9,

@@ -5,6 +5,8 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
+from deliralike import Network, backends, build
+from tests.conftest import BACKENDS
 from tests.nn.agreement import (
     NAMES,
     FunctionCase,
@@ -222,3 +224,53 @@ def test_normalize_agrees_also_at_and_near_zero(name):
 def test_the_gradient_of_normalize_at_zero_is_finite(name):
     x = np.zeros((2, 3))
     agree_function(name, lambda nn, x: nn.normalize(x, eps=0.5), lambda x: x / 0.5, [x])
+
+
+# Gradients that do not lie as the input does
+# -----------------------------------------------------------------------------
+
+
+def transposed_sum(nn, y, weight):
+    """A loss whose gradient by an image comes with the channels last."""
+    rows = nn.reshape(y, (*y.shape[:2], -1))
+    return nn.sum(nn.matmul(nn.permute(rows, (0, 2, 1)), weight))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_gradient_of_group_norm_before_a_transpose_is_that_of_pytorch(name):
+    backend = backends.get(name)
+    x, scale, weight = normal(0, 2, 8, 4, 4), normal(1, 8), normal(2, 8, 5)
+
+    def loss(network, x, scale, weight):
+        y = network.nn.group_norm(x, 4, scale)
+        return transposed_sum(network.nn, y, weight)
+
+    network = build(Network.on(backend), dtype="float64")
+    found = backend.gradients(loss, network, x, scale, weight)
+    tensors = [torch.tensor(each, requires_grad=True) for each in (x, scale, weight)]
+    y = F.group_norm(tensors[0], 4, tensors[1])
+    y.flatten(2).transpose(1, 2).contiguous().matmul(tensors[2]).sum().backward()
+    for got, tensor in zip(found.inputs, tensors, strict=True):
+        np.testing.assert_allclose(got, tensor.grad.numpy(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["BatchNorm2d", "InstanceNorm2d"])
+@pytest.mark.parametrize("image", ["in C order", "channels last"])
+@pytest.mark.parametrize("gradient", ["in C order", "channels last"])
+def test_norms_of_one_image_on_pytorch_read_gradients_as_they_lie(kind, image, gradient):
+    """PyTorch 2.13 itself takes the strides of such a batch for another layout."""
+    layer = build(getattr(backends.get("torch").nn, kind), 4, affine=True, dtype="float64")
+    x, weights = normal(0, 3, 5, 4), normal(1, 3, 5, 4)
+
+    def placed(values, layout):
+        tensor = torch.tensor(values).permute(2, 0, 1)[None]
+        return tensor.contiguous() if layout == "in C order" else tensor
+
+    tensor = placed(x, image).requires_grad_()
+    layer(tensor).backward(placed(weights, gradient))
+    centred = x - x.mean((0, 1))
+    standard = centred / np.sqrt(x.var((0, 1)) + 1e-5)
+    slopes = weights - weights.mean((0, 1)) - standard * (weights * standard).mean((0, 1))
+    wanted = slopes / np.sqrt(x.var((0, 1)) + 1e-5)
+    np.testing.assert_allclose(tensor.grad[0].permute(1, 2, 0), wanted, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(layer.weight.grad, (weights * standard).sum((0, 1)), atol=1e-12)

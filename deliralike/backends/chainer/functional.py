@@ -61,7 +61,7 @@ class ChainerFunctions(Functions):
     def constant(self, value, like):
         value = raw(value) if arrays.is_array(value) else np.asarray(value)
         both_float = value.dtype.kind == like.dtype.kind == "f"
-        return array_module(like).asarray(value, dtype=like.dtype if both_float else None)
+        return array_module(like).array(value, dtype=like.dtype if both_float else None)
 
     def zeros(self, shape, like):
         return array_module(like).zeros(tuple(shape), like.dtype)

@@ -86,6 +86,7 @@ class JaxBackend(Backend):
 
     name = "jax"
     dtypes = ("float32", "float64", "bfloat16", "float16")
+    strided = False
     capabilities = frozenset(
         {
             "double_backward",

@@ -95,7 +95,8 @@ class JaxFunctions(Functions):
     # ----------------------------------------------------------------------------------------------
 
     def constant(self, value, like):
-        if np.asarray(value).dtype.kind == "f" and jnp.issubdtype(like.dtype, jnp.floating):
+        value = np.array(value)  # a copy, as JAX shares memory that is aligned
+        if value.dtype.kind == "f" and jnp.issubdtype(like.dtype, jnp.floating):
             return jnp.asarray(value, like.dtype)
         return jnp.asarray(value)
 

@@ -63,11 +63,9 @@ class TorchFunctions(Functions):
     # Arrays
 
     def constant(self, value, like):
-        if not isinstance(value, np.ndarray):
-            # in double precision; PyTorch would take a number in single precision
-            value = np.asarray(value)
-        # a tensor first, as dynamo cannot ask NumPy for the type
-        value = torch.as_tensor(value, device=like.device)
+        # A copy, as PyTorch would share memory and refuse negative strides; in double precision, as
+        # it would take a number in single; a tensor first, as dynamo cannot ask NumPy for the type.
+        value = torch.as_tensor(np.array(value), device=like.device)
         if value.is_floating_point() and like.is_floating_point():
             return value.to(like.dtype)
         return value
@@ -371,7 +369,7 @@ class TorchFunctions(Functions):
 
     def batch_norm_train(self, x, weight=None, bias=None, eps=1e-5):
         dims = tuple(d for d in range(x.dim()) if d != 1)
-        y = F.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
+        y = F.batch_norm(unambiguous(x), None, None, weight, bias, True, 0.0, eps).reshape(x.shape)
         return y, self.mean(x, dims), self.var(x, dims, correction=0)
 
     def group_norm(self, x, num_groups, weight=None, bias=None, eps=1e-5):
@@ -435,6 +433,16 @@ class TorchFunctions(Functions):
         if draws_by_key():
             return keyed_bernoulli(like.new_full(tuple(shape), 1.0 - p))
         return native_mask(shape, p, like)
+
+
+def unambiguous(x: torch.Tensor) -> torch.Tensor:
+    """Return a batch of one image or volume with its positions along one axis, others as they are.
+
+    PyTorch 2.13 on a CPU takes a batch of one for channels last, or not, by the stride of its
+    batch, which means nothing. Where input and gradient then differ, batch norm reads the gradient
+    in another order than it lies, and gives a wrong one. With three axes there is no such order.
+    """
+    return x.flatten(2) if len(x) == 1 and x.dim() > 3 else x
 
 
 def _is_on_host(x: torch.Tensor) -> bool:

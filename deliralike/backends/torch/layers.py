@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from deliralike.backends.torch import arrays
+from deliralike.backends.torch.functional import unambiguous
 from deliralike.backends.torch.network import AbstractTorchNetwork
 from deliralike.backends.torch.random import draws_by_key, draws_portably
 from deliralike.backends.torch.replicas.batch_norm import move_statistics
@@ -114,6 +115,7 @@ class _Norm(_Native):
     synchronised = False
 
     def forward(self, x):
+        rows = x
         if len(x.shape) != self.n + 2 or x.shape[1] != self.num_features:
             is_without_length = self.n == 1 and len(x.shape) <= 2
             checks.channels(self, x, self.num_features, None if is_without_length else self.n)
@@ -123,11 +125,16 @@ class _Norm(_Native):
                 return self._over_replicas(x, replica)
             if x.numel() <= self.num_features:
                 checks.several_values(self, x)
+            rows = unambiguous(x)
         try:
-            return super().forward(x)
+            y = super().forward(rows)
         except RuntimeError:
             checks.floating(self, x)
             raise
+        return y if rows is x else y.reshape(x.shape)
+
+    def _check_input_dim(self, x):
+        """`forward` has checked the axes."""
 
     def _over_replicas(self, x, replica):
         count = math.prod(x.shape) // x.shape[1]
@@ -142,7 +149,10 @@ class _InstanceNorm(_Native):
         checks.channels(self, x, self.num_features, self.n)
         if self.training or not self.track_running_stats:
             checks.several_values(self, x[:1])
-        return super().forward(x)
+        if not self.track_running_stats:
+            return self.nn.group_norm(x, self.num_features, self.weight, self.bias, self.eps)
+        # PyTorch 2.13 joins batch and channels to a batch of one: see `unambiguous`
+        return self._apply_instance_norm(x.flatten(2)).reshape(x.shape)
 
 
 class _GroupNorm(_Native):

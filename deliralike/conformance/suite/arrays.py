@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree,
+    aligned,
     dtype_of,
     equal,
     made,
@@ -18,12 +21,14 @@ from deliralike.conformance.suite.comparing import (
     type_of,
     values,
 )
+from deliralike.conformance.suite.layouts import LAYOUTS
 from deliralike.conformance.suite.nets import Moved
 from deliralike.errors import DeviceError, DtypeError
 
 # values that float32 has as well
 _X = values(3, 4, 2).astype(np.float32).astype(np.float64)
 _Y = values(3, 4, 2, seed=1)
+_LABELS = np.arange(6).reshape(2, 3)
 
 
 @check("arrays", "L0")
@@ -57,7 +62,7 @@ def types_are_kept_and_converted(backend: Backend) -> None:
 @check("arrays", "L0")
 def storage_of_its_own(backend: Backend) -> None:
     """Neither way shares memory with the caller's array."""
-    given = _X.copy()
+    given = aligned(_X.astype(dtype_of(backend)))
     array = native(backend, given)
     given[:] = 0.0
     agree("an array after the one that it was made of has changed", backend.numpy(array), _X)
@@ -65,6 +70,27 @@ def storage_of_its_own(backend: Backend) -> None:
     true("the array that numpy() gives may be written to", taken.flags.writeable)
     taken[:] = 0.0
     agree("an array after the one that numpy() gave has changed", backend.numpy(array), _X)
+
+
+@check("arrays", "L0")
+def any_layout_of_the_host(backend: Backend) -> None:
+    """Arrays of the host may lie in any way: alone, in a batch, as inputs and in a state."""
+    network = made(backend, Moved)
+    for layout in LAYOUTS:
+        given = layout.of(_X)
+        agree(f"an array, {layout.name}", backend.numpy(native(backend, given)), given)
+        ready = backend.prepare([given, layout.of(_LABELS)], network)
+        for found, wanted in zip(ready, (given, layout.of(_LABELS)), strict=True):
+            agree(f"a batch, {layout.name}", backend.numpy(found), wanted)
+        found = backend.gradients(_half_of_squares, network, given).inputs[0]
+        agree(f"the gradient of an input, {layout.name}", found, given)
+        weight = layout.of(values(3, 2))
+        network.load_neutral_state({"weight": weight}, strict=False)
+        agree(f"a parameter, {layout.name}", network.neutral_state()["weight"], weight)
+
+
+def _half_of_squares(network: Any, x: Any) -> Any:
+    return network.nn.sum(x * x) * 0.5
 
 
 @check("arrays", "L0")

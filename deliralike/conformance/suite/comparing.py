@@ -48,6 +48,15 @@ def distinct(*shape: int) -> np.ndarray:
     return (order.reshape(shape) - order.size / 2) * 0.1 + 0.03
 
 
+def aligned(value: np.ndarray) -> np.ndarray:
+    """A copy whose address frameworks like: some share such memory where they promise a copy."""
+    room = np.empty(value.nbytes + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    copy = room[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
+    copy[...] = value
+    return copy
+
+
 def native(backend: Backend, value: np.ndarray) -> Any:
     """A host array as the backend's; floating ones in the type that it is checked in."""
     return backend.array(value, dtype=dtype_of(backend) if value.dtype.kind == "f" else None)

@@ -12,12 +12,15 @@ from deliralike.conformance.suite import formulas
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree,
+    aligned,
     distinct,
+    dtype_of,
     native,
     refused,
     true,
     values,
 )
+from deliralike.conformance.suite.layouts import LAYOUTS
 from deliralike.conformance.suite.rows import functions, slopes
 from deliralike.errors import IndexRangeError
 
@@ -161,6 +164,7 @@ _ROWS(
     ("matmul that broadcasts", np.matmul, values(3, 1, 2, 4), values(2, 4, 3)),
     ("einsum", np.einsum, "bij,bkj->bik", _CUBE, values(2, 4, 5)),
     ("batch_norm_train", formulas.batch_norm_train, _NCHW, _WEIGHT, _BIAS),
+    ("batch_norm_train of one image", formulas.batch_norm_train, _NCHW[:1], _WEIGHT, _BIAS),
     ("batch_norm", formulas.batch_norm, _NCHW, _BIAS, values(4, low=0.5), _WEIGHT, _BIAS, 1e-3),
     ("group_norm", formulas.group_norm, _NCHW, 2, _WEIGHT, _BIAS),
     ("layer_norm", formulas.layer_norm, _CUBE, (5,), values(5, seed=9), values(5, seed=10)),
@@ -264,6 +268,20 @@ _EDGES(
 
 # What is no formula
 # -----------------------------------------------------------------------------
+
+
+@check("functions", "L0")
+def constants_of_any_layout(backend: Backend) -> None:
+    """An array of the host may lie in any way, and is copied."""
+    like = native(backend, _CUBE)
+    for layout in LAYOUTS:
+        given = layout.of(_CUBE)
+        agree(f"constant, {layout.name}", backend.numpy(backend.nn.constant(given, like)), given)
+    for value in (_CUBE.astype(dtype_of(backend)), _ALONG):
+        given = aligned(value)
+        found = backend.nn.constant(given, like)
+        given[...] = 0
+        agree("a constant after the array of the host has changed", backend.numpy(found), value)
 
 
 @check("functions", "L0")

@@ -126,6 +126,13 @@ networks(
         partial(formulas.batch_norm_train, eps=1e-3),
         _IMAGE,
     ),
+    (
+        "BatchNorm2d of one image",  # a stride of the batch that means nothing
+        ("BatchNorm2d", 4),
+        _BOTH,
+        formulas.batch_norm_train,
+        _IMAGE[:1],
+    ),
     ("BatchNorm3d", ("BatchNorm3d", 2), ((2,), (2,)), formulas.batch_norm_train, _VOLUME),
     ("InstanceNorm1d", ("InstanceNorm1d", 2, *_RATE), ((2,), (2,)), _in_groups(2), _LINE),
     ("InstanceNorm2d", ("InstanceNorm2d", 4, *_RATE), _BOTH, _in_groups(4), _IMAGE),

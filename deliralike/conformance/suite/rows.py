@@ -30,6 +30,7 @@ from deliralike.conformance.suite.comparing import (
     type_of,
     values,
 )
+from deliralike.conformance.suite.layouts import agree_in_every_layout
 from deliralike.conformance.suite.nets import Moved
 
 
@@ -56,14 +57,14 @@ class Row:
     network: tuple = (Moved,)
 
     def __call__(self, backend: Backend) -> None:
-        """Compare names of parameters, outputs and their types, and gradients."""
+        """Compare names of parameters, outputs and their types, and gradients; in every layout."""
         network, dtype = made(backend, *self.network), dtype_of(backend)
         if self.weights:
             slots = network.neutral_slots().items()
             names = [name for name, slot in slots if slot.is_parameter]
             equal(f"{self.name}: names of parameters", names, list(self.weights))
             network.load_neutral_state(self.weights, strict=False)
-        came = self._outputs(network, *(native(backend, x) for x in self.inputs))
+        came = self.outputs(network, *(native(backend, x) for x in self.inputs))
         for index, (got, wanted) in enumerate(zip(came, self.answers, strict=True)):
             which = f"{self.name}: output" + (f" {index}" if len(came) > 1 else "")
             agree(which, backend.numpy(got), wanted)
@@ -71,11 +72,13 @@ class Row:
             kind = dtype if wanted.dtype.kind == "f" else str(wanted.dtype)[:3]
             dtype_found = type_of(backend, got)
             true(f"{which} has the type {kind}, not {dtype_found}", dtype_found.startswith(kind))
-        if not self.differentiable:
-            return
+        if self.differentiable:
+            self._compare_gradients(backend, network, dtype)
+        agree_in_every_layout(self, backend, network)
 
+    def _compare_gradients(self, backend: Backend, network: Any, dtype: str) -> None:
         def scalar(here: Any, *inputs: Any) -> Any:
-            return weighted_sum(here.nn, self._outputs(here, *inputs), self.cotangents)
+            return weighted_sum(here.nn, self.outputs(here, *inputs), self.cotangents)
 
         found = backend.gradients(scalar, network, *self.inputs)
         gradients = {f"input {index}": g for index, g in enumerate(found.inputs)}
@@ -83,7 +86,8 @@ class Row:
         for (name, got), slope in zip(gradients.items(), self.slopes, strict=True):
             agree(f"{self.name}: gradient of {name}", got, slope, BY_DIFFERENCES[dtype])
 
-    def _outputs(self, network: Any, *inputs: Any) -> tuple[Any, ...]:
+    def outputs(self, network: Any, *inputs: Any) -> tuple[Any, ...]:
+        """What is called gives, as a tuple, with these in the places of the arrays."""
         return each(self.call(network, *self._with(inputs)))
 
     def _with(self, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -209,7 +209,7 @@ def select_along(index: Any, axis: int) -> LinearMap:
             gx[positions] = gy
         elif xp is np:
             flat = np.ravel_multi_index(positions, shape).ravel()
-            gx.ravel()[:] = np.bincount(flat, weights=gy.ravel(), minlength=gx.size)
+            gx[...] = np.bincount(flat, gy.ravel(), gx.size).reshape(shape)
         else:
             cuda.cupy.add.at(gx, positions, gy)
         return gx

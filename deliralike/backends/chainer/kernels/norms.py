@@ -81,23 +81,25 @@ class GroupNorm(Fused):
         totals = rows.sum(2)  # (batch, channels)
         dots = _dots(rows, standard)
         g_weight, g_bias = dots.sum(0), totals.sum(0)
-        scale = self.scale.reshape(batch, self.groups, 1)
-        factor = scale.repeat(channels // self.groups, 2).reshape(batch, channels)
+        factor = scale = self.scale.reshape(batch, self.groups).repeat(channels // self.groups, 1)
         if weight is not None:
-            factor = factor * weight
+            factor = scale * weight
             totals, dots = totals * weight, dots * weight
-        shift = -scale * self._mean_of_groups(totals, rows)
-        slope = -scale * self._mean_of_groups(dots, rows)
+        # with g = weight * rows: gx = scale * (g - mean(g) - standard * mean(g * standard))
+        width = rows.shape[2]
+        shift = -scale * self._means_of_groups(totals, width)
+        slope = -scale * self._means_of_groups(dots, width)
         gx = rows * factor[..., None]
-        grouped = gx.reshape(batch, self.groups, -1)
-        grouped += standard.reshape(grouped.shape) * slope
-        grouped += shift
+        gx += standard * slope[..., None]
+        gx += shift[..., None]
         return gx.reshape(x.shape), g_weight, g_bias
 
-    def _mean_of_groups(self, sums: Any, rows: Any) -> Any:
-        """Return the mean of each group, (batch, groups, 1), from the sums of channels."""
-        count = rows.shape[1] // self.groups * rows.shape[2]
-        return sums.reshape(sums.shape[0], self.groups, -1).sum(2, keepdims=True) / count
+    def _means_of_groups(self, sums: Any, width: int) -> Any:
+        """Return each channel's mean over its group, (batch, channels), from sums over `width`."""
+        batch, channels = sums.shape
+        size = channels // self.groups
+        means = sums.reshape(batch, self.groups, size).sum(2) / (size * width)
+        return means.repeat(size, 1)
 
 
 class LayerNorm(Fused):
