@@ -77,10 +77,9 @@ def compare(
         steps: Of the free curves of level L5.
         thorough: Whether level L7 makes every probe, with one for each layer.
         progress: Called with words and how much of the work is done, from 0 to 1. First with the
-            plan, for which each side is evaluated once: ``("Plan: L0, L1 of MLP on torch and MLP on
-            jax: about 5 passes, about 20 seconds", 0.0)``; then as each level is begun: ``("L2
-            quality in float32, about 20 seconds to go", 0.2)``. From level L2 on the estimate
-            follows from the passes of level L1.
+            plan: ``("Plan: L0, L1 of MLP on torch and MLP on jax: about 5 passes", 0.0)``; then as
+            each level is begun: ``("L4 optimizer steps, about 20 seconds to go", 0.8)``. The time
+            is said after level L1, whose passes are measured.
 
     Returns:
         The proof. ``print(proof)`` is the report, ``proof.check()`` raises unless it holds.

@@ -7,7 +7,7 @@ import sys
 
 from deliralike.network.base import AbstractNetwork
 
-LARGE = 10**6  # parameters; to look through a whole process takes longer than a small one is worth
+LARGE = 10**7  # parameters; to look through a whole process takes longer than a small one is worth
 
 
 def collect(network: AbstractNetwork) -> None:

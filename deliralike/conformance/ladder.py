@@ -42,7 +42,6 @@ from deliralike.conformance.matching import Match
 from deliralike.conformance.places import Tap
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.running import Running, effect
-from deliralike.conformance.seen import evaluate
 from deliralike.conformance.settings import BESIDE, LEVELS, TITLES, Settings, in_words
 from deliralike.conformance.sides import Sides, bring_together, matched_by_names
 from deliralike.conformance.subject import Subject
@@ -50,7 +49,6 @@ from deliralike.errors import CapabilityError, DtypeError, StateError
 
 # Level L4 needs the most memory, and comes last, when what other levels have compiled can go.
 _ORDER = ("L0", "L1", "L2", "L5", "L6", "L7", "L4")
-_EVALUATIONS_A_PASS = 3  # backwards takes twice as long as forwards
 
 
 class Ladder:
@@ -73,7 +71,7 @@ class Ladder:
             batch = nest.map(lambda leaf: in_dtype(leaf, np.float32), batch)
         self.batch = nest.map(lambda leaf: in_dtype(leaf, np.float64), batch)
         self.levels: dict[str, Level] = {}  # by name, as they come
-        self.seconds_a_pass = 0.0  # which the plan measures, and level L1 once more
+        self.seconds_a_pass = 0.0  # which level L1 measures
         self.match: Match | None = None
 
     def proof(self) -> Proof:
@@ -109,18 +107,13 @@ class Ladder:
         return {path: f"{leaf.dtype} {leaf.shape}" for path, leaf in arrays.items()}
 
     def _plan(self) -> None:
-        """Say what will be done and about how long it takes, from one evaluation of each side."""
+        """Say what will be done."""
         if self.settings.progress is None:
             return
-        planned, start = self._planned(), time.perf_counter()
-        for side in self.given:
-            with side.network.backend.op_by_op():
-                evaluate(side, self.batch)
-        self.seconds_a_pass = _EVALUATIONS_A_PASS * (time.perf_counter() - start) / len(self.given)
+        planned = self._planned()
         passes = sum(map(self.settings.passes, planned))
-        time_ = in_words(passes * self.seconds_a_pass)
         what = f"{', '.join(sorted(planned))} of {' and '.join(map(str, self.given))}"
-        self.settings.progress(f"Plan: {what}: about {passes} passes, {time_}", 0.0)
+        self.settings.progress(f"Plan: {what}: about {passes} passes", 0.0)
 
     def _planned(self) -> list[str]:
         """The levels to come if nothing differs; level L3 looks for differences."""
@@ -129,7 +122,10 @@ class Ladder:
         return [level for level in asked if level != "L6" or self.settings.replicates] + beside
 
     def _begin(self, name: str, part: str = "", share: float = 0.0) -> None:
-        """Announce a level, or a part of it that begins after this share, with the time that is left."""
+        """Announce a level, or a part of it that begins after this share.
+
+        The time that is left is said once level L1 has measured a pass.
+        """
         if self.settings.progress is None:
             return
         planned = self._planned()
@@ -138,8 +134,9 @@ class Ladder:
         at = levels.index(name)
         done = sum(costs[:at]) + share * costs[at]
         words = f"{name} {TITLES[name]}{part}"
-        left = in_words((sum(costs) - done) * self.seconds_a_pass)
-        self.settings.progress(f"{words}, {left} to go", done / sum(costs))
+        if self.seconds_a_pass:
+            words += f", {in_words((sum(costs) - done) * self.seconds_a_pass)} to go"
+        self.settings.progress(words, done / sum(costs))
 
     def _add(self, level: Level) -> None:
         self.levels[level.name] = level
@@ -379,8 +376,7 @@ class Ladder:
                 self.running.drop_gradients()
             if name == "L4":
                 self._forget_programs()
-            with self.running.quickly(name):
-                self._add(makers[name]())
+            self._add(makers[name]())
             collect(self.running.reference.network)
 
     def _forget_programs(self) -> None:

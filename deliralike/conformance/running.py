@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from deliralike.conformance.by_name import block_kinds
@@ -60,25 +58,15 @@ class Running:
             ProofFailed: The reference raises an error.
         """
         training = semantics.MODES[name]
-        with self.quickly("L1"):
-            mine, theirs = (
-                semantics.look(one, self.batch, training, self.elements)
-                for one in (self.reference, candidate or self.candidate)
-            )
+        mine, theirs = (
+            semantics.look(one, self.batch, training, self.elements)
+            for one in (self.reference, candidate or self.candidate)
+        )
         if mine.error:
             raise ProofFailed(
                 f"the reference raises in {name} mode, so nothing can be compared: {mine.error}"
             )
         return semantics.compared(mine, theirs, self.correspondence)
-
-    @contextmanager
-    def quickly(self, level: str) -> Iterator[None]:
-        """Run networks op by op, where whole programs take longer to compile than to run."""
-        with ExitStack() as stack:
-            if self.settings.op_by_op(level):
-                for backend in {one.network.backend for one in (self.reference, self.candidate)}:
-                    stack.enter_context(backend.op_by_op())
-            yield
 
     def drop_gradients(self) -> None:
         """Free the gradients of the reference, which level L2 is the last to need."""
@@ -141,8 +129,7 @@ class Running:
         """The first block that differs between two equal runs of a side."""
         subject = self.reference if side == "reference" else self.candidate
         training = semantics.MODES[mode]
-        with self.quickly("L1"):  # as before: another program rounds in another way
-            changed = semantics.unsteady(subject, self.batch, training, seen, self.elements)
+        changed = semantics.unsteady(subject, self.batch, training, seen, self.elements)
         if not changed:
             return ""
         if changed[0] == UNIT:

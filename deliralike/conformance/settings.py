@@ -39,7 +39,6 @@ QUICK = ("L0", "L1", "L3")
 _PASSES = {"data": 1, "L0": 1, "L1": 4, "L2": 4, "L3": 20, "L4": 4, "L7": 14, "checkpoints": 8}
 _THOROUGH_PASSES = {"L7": 60}
 _PASSES_OF_A_STEP, _PASSES_OF_REPLICAS = 2, 20
-_OP_BY_OP = ("L1", "L5", "L7")  # levels of which each program would run a few times
 
 Progress = Callable[[str, float], None]
 
@@ -76,10 +75,6 @@ class Settings:
         """Those of some levels that are asked for."""
         wanted = [name for name in names if name in self.levels]
         return [name for name in wanted if name != "L6" or self.replicates]
-
-    def op_by_op(self, level: str) -> bool:
-        """Whether networks run op by op, where whole programs take longer to compile than to run."""
-        return level in _OP_BY_OP and not self.thorough
 
 
 def in_words(seconds: float) -> str:

@@ -551,7 +551,7 @@ def test_each_level_is_announced_when_it_is_begun():
     levels = ("L0", "L1", "L3", "L4")
     compare(*nets, batch, levels=levels, progress=lambda *step: begun.append(step))
     assert [words.split()[0] for words, _ in begun] == ["Plan:", "L0", "L1", "L1", "L4"]
-    assert begun[0][0].startswith("Plan: L0, L1, L4 of MLP on torch and MLP on torch: about ")
+    assert begun[0][0] == "Plan: L0, L1, L4 of MLP on torch and MLP on torch: about 9 passes"
     assert begun[2][0].startswith("L1 semantics in float64 (")
     assert begun[4][0].endswith("a few seconds to go")
     done = [share for _, share in begun]

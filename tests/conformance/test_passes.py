@@ -2,10 +2,12 @@
 
 from collections import Counter
 
+import jax
 import numpy as np
 import pytest
 import torch
 
+from deliralike import Network
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
 
@@ -78,3 +80,42 @@ def test_thorough_ones_take_more_and_quick_ones_six():
         CALLS.clear()
         assert compare(OnTorch(), OnTorch(), BATCH, weights="load", **options).proved
         assert fewest <= CALLS.total() <= most
+
+
+class WrittenOnce(Network):
+    """Counts its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = self.nn.Linear(4, 3), self.nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        CALLS[self.backend.name] += 1
+        return self.norm(self.fc(x))
+
+
+def test_names_and_values_alone_take_one_pass_in_each_mode(backend):
+    sides = [WrittenOnce.on(name, dtype="float64")() for name in ("torch", backend.name)]
+    CALLS.clear()
+    proof = compare(*sides, BATCH, levels=("L0", "L1"), progress=lambda words, done: None)
+    assert [(level.name, level.status) for level in proof.levels] == [
+        ("L0", "passed"),
+        ("L1", "passed"),
+    ]
+    assert CALLS.total() == 4
+
+
+def test_jax_compiles_a_network_as_a_whole():
+    """Its operations would be one program each, which takes longer to compile."""
+    compiled = []
+
+    def note(event, seconds, **_):
+        compiled.append(event)
+
+    sides = [WrittenOnce.on(name, dtype="float64")() for name in ("torch", "jax")]
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        assert compare(*sides, BATCH, levels=("L0", "L1")).proved
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    assert sum(event.endswith("backend_compile_duration") for event in compiled) < 10

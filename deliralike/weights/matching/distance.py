@@ -24,8 +24,11 @@ def relative_difference(reference: Any, candidate: Any) -> float:
     if first.shape != second.shape:
         return np.inf
     with np.errstate(invalid="ignore"):  # an infinity minus itself, as in masks of scores
-        distance = np.where(first == second, 0.0, first - second)
-    difference, size = norm(distance), norm(first[np.isfinite(first)])
+        difference, size = norm(first - second), norm(first)
+    if not np.isfinite(difference + size):
+        with np.errstate(invalid="ignore"):
+            distance = np.where(first == second, 0.0, first - second)
+        difference, size = norm(distance), norm(first[np.isfinite(first)])
     if difference == 0.0:
         return 0.0
     return difference / size if size and np.isfinite(difference) else np.inf
@@ -45,7 +48,15 @@ def order_free(array: np.ndarray) -> np.ndarray:
 
 def norm(array: np.ndarray) -> float:
     """The L2 norm, of arrays too that hold numbers whose squares would underflow."""
+    flat = np.ravel(array)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squared = float(np.dot(flat, flat)) if flat.dtype == np.float64 else np.nan
+    if _SMALLEST < squared < np.inf:
+        return squared**0.5
     largest = float(np.abs(array).max(initial=0.0))
     if not (0.0 < largest < np.inf):
         return largest
     return largest * float(np.sqrt(np.square(array / largest).sum()))
+
+
+_SMALLEST = 1e-200  # a sum of squares that lacks nothing by underflow
