@@ -39,7 +39,7 @@ def command(
         typer.Option(
             "--input",
             metavar="SHAPE",
-            help="One sample's shape, such as 3x224x224. (default: small pictures)",
+            help="One sample's shape, such as 3x224x224. (default: small ones)",
         ),
     ] = None,
     set_: Annotated[
@@ -220,8 +220,8 @@ def _inputs_and_output(
 ) -> tuple[tuple[Any, ...], Any]:
     """Return inputs and the network's output for them.
 
-    The inputs have the given shape; else they are small pictures, or pictures of the usual size
-    where the network takes no others.
+    The inputs have the given shape; else they are small, or of the usual size where the network
+    takes no others.
     """
     import numpy as np
 
@@ -243,11 +243,16 @@ def _inputs_and_output(
 
 
 def _smaller(entry: Any) -> Any:
-    """Return an input of at most 64 x 64 or 32 x 32 x 32 pixels; all other inputs as they are."""
-    channels, *sides = entry.shape
-    largest = {2: 64, 3: 32}.get(len(sides))
-    if largest is None or entry.below is not None:
+    """Return an input of at most 64 tokens, 256 steps, 64 x 64 or 32 x 32 x 32 pixels.
+
+    Numbers without such axes stay as they are.
+    """
+    if entry.below is not None:
+        return replace(entry, shape=tuple(min(length, 64) for length in entry.shape))
+    largest = {2: 256, 3: 64, 4: 32}.get(len(entry.shape))  # by channels and axes
+    if largest is None:
         return entry
+    channels, *sides = entry.shape
     smaller_sides = [min(side, largest) for side in sides]
     return replace(entry, shape=(channels, *smaller_sides))
 
