@@ -14,7 +14,7 @@ NOT_IN_ONNX = {"swin_t", "t5_small"}
 IN_ONNX = {"vit_b_16", "lstm_classifier", "gpt2", "resnet8"}
 IN_JAX = {"mlp", "gpt2"}
 # With sizes that the tracer gives as arrays, and with what it would keep of the batch that it saw.
-TRACED = sorted(NOT_IN_ONNX | IN_ONNX | {"mlp", "nnunet", "encoder_unet", "swin_unetr"})
+TRACED = sorted(NOT_IN_ONNX | IN_ONNX | {"mlp", "nnunet", "encoder_unet", "swin_unetr", "maxvit_t"})
 
 
 def of_size(inputs, size):

@@ -6,6 +6,7 @@ That the other backends give what PyTorch gives is asked in `test_models`.
 
 import csv
 import hashlib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -52,11 +53,16 @@ def test_outputs_gradients_and_state_are_the_references(label):
 # -----------------------------------------------------------------------------
 
 
-def reference_shapes(name):
-    """Names and shapes of the whole reference, on PyTorch's meta device, where nothing is
-    computed."""
+@cache
+def whole(name):
+    """The whole reference, on PyTorch's meta device, where nothing is computed."""
     with torch.device("meta"):
-        return [(key, tuple(value.shape)) for key, value in FULL[name]().state_dict().items()]
+        return FULL[name]()
+
+
+def reference_shapes(name):
+    """Names and shapes of the whole reference."""
+    return [(key, tuple(value.shape)) for key, value in whole(name).state_dict().items()]
 
 
 def digest(shapes):
@@ -73,7 +79,7 @@ def stored():
 
 
 def test_names_order_and_shapes_are_the_references_at_full_size():
-    """Against what the references were once, so that none of them is built."""
+    """Against what the references were once, so that few of them are built."""
     known = stored()
     assert set(known) == set(FULL)
     differing = []
@@ -84,12 +90,38 @@ def test_names_order_and_shapes_are_the_references_at_full_size():
     assert not differing, "test_what_is_stored_of_the_references tells in what they differ"
 
 
-@pytest.mark.parametrize("name", FULL)
+def first_of_each_class():
+    """One name of each class of networks that has a whole reference."""
+    first = {}
+    for name in FULL:
+        first.setdefault(zoo.find(name).network, name)
+    return list(first.values())
+
+
+@pytest.mark.parametrize("name", first_of_each_class())
 def test_what_is_stored_of_the_references(name):
     wanted = reference_shapes(name)
     slots = zoo.find(name).on(OUTLINE)().neutral_slots()
     assert [(key, tuple(slot.shape)) for key, slot in slots.items()] == wanted
     assert stored()[name] == digest(wanted)
+
+
+LAYERS = ("Dropout", "Dropout2d", "DropPath", "StochasticDepth")
+
+
+def rates(blocks):
+    """The rates of layers of dropout, but for those that are off."""
+    found = [getattr(block, "p", 0.0) for block in blocks if type(block).__name__ in LAYERS]
+    return {round(rate, 9) for rate in found if rate}
+
+
+@pytest.mark.parametrize("name", first_of_each_class())
+def test_rates_of_dropout_are_those_of_the_reference(name):
+    """Cases have no rates: masks differ between libraries."""
+    wanted = rates(whole(name).modules())
+    came = rates(block for _, block in zoo.find(name).on(OUTLINE)().named_blocks())
+    assert came <= wanted  # it has some more where no shortcut is
+    assert bool(came) == bool(wanted)
 
 
 if __name__ == "__main__":
