@@ -487,12 +487,13 @@ def replicate_index(size: int, before: int, after: int) -> np.ndarray:
 
 
 def circular_index(size: int, before: int, after: int) -> np.ndarray:
-    """Return the source positions of circular padding; negative numbers crop."""
-    if max(before, after) > size:
+    """Return the source positions of circular padding of what negative numbers leave."""
+    positions = np.arange(max(0, -before), size - max(0, -after))
+    if max(before, after) > len(positions):
         raise SettingError(
-            f"circular padding by {(before, after)!r} needs more elements than {size}"
+            f"circular padding by {(before, after)!r} needs more elements than {len(positions)}"
         )
-    return np.arange(-before, size + after) % size
+    return np.pad(positions, (max(0, before), max(0, after)), "wrap")
 
 
 PADDING_INDEX = {
