@@ -487,13 +487,13 @@ def replicate_index(size: int, before: int, after: int) -> np.ndarray:
 
 
 def circular_index(size: int, before: int, after: int) -> np.ndarray:
-    """Return the source positions of circular padding; negative numbers crop, before all else."""
-    kept = np.arange(size)[max(-before, 0) : size - max(-after, 0)]
-    if max(before, after) > len(kept):
+    """Return the source positions of circular padding of what negative numbers leave."""
+    positions = np.arange(max(0, -before), size - max(0, -after))
+    if max(before, after) > len(positions):
         raise SettingError(
-            f"circular padding by {(before, after)!r} needs more elements than {len(kept)}"
+            f"circular padding by {(before, after)!r} needs more elements than {len(positions)}"
         )
-    return kept[np.arange(-max(before, 0), len(kept) + max(after, 0)) % max(len(kept), 1)]
+    return np.pad(positions, (max(0, before), max(0, after)), "wrap")
 
 
 PADDING_INDEX = {

@@ -54,13 +54,12 @@ class Losses(Selecting):
         settings = (ignore_index, weight, reduction)
         label, label_weight = self._checked_labels(logits, target, *settings)
         log_p = self.log_softmax(logits, dim=1)
-        loss = -self._at_label(log_p, label) * label_weight
+        loss = -self._at_counted(log_p, label, target, ignore_index) * label_weight
         if label_smoothing:
             weighted = log_p
             if weight is not None:
                 weighted = log_p * self._per_channel(weight, logits)
-            counts = self.cast(target != ignore_index, logits)
-            spread = -self.sum(weighted, dim=1) * counts
+            spread = self.where(target != ignore_index, -self.sum(weighted, dim=1), 0.0)
             classes = logits.shape[1]
             loss = (1.0 - label_smoothing) * loss + (label_smoothing / classes) * spread
         return self._reduce_labels(loss, label_weight, reduction)
@@ -85,9 +84,8 @@ class Losses(Selecting):
         """
         settings = (ignore_index, weight, reduction, "nll_loss")
         label, label_weight = self._checked_labels(x, target, *settings)
-        return self._reduce_labels(
-            -self._at_label(x, label) * label_weight, label_weight, reduction
-        )
+        loss = -self._at_counted(x, label, target, ignore_index) * label_weight
+        return self._reduce_labels(loss, label_weight, reduction)
 
     def focal_loss(
         self,
@@ -114,7 +112,8 @@ class Losses(Selecting):
         """
         settings = (ignore_index, weight, reduction, "focal_loss")
         label, label_weight = self._checked_labels(logits, target, *settings)
-        log_p = self._at_label(self.log_softmax(logits, dim=1), label)
+        log_p = self.log_softmax(logits, dim=1)
+        log_p = self._at_counted(log_p, label, target, ignore_index)
         focus = self._power(1.0 - self.exp(log_p), gamma)
         loss = -focus * log_p * label_weight
         return self._reduce_labels(loss, label_weight, reduction)
@@ -161,15 +160,18 @@ class Losses(Selecting):
             Two arrays of one shape give a scalar; `weight` broadcasts to that shape.
         """
         self._same_shape("binary_cross_entropy", x, target)
-        # The derivative is (x - target) / (x * (1 - x)), with a divisor of 1e-12 at least.
-        value = self.stop_gradient(x)
-        is_edge = value * (1.0 - value) < 1e-12
-        at_edge = self.stop_gradient(x - target) * 1e12 * (x - value)
-        inside = self.where(is_edge, value, x)
-        loss = -target * self._bounded_log(inside)
-        loss = loss - (1.0 - target) * self._bounded_log(1.0 - inside)
-        loss = loss + self.where(is_edge, at_edge, 0.0)
+        # As in PyTorch the derivative is (x - target) / max(x * (1 - x), 1e-12): next to 0 and 1 a
+        # line of the slope at x.
+        is_inside = x * (1.0 - x) >= 1e-12
+        inside = self.where(is_inside, x, 0.5)
+        at = self.stop_gradient(x)
+        slope = (at - self.stop_gradient(target)) * 1e12
+        line = self._bounded_entropy(at, target) + slope * (x - at)
+        loss = self.where(is_inside, self._bounded_entropy(inside, target), line)
         return self._reduce(loss, reduction, weight)
+
+    def _bounded_entropy(self, x: Array, target: Array) -> Array:
+        return -target * self._bounded_log(x) - (1.0 - target) * self._bounded_log(1.0 - x)
 
     def binary_focal_loss(
         self,
@@ -321,6 +323,10 @@ class Losses(Selecting):
         """Return the value of each position's label: (batch, classes, ...) gives (batch, ...)."""
         index = self.expand_dims(label, 1)
         return self.select_along(values, index, 1)[:, 0]
+
+    def _at_counted(self, log_p: Array, label: Array, target: Array, ignore_index: int) -> Array:
+        """Return `_at_label`, or -1 where it is ignored: 0 times infinity would be NaN."""
+        return self.where(target != ignore_index, self._at_label(log_p, label), -1.0)
 
     def _reduce_labels(self, loss: Array, label_weight: Array, reduction: str) -> Array:
         """Reduce with a weighted mean, which is 0 where nothing counts; else as `_reduce`."""

@@ -29,6 +29,7 @@ class Sequences(Norms, Activations, Shaping):
         Args:
             query, key, value: ``(..., tokens, width)``.
             bias: Numbers that are added to the scores; minus infinity where attention is forbidden.
+                A query that may attend to no key has weights and outputs of 0.
             weights_mask: Factors of the weights (dropout).
             scale: The factor of the scores; ``1/sqrt(width)`` when not given.
             need_weights: Whether to return the weights as well; without them a backend may use a
@@ -42,9 +43,13 @@ class Sequences(Norms, Activations, Shaping):
         leading = range(len(key.shape) - 2)
         transposed = self.permute(key, [*leading, -1, -2])
         scores = self.matmul(query * scale, transposed)
-        if bias is not None:
-            scores = scores + bias
-        weights = self.softmax(scores, dim=-1)
+        if bias is None:
+            weights = self.softmax(scores, dim=-1)
+        else:
+            highest = self.max_along(self.stop_gradient(bias), -1, keepdim=True)
+            attends = highest != -math.inf
+            scores = scores + self.where(attends, bias, 0.0)
+            weights = self.where(attends, self.softmax(scores, dim=-1), 0.0)
         masked = weights
         if weights_mask is not None:
             masked = weights * weights_mask

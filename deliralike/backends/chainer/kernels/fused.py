@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.chainer.arrays import Variable, array_module, chainer
+from deliralike.backends.chainer.kernels.nodes import weighted
 
 F = chainer.functions
 _log_softmax = F.activation.log_softmax._log_softmax
@@ -265,7 +266,7 @@ class CrossEntropy(Fused):
 
     def compute(self, x):
         self.log_p = _log_softmax(x, 1)
-        total = (self.log_p[self.where] * self.weights).sum()
+        total = weighted(self.log_p[self.where], self.weights).sum()
         return (array_module(x).asarray(total, dtype=x.dtype),)
 
     def derive(self, arguments, gradients):
@@ -335,9 +336,11 @@ class Attention(Fused):
             xp.matmul(query[piece] * self.scale, key[piece].swapaxes(-1, -2), out=weights)
             if bias is not None:
                 weights += bias[piece]
-            weights -= weights.max(-1, keepdims=True)
+            highest = weights.max(-1, keepdims=True)
+            attends = highest != -math.inf  # to some key
+            weights -= xp.where(attends, highest, 0)
             xp.exp(weights, out=weights)
-            weights /= weights.sum(-1, keepdims=True)
+            weights /= xp.where(attends, weights.sum(-1, keepdims=True), 1)
             masked = weights if mask is None else weights * mask[piece]
             xp.matmul(masked, value[piece], out=output[piece])
         return output, self.weights

@@ -1,0 +1,130 @@
+"""Functions at minus infinity, NaN, masks of everything, and bounds: values and gradients are
+PyTorch's."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import Network, backends, build
+from tests.conftest import BACKENDS
+from tests.nn.agreement import normal
+
+F = torch.nn.functional
+INFINITE = np.inf
+TOKENS = [normal(seed, 2, 1, 3, 4) for seed in range(3)]
+ALLOWED = np.ones((2, 1, 3, 3), bool)
+ALLOWED[0, 0, 1] = False  # a query that may attend to no key
+FORBIDDEN = np.where(ALLOWED, 0.0, -INFINITE)
+LABELS = np.array([0, -100, -100, 2])
+LOGITS = normal(3, 4, 3)
+LOGITS[1] = [-INFINITE, 0.0, 1.0]
+LOG_P = np.log(F.softmax(torch.tensor(normal(4, 4, 3)), 1).numpy())
+LOG_P[1], LOG_P[2] = -INFINITE, np.nan
+WEIGHT = np.array([0.5, 2.0, 1.5])
+WINDOWS = normal(5, 1, 1, 4, 4)
+WINDOWS[..., :2, :2] = -INFINITE
+PROBABILITIES = np.array([0.0, 1.0, 0.3, 1.0, 0.0, 1e-14])
+WANTED = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 1.0])
+
+
+def labelled(function, *settings):
+    """A loss of scores and the labels above."""
+    return lambda nn, x: getattr(nn, function)(x, nn.constant(LABELS, like=x), *settings)
+
+
+def weights_without_nan(query, key):
+    """The weights; 0 for what may attend to nothing, where PyTorch's softmax is NaN."""
+    scores = query @ key.transpose(-1, -2) / 2.0
+    return F.softmax(scores, -1) * torch.tensor(ALLOWED)
+
+
+def focal(x):
+    """The focal loss of the labels that count, by its formula."""
+    log_p = F.log_softmax(x, 1)[[0, 3], [0, 2]]
+    return -((1 - log_p.exp()) ** 2 * log_p).mean()
+
+
+CASES = {
+    "attention of a query that may attend to nothing": (
+        lambda nn, q, k, v: nn.scaled_dot_product_attention(q, k, v, nn.constant(ALLOWED, like=q)),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.tensor(ALLOWED)),
+        TOKENS,
+    ),
+    "weights of a query that may attend to nothing": (
+        lambda nn, q, k: nn.attention(q, k, k, nn.constant(FORBIDDEN, like=q))[1],
+        weights_without_nan,
+        TOKENS[:2],
+    ),
+    "cross-entropy with minus infinity at an ignored place": (
+        labelled("cross_entropy"),
+        lambda x: F.cross_entropy(x, torch.tensor(LABELS)),
+        [LOGITS],
+    ),
+    "cross-entropy with weights and minus infinity at an ignored place": (
+        lambda nn, x: nn.cross_entropy(
+            x, nn.constant(LABELS, like=x), nn.constant(WEIGHT, like=x), label_smoothing=0.1
+        ),
+        lambda x: F.cross_entropy(
+            x, torch.tensor(LABELS), torch.tensor(WEIGHT), label_smoothing=0.1
+        ),
+        [LOGITS],
+    ),
+    "nll_loss with NaN at an ignored place": (
+        labelled("nll_loss"),
+        lambda x: F.nll_loss(x, torch.tensor(LABELS)),
+        [LOG_P],
+    ),
+    "focal loss with minus infinity at an ignored place": (labelled("focal_loss"), focal, [LOGITS]),
+    "maxima of windows of minus infinity": (
+        lambda nn, x: nn.max_pool2d(x, 2),
+        lambda x: F.max_pool2d(x, 2),
+        [WINDOWS],
+    ),
+    "circular padding that crops": (
+        lambda nn, x: nn.pad(x, (-1, 2, 1, -2), "circular"),
+        lambda x: F.pad(x, (-1, 2, 1, -2), "circular"),
+        [normal(6, 1, 2, 5, 6)],
+    ),
+    "binary cross-entropy at 0 and 1": (
+        lambda nn, x: nn.binary_cross_entropy(x, nn.constant(WANTED, like=x), None, "none"),
+        lambda x: F.binary_cross_entropy(x, torch.tensor(WANTED), reduction="none"),
+        [PROBABILITIES],
+    ),
+}
+
+
+def weights_of(y):
+    return normal(9, *y.shape)
+
+
+@cache
+def found(name):
+    """The outputs of all cases on a backend and the gradients of their inputs, by one program."""
+    backend = backends.get(name)
+
+    def loss(network, inputs):
+        nn, total, outputs = network.nn, 0.0, {}
+        for case, (ours, _, _) in CASES.items():
+            y = outputs[case] = ours(nn, *inputs[case])
+            total = nn.sum(y * nn.constant(weights_of(y), like=y)) + total
+        return total, outputs
+
+    network = build(Network.on(backend), dtype="float64")
+    result = backend.gradients(loss, network, {case: row[2] for case, row in CASES.items()})
+    return result.beside[0], result.inputs[0]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_values_and_gradients_are_those_of_pytorch(name, case):
+    _, theirs, inputs = CASES[case]
+    tensors = [torch.tensor(x, requires_grad=True) for x in inputs]
+    y = theirs(*tensors)
+    (y * torch.tensor(weights_of(y))).sum().backward()
+    outputs, gradients = found(name)
+    np.testing.assert_allclose(outputs[case], y.detach().numpy(), rtol=1e-12)
+    for gradient, tensor in zip(gradients[case], tensors, strict=True):
+        # PyTorch has the bound of 1e-12 in float32
+        np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-7, atol=1e-12)
