@@ -164,7 +164,10 @@ class Ladder:
             if sides is not None and sides.folded:
                 reference = sides.reference
             found = structure.level(reference, candidate, self.match, settings.weights)
-            self._add(found if sides is None else self._with_effect(found, sides))
+            if sides is not None:
+                found = self._with_effect(found, sides)
+                found = replace(found, notes=(*found.notes, *sides.notes))
+            self._add(found)
         if why:
             self._leave_out(f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:])
         return sides

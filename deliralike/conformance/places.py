@@ -14,7 +14,7 @@ from deliralike import nest
 NETWORK = "the network"  # the name of the network's own call, seen from the loss
 
 # Kinds of quantities.
-INPUT, OUTPUT, ARGUMENT, TENSOR, RAISES = "input", "output", "argument", "tensor", "raises"
+INPUT, OUTPUT, ARGUMENT, TENSOR = "input", "output", "argument", "tensor"
 
 
 @dataclass(frozen=True, order=True)
@@ -62,9 +62,8 @@ class Quantity:
 
     Attributes:
         kind: `INPUT`: what the unit gives to a tap; `OUTPUT`: what a tap, or the unit itself, gives;
-            `ARGUMENT`: what the unit is given; `TENSOR`: a parameter or buffer; `RAISES`: no array,
-            but an error.
-        name: The tensor's name; the error; else where the array is in its nest.
+            `ARGUMENT`: what the unit is given; `TENSOR`: a parameter or buffer.
+        name: The tensor's name; else where the array is in its nest.
         tap: That gives or gets it; `UNIT` for the unit itself.
         gradient: Whether it is the gradient of that.
 
@@ -97,7 +96,7 @@ class Quantity:
         if self.kind == OUTPUT:
             whose = "output" if self.tap == UNIT else f"the output of {self.tap}"
             return f"{whose}{self.name}"
-        return f"raises {self.name}" if self.kind == RAISES else self.name
+        return self.name
 
 
 def named(names: Iterable[Quantity], values: Any) -> dict[Quantity, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from deliralike.conformance.attempts import Attempts
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.findings import LIMIT, short
 from deliralike.conformance.kinds import Batch
@@ -29,6 +30,7 @@ class Running:
         settings: What is compared.
         elements: How many elements of each layer's output are compared; None for all of them.
         modes: Those that can be compared, by name.
+        attempt: To find places and causes.
     """
 
     reference: Subject
@@ -39,6 +41,7 @@ class Running:
     settings: Settings
     elements: int | None
     modes: dict[str, semantics.Mode] = field(default_factory=dict)
+    attempt: Attempts = field(default_factory=Attempts)
 
     @classmethod
     def of(cls, sides: Sides, batch: Batch, masks: Masks, settings: Settings) -> Running:

@@ -12,6 +12,7 @@ import numpy as np
 
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.attempts import Attempts
 from deliralike.conformance.by_name import holds, owner
 from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.kinds import Arrays, Batch, Named, Tensors
@@ -42,6 +43,7 @@ class Sides:
         folded: The reference's norms that the candidate has folded into the layers before them:
             only evaluation can be compared.
         settled: Whether nothing but this match would do.
+        notes: What could not be tried.
     """
 
     reference: Subject
@@ -50,6 +52,7 @@ class Sides:
     match: Match | None = None
     folded: tuple[str, ...] = ()
     settled: bool = True
+    notes: tuple[str, ...] = ()
 
 
 def bring_together(
@@ -77,14 +80,20 @@ def bring_together(
     if not _without_choice(match):
         order = mine.order, called(candidate, batch)
         match = matching.propose(reference.network, candidate.network, names, called=order)
-    folds = [] if match.complete else folding.folds(match, reference.network, order[0])
-    if folds:
+    attempt = Attempts()
+    folds: Sequence[folding.Fold] = ()
+    as_it_is: tuple[Sequence[folding.Fold], Match] = (folds, match)
+    if not match.complete:
         folded = reference.but(network=deepcopy(reference.network))
-        without = _folded(folded, candidate, folds, match, names, order)
-        if weights == "load" or without.holds_all:
+        folds, without = attempt(
+            "Folding norms into the layers before them",
+            lambda: _folded(folded, candidate, match, names, order),
+            as_it_is,
+        )
+        if folds and (weights == "load" or without.holds_all):
             reference, match, mine = folded, without, evaluate(folded, batch)
         else:
-            folds = []
+            folds = ()
     if weights == "judge" and not match.holds_all:
         own = fit(reference, candidate, batch, mine)
         together = _together(match, reference, candidate, batch)
@@ -92,22 +101,28 @@ def bring_together(
     found, layout = _settled(reference, candidate, batch, match, mine)
     settled = found.agrees or (found.exhausted and not found.match.parameters_left_over())
     norms = tuple(fold.norm for fold in folds)
-    return _sides(reference, candidate, found.match, layout, norms, settled)
+    sides = _sides(reference, candidate, found.match, layout, norms, settled)
+    return replace(sides, notes=tuple(attempt.notes))
 
 
 def _folded(
     reference: Subject,
     candidate: Subject,
-    folds: Sequence[folding.Fold],
     match: Match,
     names: Named,
     order: Order,
-) -> Match:
-    """The match with norms of the reference folded into the layers before them, as they are now."""
+) -> tuple[Sequence[folding.Fold], Match]:
+    """The norms of the reference that the candidate has not, folded into the layers before them.
+
+    The reference's network is changed, and the match is that of both as they are now.
+    """
+    folds = folding.folds(match, reference.network, order[0])
+    if not folds:
+        return (), match
     folding.fold(reference.network, folds)
     constants = folding.left_out(folds, match.reference.tensors)
     corrections = {**names, **folding.corrections(folds), **dict.fromkeys(constants)}
-    return matching.propose(reference.network, candidate.network, corrections, called=order)
+    return folds, matching.propose(reference.network, candidate.network, corrections, called=order)
 
 
 def _settled(

@@ -9,7 +9,7 @@ import torch
 
 from deliralike import Network
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.conformance import compare
+from deliralike.conformance import compare, explain
 from deliralike.errors import ProofFailed
 from tests.conformance.small import batch, made
 
@@ -72,7 +72,8 @@ HERE = f"test_raising.py:{line_of(Unknown.forward)}, in forward"
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_error_of_the_candidate_is_the_finding(backend, mode):
-    proof = compare(made(Outer), made(raising(mode), backend), batch(), levels=("L0", "L1", "L3"))
+    candidate = made(raising(mode), backend)
+    proof = compare(made(Outer), candidate, batch(), levels=("L0", "L1", "L3"))
     (finding,) = proof.findings
     assert proof.headline.startswith(
         f"DIVERGES at second ({KINDS[mode].__name__}), raises UnknownOperation: "
@@ -157,7 +158,9 @@ def test_an_error_of_a_loss_is_named_as_that():
         network(x)
         raise ZeroDivisionError("planted")
 
-    with pytest.raises(ProofFailed, match="ZeroDivisionError: planted .in loss at .*test_raising.py"):
+    with pytest.raises(
+        ProofFailed, match="ZeroDivisionError: planted .in loss at .*test_raising.py"
+    ):
         compare(made(Outer), made(Outer), batch(), loss=loss, levels=("L0", "L1"))
 
 
@@ -208,3 +211,45 @@ def test_an_error_of_a_framework_names_the_layer_and_the_line_that_called_it(can
     assert "ropout" not in str(proof)  # which the candidate does not get to
     assert [finding.mode for finding in proof.findings] == ["train"]
     assert np.isfinite(proof.level("L1").figures["differences"]["eval"]["output"])
+
+
+# What we try ourselves
+# -----------------------------------------------------------------------------
+
+
+class Slower(Block):
+    """With another activation."""
+
+    def forward(self, x):
+        return self.drop(self.nn.sigmoid(self.fc(x)))
+
+
+def test_an_explanation_that_fails_is_a_line_of_the_report(monkeypatch):
+    def broken(*given):
+        raise ValueError("operands could not be broadcast")
+
+    monkeypatch.setattr(explain, "explain", broken)
+    other = type("Outer", (Outer,), {"block": Slower})
+    proof = compare(made(Outer), made(other, "chainer"), batch(), levels=("L0", "L1", "L3"))
+    assert proof.headline.startswith("DIVERGES at second (")
+    assert "raises" not in str(proof)
+    assert any(
+        note.startswith(
+            "An explanation of second failed and was left out: ValueError: operands could not be "
+            "broadcast (deliralike/conformance/"
+        )
+        for note in proof.level("L3").notes
+    )
+
+
+def test_the_folding_of_norms_of_other_layers_is_no_end():
+    """The candidate has fewer blocks, so that the last norm follows a layer of another width."""
+    nn = torch.nn
+    reference = nn.Sequential(
+        nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)
+    )
+    candidate = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+    names = {"0.weight": "0.weight", "4.bias": "2.bias", "2.weight": None, "2.bias": None}
+    proof = compare(reference, candidate, batch(), names=names, weights="load", levels=("L0", "L1"))
+    assert not proof.proved
+    assert "Folding" not in str(proof)

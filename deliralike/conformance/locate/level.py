@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +46,8 @@ TITLE = "place"
 MOST_PLACES = 12  # that are explained; where one convention is wrong throughout, these say so
 _NEAR = 0.03  # of a place's difference: what is farther from the candidate is no hint
 
-Attempt = tuple[Explanation | None, Accused | None]  # and whom it accuses
+Explained = tuple[Explanation | None, Accused | None]  # and whom it accuses
+Attempt = Callable[[], Explained]
 
 
 def level(running: Running) -> Level:
@@ -60,19 +63,26 @@ def level(running: Running) -> Level:
             break
     found = (*findings.values(), *drops)
     status = FAILED if found else NOT_REACHED
-    notes = () if found else ("No layer differs when judged alone at the reference's inputs.",)
+    notes = tuple(running.attempt.notes)
+    if not found:
+        notes = ("No layer differs when judged alone at the reference's inputs.", *notes)
     worst = max((finding.difference for finding in found), default=None)
     return Level("L3", TITLE, status, worst, found, notes)
 
 
 def _in_mode(running: Running, mode: str) -> Iterator[Finding]:
     """The first places of one mode; gradients follow what is computed forwards."""
-    places = localise(
-        running.reference,
-        running.candidate,
-        running.batch,
-        semantics.MODES[mode],
-        running.correspondence,
+    nowhere: list[Place] = []
+    places = running.attempt(
+        f"The search for the place, {mode}",
+        lambda: localise(
+            running.reference,
+            running.candidate,
+            running.batch,
+            semantics.MODES[mode],
+            running.correspondence,
+        ),
+        nowhere,
     )
     forwards_first = sorted(places, key=lambda place: bool(place.what.gradient))
     for place in forwards_first[:MOST_PLACES]:
@@ -116,10 +126,13 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
     )
 
 
-def _explanation(running: Running, place: Place) -> tuple[Explanation | None, Accused | None]:
+def _explanation(running: Running, place: Place) -> Explained:
     """The first known explanation with whom it accuses, or else the nearest of all."""
     found: list[Explanation] = []
-    for explanation, accused in _attempts(running, place):
+    unknown: Explained = (None, None)
+    for attempt in _attempts(running, place):
+        what = f"An explanation of {place.path or 'the network'}"
+        explanation, accused = running.attempt(what, attempt, unknown)
         if explanation is not None and explanation.known:
             return explanation, accused
         if explanation is not None:
@@ -143,29 +156,45 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     # Of several calls that have no counterpart, the last one is accused by what it gives.
     is_last = bool(place.accused) and sum(one.is_call for one in place.substitutes) > 1
     if is_last:
-        yield from _substituted(place, backend)
+        yield partial(_substituted, place, backend)
     if place.loss is not None:
-        yield losses.explain(place.loss), None
+        yield partial(_of_place, losses.explain, place.loss)
     for accused in place.accused:
-        yield types.explain(accused.reference.values(), accused.candidate.values()), accused
-        yield explain.explain(accused, backend), accused
+        yield partial(_of_call, _types_of_call, accused)
+        yield partial(_of_call, explain.explain, accused, backend)
     if between is not None:
-        yield by_hand.explain(between, backend), None
-        yield steps.explain(between), None
+        yield partial(_of_place, by_hand.explain, between, backend)
+        yield partial(_of_place, steps.explain, between)
     if not is_last:
-        yield from _substituted(place, backend)
+        yield partial(_substituted, place, backend)
     # A single number tells nothing of the formula that it comes from.
     if between is not None and (place.loss is None or np.size(between.reference) > 1):
-        yield wiring.explain(between), None
-        yield types.explain({"": between.reference}, {"": between.candidate}), None
-        yield tables.explain(between), None
+        numbers = {"": between.reference}, {"": between.candidate}
+        yield partial(_of_place, wiring.explain, between)
+        yield partial(_of_place, types.explain, *numbers)
+        yield partial(_of_place, tables.explain, between)
 
 
-def _substituted(place: Place, backend: Backend) -> Iterator[Attempt]:
+def _of_place(explaining: Callable[..., Explanation | None], *given: Any) -> Explained:
+    """An explanation that accuses nobody else."""
+    return explaining(*given), None
+
+
+def _of_call(
+    explaining: Callable[..., Explanation | None], accused: Accused, *given: Any
+) -> Explained:
+    """An explanation of a call."""
+    return explaining(accused, *given), accused
+
+
+def _types_of_call(accused: Accused) -> Explanation | None:
+    return types.explain(accused.reference.values(), accused.candidate.values())
+
+
+def _substituted(place: Place, backend: Backend) -> Explained:
     """The call without a counterpart that explains a place, if there is one."""
     found = substitution.explain(place.substitutes, backend)
-    if found is not None:
-        yield found[1], found[0].accused
+    return (None, None) if found is None else (found[1], found[0].accused)
 
 
 def _exact_before(mode: semantics.Mode, place: Place) -> Iterator[str]:

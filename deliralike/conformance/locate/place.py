@@ -24,7 +24,7 @@ class Place:
         path: Of the block in the reference; `LOSS` for what the loss function does itself.
         kind: The block's class or the function's name; empty for the loss.
         what: The first that differs.
-        difference: Its relative difference; infinite where the candidate raised an error.
+        difference: Its relative difference; infinite where it could not be computed.
         accused: What is known for explaining it, the deepest first.
         wiring: The same for what a block does between its layers.
         details: What else was seen: blocks that are not called, another order of calls.

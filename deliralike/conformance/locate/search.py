@@ -28,7 +28,8 @@ from deliralike.conformance.locate.units import Forcing, Units, forced, forced_o
 from deliralike.conformance.observe import Around, Call, Cotangents, Recording, Unit, listen
 from deliralike.conformance.observe.arrays import Arrays
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
-from deliralike.conformance.places import OUTPUT, RAISES, UNIT, Quantity
+from deliralike.conformance.observe.raised import in_words
+from deliralike.conformance.places import OUTPUT, UNIT, Quantity
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
@@ -79,8 +80,8 @@ def look_into(units: Units) -> Iterator[Place]:
         if agrees(recording, counterpart.free):
             return
         forcing = forced(units, calls, counterpart.taps, weights)
-    except Exception as error:  # noqa: BLE001  # what a stranger's network raises is a place
-        yield from _raising(units, recording, weights, error)
+    except Exception as error:  # noqa: BLE001  # at inputs that are the reference's
+        yield from _not_forced(units, recording, weights, error)
         return
     suspects, itself = _examined(units, forcing)
     # They hold as much as the network does, and blocks are looked into next.
@@ -91,25 +92,26 @@ def look_into(units: Units) -> Iterator[Place]:
     yield from itself
 
 
-def _raising(
+def _not_forced(
     units: Units, recording: Recording, weights: Cotangents, error: Exception
 ) -> Iterator[Place]:
-    """Yield the places within a unit in which the candidate raises an error.
+    """Yield the places within a unit that does not take the reference's inputs at each call.
 
-    Each block is looked into by itself.
+    Each block is looked into by itself; where none differs, the unit is the place.
     """
-    raises = False
+    is_found = False
     for name, call in recording.calls.items():
         if call.path is None:
             continue
         what = Quantity(OUTPUT)
         suspect = Suspect(name, units.correspondence.alone(name, call), weights[name], what, np.inf)
         for place in _inside(units, suspect):
-            raises |= place.what.kind == RAISES
+            is_found = True
             yield place
-    if not raises:
-        what = Quantity(RAISES, f"{type(error).__name__}: {error}")
-        yield Place(units.path, kind_of(units.mine.network), what, np.inf)
+    if not is_found:
+        details = (f"Could not be judged at the reference's inputs: {in_words(error)}.",)
+        kind = kind_of(units.mine.network)
+        yield Place(units.path, kind, Quantity(OUTPUT), np.inf, details=details)
 
 
 def _examined(units: Units, forcing: Forcing) -> tuple[list[Suspect], list[Place]]:

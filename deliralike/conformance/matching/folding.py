@@ -45,9 +45,12 @@ def folds(match: Match, reference: AbstractNetwork, called: Sequence[str]) -> li
         for pair in match.names
         if pair.reference[0].source.endswith("weight")
     }
+    shapes = {name: slot.shape for name, slot in reference.neutral_slots().items()}
     found, before = [], ""
     for path in called:
-        if path in missing and before in candidates:
+        features = shapes.get(f"{path}.{STATISTICS[0]}")
+        fits = features == shapes.get(f"{before}.weight", ())[:1]
+        if path in missing and before in candidates and fits:
             kind, settings = reference.backend.neutral_layer(blocks[path]) or ("", {})
             eps = settings.get("eps", getattr(blocks[path], "eps", None))
             bias = f"{candidates[before]}.bias"
