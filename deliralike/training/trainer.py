@@ -69,6 +69,9 @@ class Trainer:
             seed, from which the order is drawn; `fit` refuses differences. Losses and metrics are
             those of all data, and the root's callbacks write. The network may be one of
             `DistributedDataParallel` instead.
+        buffers: How replicas and processes combine buffers, see `ReplicaSettings`: with ``"sync"``
+            batch norms have the statistics of the whole batch, and a run the figures of a single
+            device.
         precision: ``"bfloat16"`` or ``"float16"`` for a shorter type in the forward pass, in
             training, evaluation and prediction; see `compute_in`.
         average: Evaluate and predict with averaged weights: the decay of an exponential average, or
@@ -121,6 +124,7 @@ class Trainer:
         *,
         devices: Sequence[str] | None = None,
         processes: ProcessGroup | None = None,
+        buffers: str = "sync",
         precision: str | None = None,
         average: float | WeightAverage | None = None,
         accumulate: int | None = None,
@@ -138,7 +142,7 @@ class Trainer:
         """Combine the parts; nothing is trained."""
         if rng not in RANDOM:
             raise SettingError(f"rng={rng!r} is unknown. {suggestion(rng, RANDOM)}")
-        self.network: AbstractNetwork = _spread(network, devices, processes)
+        self.network: AbstractNetwork = _spread(network, devices, processes, buffers)
         self.processes: ProcessGroup = self.network.parallelism.processes
         self.optimizers = _optimizers(self.network, optimizer)
         self.average = WeightAverage.of(self.network, average)
@@ -251,7 +255,7 @@ class Trainer:
             The losses and the time of every step, and the metrics of every epoch.
 
         Raises:
-            SettingError: There is nothing to do.
+            SettingError: There is nothing to do, or all parameters of an optimizer are frozen.
             BatchError: The data do not fit together.
             UnknownName: A callback or schedule watches an unknown metric.
             ProcessError: The processes that train together have begun with different settings or
@@ -280,6 +284,7 @@ class Trainer:
         done = max(o.steps for o in self.optimizers.values()) if resume is None else 0
         updates = None if steps is None else done + (epochs - first) * steps
         self._begin(updates, goes_on=first > 0)
+        self._refuse_nothing_trainable()
         self._check_validation(validation)
         run = Run(
             self,
@@ -310,6 +315,17 @@ class Trainer:
                 self._next_epoch = run.epoch + (run.batch > 0)
                 run.tell_all("on_end")
         return run.history
+
+    def _refuse_nothing_trainable(self) -> None:
+        """Raise an error if an optimizer has no parameter to update."""
+        slots = self.network.neutral_slots().items()
+        for name, optimizer in self.optimizers.items():
+            owned = [slot for path, slot in slots if slot.is_parameter and optimizer.owns(path)]
+            if owned and not any(slot.trainable for slot in owned):
+                raise SettingError(
+                    f"optimizer {name!r} has nothing to train: all of its {len(owned)} parameters "
+                    "are frozen. Thaw some, network.unfreeze('fc.*') or set_trainable('fc.*', True)"
+                )
 
     def _begin(self, updates: int | None, goes_on: bool) -> None:
         """Give a run of so many updates schedules of its own, and what it has for itself anew."""
@@ -667,7 +683,7 @@ class Trainer:
 
 
 def _spread(
-    network: Any, devices: Sequence[str] | None, processes: ProcessGroup | None
+    network: Any, devices: Sequence[str] | None, processes: ProcessGroup | None, buffers: str
 ) -> AbstractNetwork:
     """Return the network over devices or processes, if any; a native one is wrapped anyway."""
     network = backends.wrap(network)
@@ -677,10 +693,10 @@ def _spread(
             raise SettingError(
                 "devices and processes: start one process for each device, and leave devices out"
             )
-        return backends.DistributedDataParallel(network, processes)
+        return backends.DistributedDataParallel(network, processes, buffers=buffers)
     if devices is None:
         return network
-    return backends.DataParallel(network, devices)
+    return backends.DataParallel(network, devices, buffers=buffers)
 
 
 def _warn_of_batch_norm(network: AbstractNetwork, accumulate: int) -> None:

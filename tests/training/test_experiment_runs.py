@@ -129,8 +129,11 @@ def test_the_averaged_weights_are_those_that_are_kept_and_judged(finished):
     network, _, dataset = load_run(finished.folder)
     (scores,) = predict(network, dataset.held_out.inputs)
     assert accuracy(scores, dataset.held_out.labels) == finished.metrics["accuracy"]
-    own = load_file(finished.folder / "checkpoints" / "step-00000015" / "network.safetensors")
-    assert not all((own[name] == value).all() for name, value in network.neutral_state().items())
+    checkpoint = finished.folder / "checkpoints" / "step-00000015"
+    averaged, own = (load_file(checkpoint / f"{n}.safetensors") for n in ("network", "unaveraged"))
+    state = network.neutral_state()
+    assert all((averaged[name] == value).all() for name, value in state.items())
+    assert not all((own[name] == value).all() for name, value in state.items())
 
 
 def test_the_network_of_a_result_is_read_when_it_is_not_in_memory(finished):

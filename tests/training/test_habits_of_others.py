@@ -8,7 +8,7 @@ import torch
 
 from deliralike import data, in_replicas
 from deliralike.data.keyed_rng import KeyedGlobals
-from deliralike.errors import CapabilityError
+from deliralike.errors import CapabilityError, SettingError
 from deliralike.optim import rules
 from deliralike.training import (
     Callback,
@@ -156,3 +156,33 @@ def test_in_a_process_the_global_generators_follow_from_the_batch_alone():
     assert len(set(np.concatenate(first))) == 4
     np.random.set_state(state[0])
     random.setstate(state[1])
+
+
+# Replicas, and nothing to train -------------------------------------------------------------------
+
+
+def test_replicas_of_a_trainer_give_the_figures_of_one_device(backend):
+    def outcome(devices):
+        net = network(backend.name)
+        each = Trainer(net, rules.rule("sgd", lr=0.5), devices=devices)
+        history = each.fit(samples(), samples(3), epochs=2, batch_size=4)
+        return history.losses, each.network.neutral_state()
+
+    losses, state = outcome(None)
+    of_replicas, replicated = outcome(2 * backend.devices()[:1])
+    assert of_replicas == pytest.approx(losses, rel=1e-12)
+    for name, value in state.items():
+        np.testing.assert_allclose(replicated[name], value, rtol=1e-10, atol=1e-12)
+
+
+def test_buffers_of_replicas_may_stay_those_of_the_root():
+    net = network("torch")
+    each = Trainer(net, rules.rule("sgd", lr=0.5), devices=["cpu", "cpu"], buffers="root")
+    assert each.network.settings.buffers == "root"
+
+
+def test_an_optimizer_without_a_trainable_parameter_is_refused(backend):
+    each = trainer(backend.name)
+    each.network.freeze("*")
+    with pytest.raises(SettingError, match="'default' has nothing to train: all of its 6 param"):
+        each.fit(samples())

@@ -156,7 +156,7 @@ def untried_network(settings: Settings) -> AbstractNetwork:
     )
     checkpoint_blocks(network, *settings.checkpoint_blocks)
     if len(settings.devices) > 1:
-        return backends.DataParallel(network, settings.devices)
+        return backends.DataParallel(network, settings.devices, buffers=settings.buffers)
     return network
 
 

@@ -189,7 +189,9 @@ class Experiment:
             # Before layers make streams of their own.
             backends.get(settings.backend).seed(settings.seed)
         here = settings.with_(devices=device_here(settings.devices, self.processes))
-        network = backends.DistributedDataParallel(build_network(here, dataset), self.processes)
+        network = backends.DistributedDataParallel(
+            build_network(here, dataset), self.processes, buffers=here.buffers
+        )
         callbacks = tuple(self.callbacks())
         return Prepared(
             settings, dataset, network, self.losses, callbacks, self.processes, tuple(accept)

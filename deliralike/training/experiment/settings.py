@@ -142,6 +142,12 @@ class Settings:
         "processes each takes one. Empty: the first one.",
         (),
     )
+    buffers: str = _is(
+        checks.one_of("sync", "root", "mean"),
+        'What replicas do with buffers: "sync" gives batch norms the statistics of the whole '
+        'batch, "root" and "mean" each those of its share.',
+        "sync",
+    )
     dtype: str = _is(
         checks.text, 'The type of parameters and results: "float32", "float64" …', "float32"
     )
