@@ -55,6 +55,7 @@ PURE = {
     "pluggy": "pluggy",
     "iniconfig": "iniconfig",
 }
+EACH = 8  # seconds for a step that is timed, where time is short
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 #: PyTorch and JAX share the card with processes beside them.
 SHARED = {
@@ -88,33 +89,42 @@ class Runner:
 
     def __init__(self, kind: str, lines: Any, log: Any, seconds: float, site: str | None) -> None:
         self.kind, self.lines, self.log = kind, lines, log
-        self.end = time.monotonic() + seconds
+        self.end = self.timing = time.monotonic() + seconds
         self.path = os.pathsep.join(filter(None, [str(ROOT), site, os.environ.get("PYTHONPATH")]))
         self.records: dict[str, list[Record]] = {}
         self._events: queue.Queue[tuple[Child, Record | None]] = queue.Queue()
 
     def run(self, names: Sequence[str], jobs: int) -> None:
-        """Run steps: those that compare at the same time, then those that are timed, in turn."""
+        """Run steps: those that compare at the same time, then those that are timed, in turn.
+
+        Timing begins when nothing else runs, and at the latest when just enough time is left for
+        it; then a step that compares is stopped, one that is not ready comes last.
+        """
+        timed = sum(STEPS[name].is_timed for name in names)
+        self.timing = self.end - timed * EACH
         waiting = list(names)
         running: list[Child] = []
         while waiting or running:
             while waiting and sum(not child.is_ready for child in running) < jobs:
+                name = waiting.pop(0)
                 if time.monotonic() > self.end:
-                    self._write(waiting.pop(0), {"not run": "no time was left"})
-                    continue
-                running.append(self._start(waiting.pop(0)))
-            self._take(running)
+                    self._write(name, {"not run": "no time was left"})
+                else:
+                    running.append(self._start(name))
+            ready = [child for child in running if child.is_ready]
+            is_time = time.monotonic() > self.timing or len(ready) == len(running)
+            if ready and is_time and not waiting:
+                running.remove(ready[0])
+                self._let_go_on(ready[0])
+            elif running:
+                self._take(running)
             running = [child for child in running if not self._is_over(child)]
-            if not waiting and running and all(child.is_ready for child in running):
-                first = running.pop(0)
-                self._let_go_on(first)
 
     def _start(self, name: str) -> Child:
         entry = STEPS[name]
         environment = os.environ | SHARED | {"PYTHONPATH": self.path} | dict(entry.environment)
-        command = [sys.executable, "-m", "benchmarks.gpu", "--step", name, "--device", self.kind]
         process = subprocess.Popen(
-            command,
+            self.command(name),
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -123,24 +133,31 @@ class Runner:
             text=True,
             start_new_session=True,
         )
-        limit = min(time.monotonic() + entry.seconds, self.end)
+        limit = min(time.monotonic() + entry.seconds, self.end if entry.is_timed else self.timing)
         child = Child(name, entry, process, limit)
         threading.Thread(target=self._read, args=(child,), daemon=True).start()
         return child
 
+    def command(self, name: str) -> list[str]:
+        """Return the command of a step."""
+        return [sys.executable, "-m", "benchmarks.gpu", "--step", name, "--device", self.kind]
+
     def _read(self, child: Child) -> None:
-        for line in child.process.stdout:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                record = {"printed": line.rstrip()}
-            self._events.put((child, record))
+        with child.process.stdout as output:
+            for line in output:
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    record = {"printed": line.rstrip()}
+                self._events.put((child, record))
         self._events.put((child, None))
 
     def _take(self, running: Sequence[Child]) -> None:
         """Take the next record, or wait until the first time limit."""
-        waiting = [child.deadline for child in running if not child.is_ready]
-        timeout = max(0.0, min(waiting, default=self.end) - time.monotonic())
+        limits = [child.deadline for child in running if not child.is_ready]
+        if time.monotonic() < self.timing:
+            limits.append(self.timing)
+        timeout = max(0.0, min(limits, default=self.end) - time.monotonic())
         try:
             child, record = self._events.get(timeout=timeout + 0.01)
         except queue.Empty:
@@ -184,6 +201,7 @@ class Runner:
         self._finish(child, {"status": "stopped at its time limit"})
 
     def _finish(self, child: Child, record: Record) -> None:
+        child.process.stdin.close()
         seconds = round(time.monotonic() - child.started, 1)
         self._write(child.name, record | {"seconds": seconds})
 

@@ -1,6 +1,10 @@
 """What the benchmarks make of their figures, and how they go without a GPU."""
 
+import io
 import json
+import subprocess
+import sys
+import zipfile
 from functools import partial
 
 import jax
@@ -11,7 +15,8 @@ from flax import nnx
 from benchmarks import gpu, growth
 from benchmarks.by_hand import jax_convnext, jax_mixer, jax_swin
 from benchmarks.by_hand.jax_weights import take_over
-from deliralike import backends, compare, zoo
+from benchmarks.gpu_steps import Entry
+from deliralike import compare, zoo
 
 
 def figures(power, bytes_power=1):
@@ -59,44 +64,63 @@ def test_a_comparison_asks_for_all_parameters_as_often_for_many_layers_as_for_fe
     assert 0 < asked[0] == asked[1]
 
 
-@pytest.fixture
-def hosts_only(monkeypatch):
-    """No backend finds another device than the host."""
-    for name, host in (("torch", "cpu"), ("chainer", "@numpy"), ("jax", "cpu")):
-        monkeypatch.setattr(type(backends.get(name)), "devices", lambda _, host=host: [host])
+READY = """print('{"ready": true}', flush=True); input()\n"""
+PROGRAMS = {
+    "compares": """print('{"equal": true}')""",
+    "crashes": "print('no JSON', flush=True)\nimport os; os.abort()",
+    "hangs": "import time; time.sleep(60)",
+    "measures": READY + """print('{"time": 1}')""",
+    "measures too": READY + """print('{"time": 2}')""",
+    "hangs while it measures": READY + "import time; time.sleep(60)",
+}
 
 
-def test_without_a_gpu_the_command_says_so_names_every_part_and_writes_nothing(
-    hosts_only, tmp_path, capsys
+def test_a_step_that_crashes_or_hangs_stops_no_other_and_times_are_taken_in_turn(
+    monkeypatch, capsys
 ):
-    assert gpu.main(["--out", str(tmp_path / "gpu")]) == 0
-    first, *others = capsys.readouterr().out.splitlines()
-    assert first == "no gpu here: nothing was measured, nothing written"
-    assert [line.split(": ")[1] for line in others] == list(gpu.PARTS)
-    assert "not run: training steps on Chainer: chainer has no gpu here, only @numpy" in others
-    assert not list(tmp_path.iterdir())
+    def entry(name):
+        return Entry("", "", 0.8, is_timed="measure" in name, timing=0.5)
 
-
-def test_on_the_host_the_same_parts_run_and_are_written_twice(hosts_only, tmp_path, capsys):
-    parts = ["training steps on PyTorch", "transfers from pinned memory", "tests that need a GPU"]
-    words = [word for part in parts for word in ("--part", part)]
-    assert gpu.main(["--device", "cpu", "--out", str(tmp_path / "gpu"), *words]) == 0
-    written = (tmp_path / "gpu.md").read_text()
-    assert capsys.readouterr().out == written
-    content = json.loads((tmp_path / "gpu.json").read_text())
-    names = [ratio["name"] for part in parts[:2] for ratio in content["ratios"][part]]
-    assert names[0] == "resnet18, torch, batch 4"
-    assert len(names) == 3
-    for name in names:
-        assert f"| {name} | " in written
-    assert content["not run"] == {"tests that need a GPU": "they need a GPU"}
+    monkeypatch.setattr(gpu, "STEPS", {name: entry(name) for name in PROGRAMS})
+    monkeypatch.setattr(gpu, "EACH", 1.0)
+    monkeypatch.setattr(
+        gpu.Runner, "command", lambda _, name: [sys.executable, "-Sc", PROGRAMS[name]]
+    )
+    lines = io.StringIO()
+    runner = gpu.Runner("cpu", lines, subprocess.DEVNULL, 8.0, None)
+    runner.run(list(PROGRAMS), jobs=3)
+    found = {name: [{**each, "seconds": 0} for each in runner.records[name]] for name in PROGRAMS}
+    done, stopped = {"status": "done", "exit": 0}, {"status": "stopped at its time limit"}
+    assert found == {
+        "compares": [{"equal": True, "seconds": 0}, {**done, "seconds": 0}],
+        "crashes": [
+            {"printed": "no JSON", "seconds": 0},
+            {"status": "failed", "exit": -6, "seconds": 0},
+        ],
+        "hangs": [{**stopped, "seconds": 0}],
+        "measures": [{"time": 1, "seconds": 0}, {**done, "seconds": 0}],
+        "measures too": [{"time": 2, "seconds": 0}, {**done, "seconds": 0}],
+        "hangs while it measures": [{**stopped, "seconds": 0}],
+    }
+    written = [json.loads(line)["step"] for line in lines.getvalue().splitlines()]
+    assert written.index("measures") > written.index("hangs")
+    assert capsys.readouterr().out.count("\n") == len(written)
 
 
 def test_a_speed_is_the_inverse_of_a_ratio_of_times():
-    ratio = gpu.Ratio("net", 0.010, 0.008, 1.25, 1.0, 2.0, limit=1 / gpu.GOAL)
-    table = gpu.table({"part": [ratio]}, {"other": "no device"}, gpu.PLANS["gpu"])
+    ratio = {"name": "net", "ours": 0.010, "theirs": 0.008, "ratio": 1.25, "low": 1.0, "high": 2.0}
+    table = gpu.table({"steps": [ratio | {"limit": 1 / 0.99}], "found": [{"cards": 1}]})
     assert "| net | 10.00 | 8.00 | 0.800 (0.500 to 1.000) | 0.99 |" in table
-    assert "not run: other: no device" in table
+    assert "## found\n\n- cards: 1\n" in table
+
+
+def test_only_packages_that_are_missing_are_unpacked_from_wheels(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "PURE", {"no-such-thing": "no_such_thing", "numpy": "numpy"})
+    for name in ("no_such_thing-1.0-py3-none-any.whl", "numpy-1.0-py3-none-any.whl"):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr(f"{name.partition('-')[0]}/__init__.py", "")
+    assert gpu.unpacked(tmp_path, tmp_path / "site") == ["no_such_thing-1.0-py3-none-any.whl"]
+    assert [path.name for path in (tmp_path / "site").iterdir()] == ["no_such_thing"]
 
 
 MIXER = {"embed_dim": 16, "num_blocks": 2, "image_size": 48}

@@ -50,7 +50,7 @@ def _tried(chainer: Any, dtype: str, device: str) -> Iterator[tuple[str, Callabl
     for name, function, shapes in _functions(chainer):
         if dtype == "float32" or name not in _SINGLE:
             yield name, partial(_error, chainer, function, shapes, dtype, device)
-    if dtype == "float32":
+    if dtype == "float64":  # MSVAG divides by differences of nearly equal numbers
         for name in _OPTIMIZERS:
             yield name, partial(_optimizer_error, chainer, name, device)
 
@@ -314,10 +314,11 @@ def _optimizer_error(chainer: Any, name: str, device: str) -> float:
 
 def _optimized(chainer: Any, name: str, device: str) -> np.ndarray:
     np.random.seed(0)
-    link = chainer.links.Linear(6, 3)
+    with chainer.using_config("dtype", np.float64):
+        link = chainer.links.Linear(6, 3)
     link.to_device(device)
     optimizer = getattr(chainer.optimizers, name)().setup(link)
-    x = chainer.get_device(device).send(np.random.rand(5, 6).astype(np.float32))
+    x = chainer.get_device(device).send(np.random.rand(5, 6))
     for _ in range(3):
         link.cleargrads()
         chainer.functions.sum(link(x) ** 2).backward()

@@ -70,9 +70,6 @@ class ndarray:
     def set(self, values, stream=None):
         self._values[...] = values
 
-    def scatter_add(self, index, value):
-        np.add.at(self._values, unwrap(index), unwrap(value))
-
     def __array__(self, *_, **__):
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
 

@@ -123,6 +123,8 @@ def _version_found():
 
 _lock = threading.Lock()
 
+_ADD_AT = ("cuda.cupyx.scatter_add", "cuda.cupy.add.at")
+
 # Module -> (old text, new text) ...: every occurrence is replaced, and both texts have the same
 # number of lines.
 CORRECTIONS = {
@@ -155,6 +157,7 @@ CORRECTIONS = {
             "index_dtype = dict.fromkeys((2, 4, 8, 16), np.int64)",
         ),
         ("if gy.dtype not in np.sctypes['float']:", "if gy.dtype.kind != 'f':"),
+        _ADD_AT,
     ),
     # numpy.float, an old name of Python's float, is gone (NumPy 1.24).
     # Of all functions of a vision network this one alone insisted on float32; its arithmetic is
@@ -169,9 +172,13 @@ CORRECTIONS = {
         ("u0], w2 * gy);", "u0], (T)(w2 * gy));"),
         ("u1], w3 * gy);", "u1], (T)(w3 * gy));"),
     ),
+    # scatter_add is deprecated (CuPy 14).
+    "chainer.functions.array.scatter_add": (_ADD_AT,),
+    "chainer.functions.array.spatial_transformer_sampler": (_ADD_AT,),
     # Slow, not wrong: the gradient of x[2:5] went through add.at, element by element, though slices
     # take none twice.
     "chainer.functions.array.get_item": (
+        ("gx.scatter_add(slices, inputs[0])", "cuda.cupy.add.at(gx, slices, inputs[0])"),
         (
             "numpy.add.at(gx, slices, gy)",
             (

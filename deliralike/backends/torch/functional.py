@@ -474,5 +474,16 @@ def _one_layer(*weights: torch.Tensor | None) -> tuple:
     """Return PyTorch's arguments for a recurrent layer in one direction, with time first."""
     present = [weight for weight in weights if weight is not None]
     has_biases = len(present) == 4
-    layers, dropout, training, bidirectional, batch_first = 1, 0.0, False, False, False
+    training = torch.is_grad_enabled()  # what cuDNN needs of the forward pass for the backward pass
+    layers, dropout, bidirectional, batch_first = 1, 0.0, False, False
+    if present[0].is_cuda:
+        present = _in_one_piece(present)
     return present, has_biases, layers, dropout, training, bidirectional, batch_first
+
+
+def _in_one_piece(weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return weights one after the other in memory, as cuDNN wants them; it warns otherwise."""
+    pieces = torch.cat([weight.reshape(-1) for weight in weights]).split(
+        [weight.numel() for weight in weights]
+    )
+    return [piece.view(weight.shape) for piece, weight in zip(pieces, weights, strict=True)]
