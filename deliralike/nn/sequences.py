@@ -43,20 +43,20 @@ class Sequences(Norms, Activations, Shaping):
         leading = range(len(key.shape) - 2)
         transposed = self.permute(key, [*leading, -1, -2])
         scores = self.matmul(query * scale, transposed)
-        if bias is None:
-            weights = self.softmax(scores, dim=-1)
-        else:
-            highest = self.max_along(self.stop_gradient(bias), -1, keepdim=True)
-            attends = highest != -math.inf
+        attends = None
+        if bias is not None:
+            attends = self.max_along(self.stop_gradient(bias), -1, keepdim=True) != -math.inf
             scores = scores + self.where(attends, bias, 0.0)
-            weights = self.where(attends, self.softmax(scores, dim=-1), 0.0)
+        weights = self.softmax(scores, dim=-1)
         masked = weights
         if weights_mask is not None:
             masked = weights * weights_mask
         outputs = self.matmul(masked, value)
+        if attends is not None:
+            outputs = self.where(attends, outputs, 0.0)
         if not need_weights:
             return outputs, None
-        return outputs, weights
+        return outputs, weights if attends is None else self.where(attends, weights, 0.0)
 
     @other_name
     def scaled_dot_product_attention(
