@@ -248,7 +248,6 @@ def proof(label: str, backend_name: str) -> Proof:
         CASES[label].inputs(),
         loss=distance_loss,
         levels=("L0", "L1"),
-        thorough=True,  # whole programs, which compile faster than their operations one by one
     )
 
 

@@ -49,7 +49,6 @@ def randomised(link):
 
 
 @needs_chainer
-@pytest.mark.long
 def test_chainers_own_resnet_gives_its_outputs_from_ours(tmp_path):
     """With the stride, the pooling and the epsilon that differ set to ours; `link` itself computes
     what is wanted."""
@@ -109,7 +108,6 @@ def test_our_resnet_gives_its_outputs_from_chainers_own(tmp_path):
 
 
 @needs_chainer
-@pytest.mark.long
 def test_chainers_own_vgg_gives_its_outputs_from_ours(tmp_path):
     """The convolutions run in Chainer's order; the linear layers are too large to be worth more
     than their names."""
@@ -147,7 +145,6 @@ def test_chainers_own_vgg_gives_its_outputs_from_ours(tmp_path):
 
 
 @needs_chainer
-@pytest.mark.long
 def test_the_check_tells_how_far_chainers_own_network_is(tmp_path):
     """Its stride, its pooling and its epsilon are others."""
     zoo_network = zoo.build("resnet50", backend="torch")

@@ -10,7 +10,6 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from deliralike import zoo
-from deliralike.backends.outline import BACKEND as OUTLINE
 
 _modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
 CASES = {case.label: case for module in _modules for case in module.CASES}
@@ -27,16 +26,3 @@ def _first_of_each_class():
 
 #: One case of each class of networks; the others vary its settings.
 FAMILIES = _first_of_each_class()
-
-
-def with_all_kinds_of_blocks():
-    """Labels of cases that have together every block of the zoo, each class of networks itself."""
-    known, labels = set(), []
-    for label, case in CASES.items():
-        network = zoo.find(case.name).on(OUTLINE)(**case.settings)
-        kinds = {type(block).written_once for _, block in network.named_blocks()}
-        new = {kind for kind in kinds if kind.__module__.startswith("deliralike.zoo")} - known
-        known |= new
-        if new or label in FAMILIES:
-            labels.append(label)
-    return labels
