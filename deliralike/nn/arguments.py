@@ -70,7 +70,7 @@ def _described(value: Any) -> str:
 # -----------------------------------------------------------------------------
 
 
-def _real(nn: Any, name: str, args: tuple) -> tuple:
+def _real(_nn: Any, name: str, args: tuple) -> tuple:
     """Floating numbers alone."""
     if not is_floating(args[0]):
         raise DtypeError(
@@ -80,7 +80,7 @@ def _real(nn: Any, name: str, args: tuple) -> tuple:
     return args
 
 
-def _numbers(nn: Any, name: str, args: tuple) -> tuple:
+def _numbers(_nn: Any, name: str, args: tuple) -> tuple:
     """Floating or whole numbers, no truth values."""
     x = args[0]
     if not is_floating(x) and not is_whole(x):
@@ -159,8 +159,13 @@ def truth_values(name: str, x: Any) -> None:
 
 
 def alike(nn: Any, name: str, x: Any, other: Any) -> tuple[Any, Any]:
-    """Return two arrays of one type: that of the greater one, of truth values, whole and floating
-    numbers. A number stays as it is, if it has a place in the type of the array."""
+    """Return two arrays of one type, the greater of truth values, whole and floating numbers.
+
+    A number stays as it is.
+
+    Raises:
+        DtypeError: The array's type does not have the number.
+    """
     if isinstance(other, int | float):
         if not is_floating(x) and (isinstance(other, float) or not is_whole(x)):
             raise DtypeError(

@@ -202,7 +202,9 @@ class Shaping(Primitives):
 
     def rot90(self, x: Array, k: int = 1, dims: Sequence[int] = (0, 1)) -> Array:
         """Turn the plane of two axes by `k` times 90 degrees, from the first towards the second."""
-        first, second = dims
+        first, second = (axis_of(dim, len(x.shape)) for dim in dims)
+        if first == second:
+            raise SettingError(f"rot90: dims={dims!r} has an axis twice")
         for _ in range(k % 4):
             x = self.flip_along(self.transpose(x, first, second), first)
         return x
@@ -255,8 +257,9 @@ class Shaping(Primitives):
     def diff(self, x: Array, n: int = 1, dim: int = -1) -> Array:
         """The differences of neighbours along an axis, `n` times."""
         for _ in range(n):
-            length = max(x.shape[dim] - 1, 0)
-            x = self.narrow(x, dim, min(1, length), 0) if not length else self.narrow(x, dim, 1, length) - self.narrow(x, dim, 0, length)
+            after = at(x, dim, slice(1, None))
+            before = at(x, dim, slice(after.shape[dim]))
+            x = after - before
         return x
 
     def split(self, x: Array, sizes: int | Sequence[int], dim: int = 0) -> list[Array]:
@@ -329,6 +332,11 @@ class Shaping(Primitives):
             (torch.Size([2, 4]), torch.Size([2, 4]))
         """
         pads = geometry.pad_pairs(tuple(x.shape), pad)
+        for size, (before, after) in zip(x.shape, pads, strict=True):
+            if size + min(before, 0) + min(after, 0) < 0:
+                raise ShapeError(
+                    f"pad: {(before, after)!r} crops more than the {size} elements of an axis"
+                )
         if mode == "constant":
             return self.pad_constant(x, pads, 0.0 if value is None else value)
         if mode not in geometry.PADDING_INDEX:

@@ -56,10 +56,10 @@ add(
     "functions/derivative of abs at 0",
 )
 add(
-    "clip with derivative 0 at its bounds",
-    "clip",
-    lambda self, x, low, high: anp.clip(x, low, high),
-    "functions/derivative of clip at its bounds",
+    "clamp with derivative 0 at its bounds",
+    "clamp",
+    lambda self, x, min, max: anp.clip(x, min, max),
+    "functions/derivative of clamp at its bounds",
 )
 add(
     "maxima that share the gradient",

@@ -11,68 +11,12 @@ from tests.nn.agreement import (
     FunctionCase,
     LayerCase,
     agree_all,
-    agree_function,
-    clamped,
     get,
     hold,
     normal,
-    numbers,
-    property_test,
 )
 
 F = torch.nn.functional
-KINKS = np.array([0.0, -0.0, 3.0, -3.0, 6.0, 1e-300, -1e-300, 2.999999, 6.000001, -2.999999])
-FAR = np.array([-700.0, -88.0, -30.0, -20.0, 20.0, 21.0, 30.0, 88.0, 700.0])
-
-
-def exact_hardsigmoid(x):
-    """PyTorch's own has its slope of 1/6 rounded to float32, also in float64."""
-    return F.relu6(x + 3.0) / 6.0
-
-
-class Hardsigmoid(torch.nn.Module):
-    def forward(self, x):
-        return exact_hardsigmoid(x)
-
-
-ACTIVATIONS = {
-    "relu": (lambda nn, x: nn.relu(x), F.relu),
-    "relu6": (lambda nn, x: nn.relu6(x), F.relu6),
-    "leaky_relu": (lambda nn, x: nn.leaky_relu(x), F.leaky_relu),
-    **{
-        f"leaky_relu {slope}": (
-            lambda nn, x, slope=slope: nn.leaky_relu(x, slope),
-            lambda x, slope=slope: F.leaky_relu(x, slope),
-        )
-        for slope in (0.2, 0.0, 1.0, 1.5, -0.3)
-    },
-    "elu": (lambda nn, x: nn.elu(x), F.elu),
-    "elu 0.7": (lambda nn, x: nn.elu(x, 0.7), lambda x: F.elu(x, 0.7)),
-    "silu": (lambda nn, x: nn.silu(x), F.silu),
-    "gelu": (lambda nn, x: nn.gelu(x), F.gelu),
-    "gelu tanh": (lambda nn, x: nn.gelu(x, "tanh"), lambda x: F.gelu(x, approximate="tanh")),
-    "hardswish": (lambda nn, x: nn.hardswish(x), F.hardswish),
-    "hardsigmoid": (lambda nn, x: nn.hardsigmoid(x), exact_hardsigmoid),
-    "sigmoid": (lambda nn, x: nn.sigmoid(x), torch.sigmoid),
-    "tanh": (lambda nn, x: nn.tanh(x), torch.tanh),
-    "softplus": (lambda nn, x: nn.softplus(x), F.softplus),
-    "erf": (lambda nn, x: nn.erf(x), torch.erf),
-    "abs": (lambda nn, x: nn.abs(x), torch.abs),
-    "sin": (lambda nn, x: nn.sin(x), torch.sin),
-    "cos": (lambda nn, x: nn.cos(x), torch.cos),
-    "clip": (lambda nn, x: nn.clip(x, -3.0, 6.0), lambda x: clamped(x, -3.0, 6.0)),
-}
-
-
-@pytest.mark.parametrize(
-    "points", [KINKS, FAR, normal(0, 3, 5, scale=4.0)], ids=["kinks", "far", "random"]
-)
-@pytest.mark.parametrize("name", NAMES)
-def test_activations_agree_in_values_and_gradients(name, points):
-    agree_all(
-        name,
-        {label: FunctionCase(*functions, [points]) for label, functions in ACTIVATIONS.items()},
-    )
 
 
 @pytest.mark.parametrize("slope", [0.2, 0.0, 1.5, -0.3])
@@ -86,52 +30,11 @@ def test_leaky_relu_keeps_what_is_not_finite(name, slope):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_exp_log_and_square_root_agree(name):
-    agree_function(
-        name,
-        lambda nn, x, y: [nn.exp(x), nn.log(y), nn.sqrt(y)],
-        lambda x, y: [torch.exp(x), torch.log(y), torch.sqrt(y)],
-        [normal(0, 3, 4), np.abs(normal(1, 3, 4)) + 1e-3],
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_the_far_tail_of_the_sigmoid_is_kept_relative_to_its_size(name):
     backend, network = get(name), hold(name)
     (x,) = backend.prepare((np.array([-20.0, -30.0, -600.0]),), network)
     found = backend.numpy(network.nn.sigmoid(x))
     np.testing.assert_allclose(found, 1.0 / (1.0 + np.exp([20.0, 30.0, 600.0])), rtol=1e-12)
-
-
-LAYERS = {
-    "ReLU": {},
-    "ReLU6": {},
-    "SiLU": {},
-    "Hardswish": {},
-    "Hardsigmoid": {},
-    "Sigmoid": {},
-    "Tanh": {},
-    "Softplus": {},
-    "Identity": {},
-    "LeakyReLU": {"negative_slope": 0.2},
-    "ELU": {"alpha": 0.7},
-    "GELU": {"approximate": "tanh"},
-    "Softmax": {"dim": 1},
-    "LogSoftmax": {"dim": -1},
-    "PReLU": {"init": 0.1},
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_activation_layers_agree(name):
-    x, oracles = normal(4, 3, 4, 2, scale=3.0), {"Hardsigmoid": Hardsigmoid}
-    agree_all(
-        name,
-        {
-            layer: LayerCase(layer, LAYERS[layer], [x], oracle=oracles.get(layer))
-            for layer in LAYERS
-        },
-    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -169,15 +72,6 @@ def test_softmax_agrees_over_every_axis_with_large_values_and_forbidden_ones(nam
             for case in (softmax, log_softmax)
             for dim in (0, 1, 2, -1)
         },
-    )
-
-
-@property_test(4, seed=numbers)
-def test_all_activations_agree_at_random_points(seed):
-    return FunctionCase(
-        lambda nn, x: [ours(nn, x) for ours, _ in ACTIVATIONS.values()],
-        lambda x: [theirs(x) for _, theirs in ACTIVATIONS.values()],
-        [normal(seed, 2, 3, scale=4.0)],
     )
 
 

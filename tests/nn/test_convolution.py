@@ -6,15 +6,10 @@ from hypothesis import strategies as st
 
 from tests.nn.agreement import (
     NAMES,
-    FunctionCase,
     LayerCase,
     agree_all,
     agree_function,
     normal,
-    numbers,
-    per_axis,
-    property_test,
-    spread,
 )
 
 F = torch.nn.functional
@@ -24,59 +19,6 @@ def sizes(draw, n, kernel, dilation, pads):
     """Sizes that hold one window at least."""
     reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
     return [max(1, r - 2 * p) + draw(st.integers(0, 5)) for r, p in zip(reach, pads, strict=True)]
-
-
-@st.composite
-def convolutions(draw):
-    n, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 2, 3]))
-    inside, outside = groups * draw(st.integers(1, 2)), groups * draw(st.integers(1, 2))
-    kernel = draw(per_axis(st.integers(1, 4), n))
-    dilation = draw(per_axis(st.integers(1, 2), n))
-    padding = draw(st.one_of(per_axis(st.integers(0, 2), n), st.sampled_from(["same", "valid"])))
-    stride = 1 if padding == "same" else draw(per_axis(st.integers(1, 3), n))
-    settings = {
-        "in_channels": inside,
-        "out_channels": outside,
-        "kernel_size": kernel,
-        "stride": stride,
-        "padding": padding,
-        "dilation": dilation,
-        "groups": groups,
-        "bias": draw(st.booleans()),
-    }
-    pads = (0,) * n if isinstance(padding, str) else spread(padding, n)
-    size = sizes(draw, n, spread(kernel, n), spread(dilation, n), pads)
-    return f"Conv{n}d", settings, (draw(st.integers(1, 3)), inside, *size)
-
-
-@st.composite
-def transposed_convolutions(draw):
-    n, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 2, 3]))
-    inside, outside = groups * draw(st.integers(1, 2)), groups * draw(st.integers(1, 2))
-    kernel, dilation = draw(st.integers(1, 4)), draw(st.integers(1, 2))
-    stride = draw(per_axis(st.integers(1, 3), n))
-    extra = tuple(draw(st.integers(0, max(s, dilation) - 1)) for s in spread(stride, n))
-    padding = draw(st.integers(0, 2))
-    least = dilation * (kernel - 1) + 1 - 2 * padding
-    size = [draw(st.integers(max(1, -(-(1 - least) // s) + 1), 6)) for s in spread(stride, n)]
-    settings = {
-        "in_channels": inside,
-        "out_channels": outside,
-        "kernel_size": kernel,
-        "stride": stride,
-        "padding": padding,
-        "output_padding": extra,
-        "groups": groups,
-        "bias": draw(st.booleans()),
-        "dilation": dilation,
-    }
-    return f"ConvTranspose{n}d", settings, (draw(st.integers(1, 3)), inside, *size)
-
-
-@property_test(14, case=convolutions(), seed=numbers)
-def test_convolutions_of_any_settings_agree(case, seed):
-    layer, settings, shape = case
-    return LayerCase(layer, settings, [normal(seed, *shape)], seed=seed)
 
 
 # Settings that the zoo's models have (ZOO.md, section 3), at odd sizes.
@@ -113,12 +55,6 @@ def test_convolutions_of_the_zoo_agree(name):
     )
 
 
-@property_test(14, case=transposed_convolutions(), seed=numbers)
-def test_transposed_convolutions_of_any_settings_agree(case, seed):
-    layer, settings, shape = case
-    return LayerCase(layer, settings, [normal(seed, *shape)], seed=seed)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_transposed_convolution_reaches_the_size_asked_for(name):
     settings = {"args": (2, 3, 3), "stride": 2, "padding": 1}
@@ -130,30 +66,6 @@ def test_a_transposed_convolution_reaches_the_size_asked_for(name):
         )
 
     agree_all(name, {str(size): to(size) for size in [(9, 7), (10, 8), (10, 7)]})
-
-
-def function_case(function):
-    theirs = getattr(F, function if function.endswith("2d") else f"{function}2d")
-    inputs = [
-        normal(0, 2, 4, 7, 6),
-        normal(1, 4, 2, 3, 2),
-        normal(2, 4 if function.startswith("conv_t") else 4),
-    ]
-    settings = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 2}
-    if "transpose" in function:
-        settings["output_padding"] = (1, 0)
-        inputs[2] = normal(2, 4)
-    return FunctionCase(
-        lambda nn, *xs: getattr(nn, function)(*xs, **settings),
-        lambda *xs: theirs(*xs, **settings),
-        inputs,
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_convolution_functions_agree(name):
-    functions = ["conv", "conv2d", "conv_transpose", "conv_transpose2d"]
-    agree_all(name, {function: function_case(function) for function in functions})
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,10 +4,8 @@ sizes."""
 import itertools
 from functools import cache
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import strategies as st
 
 from deliralike.nn import geometry
 from tests.nn.agreement import (
@@ -16,10 +14,6 @@ from tests.nn.agreement import (
     LayerCase,
     agree_all,
     normal,
-    numbers,
-    per_axis,
-    property_test,
-    spread,
 )
 
 F = torch.nn.functional
@@ -38,42 +32,6 @@ def has_one_more_in_ceil_mode(size, *window):
 def windows_in(ceil_mode):
     """In ceil mode those that are not the same in both modes."""
     return [window for window in WINDOWS if not ceil_mode or has_one_more_in_ceil_mode(*window)]
-
-
-@st.composite
-def windows(draw, dilated):
-    n = draw(st.integers(1, 3))
-    kernel = draw(per_axis(st.integers(1, 4), n))
-    half = min(spread(kernel, n)) // 2
-    settings = {
-        "kernel_size": kernel,
-        "stride": draw(st.one_of(st.none(), per_axis(st.integers(1, 4), n))),
-        "padding": draw(per_axis(st.integers(0, half), n)),
-        "ceil_mode": draw(st.booleans()),
-    }
-    dilation = draw(per_axis(st.integers(1, 2), n)) if dilated else 1
-    settings |= {"dilation": dilation} if dilated else {"count_include_pad": draw(st.booleans())}
-    reach = [d * (k - 1) + 1 for k, d in zip(spread(kernel, n), spread(dilation, n), strict=True)]
-    pads = (
-        (0,) * n if n == 3 and not dilated else spread(settings["padding"], n)
-    )  # avg_pool3d wants the kernel's size
-    size = [max(1, r - 2 * p) + draw(st.integers(0, 4)) for r, p in zip(reach, pads, strict=True)]
-    size = [
-        max(s, d) for s, d in zip(size, spread(dilation, n), strict=True)
-    ]  # no window holds padding alone
-    return n, settings, (draw(st.integers(1, 2)), draw(st.integers(1, 3)), *size)
-
-
-@property_test(12, case=windows(dilated=True), seed=numbers)
-def test_max_pools_of_any_settings_agree(case, seed):
-    n, settings, shape = case
-    return LayerCase(f"MaxPool{n}d", settings, [normal(seed, *shape)])
-
-
-@property_test(12, case=windows(dilated=False), seed=numbers)
-def test_average_pools_of_any_settings_agree(case, seed):
-    n, settings, shape = case
-    return LayerCase(f"AvgPool{n}d", settings, [normal(seed, *shape)])
 
 
 def max_pools(ceil_mode):
@@ -127,13 +85,6 @@ def test_the_length_after_pooling_is_pytorchs(ceil_mode):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_first_of_equal_maxima_in_a_window_takes_the_gradient(name):
-    x = np.random.default_rng(5).integers(0, 2, (2, 3, 7, 6)).astype(float)
-    settings = [dict(kernel_size=3, stride=2, padding=1), dict(kernel_size=2, stride=1)]
-    agree_all(name, {str(each): LayerCase("MaxPool2d", each, [x]) for each in settings})
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_in_ceil_mode_one_window_may_be_larger_than_the_input(name):
     shapes = {
         "MaxPool1d": (2, 1, 2),
@@ -146,54 +97,3 @@ def test_in_ceil_mode_one_window_may_be_larger_than_the_input(name):
         name,
         {layer: LayerCase(layer, settings, [normal(0, *shape)]) for layer, shape in shapes.items()},
     )
-
-
-@st.composite
-def adaptive(draw):
-    n = draw(st.integers(1, 3))
-    size = [draw(st.integers(1, 7)) for _ in range(n)]
-    return n, draw(per_axis(st.integers(1, 8), n)), (2, draw(st.integers(1, 2)), *size)
-
-
-@pytest.mark.parametrize("kind", ["Avg", "Max"])
-@property_test(7, case=adaptive(), seed=numbers)
-def test_adaptive_pools_to_smaller_and_larger_sizes_agree(kind, case, seed):
-    n, output_size, shape = case
-    return LayerCase(
-        f"Adaptive{kind}Pool{n}d", {"output_size": output_size}, [normal(seed, *shape)]
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_first_of_equal_maxima_of_an_adaptive_window_takes_the_gradient(name):
-    x = np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 2.0], [2.0, 2.0, 0.0]]).reshape(1, 1, 3, 3)
-    agree_all(
-        name,
-        {
-            f"to {size}": LayerCase("AdaptiveMaxPool2d", {"output_size": size}, [x])
-            for size in (2, 1)
-        },
-    )
-
-
-def pools_over(n):
-    return FunctionCase(
-        lambda nn, x: [
-            getattr(nn, f"max_pool{n}d")(x, 3, 2, 1),
-            getattr(nn, f"avg_pool{n}d")(x, 2),
-            getattr(nn, f"adaptive_avg_pool{n}d")(x, 2),
-            getattr(nn, f"adaptive_max_pool{n}d")(x, 3),
-        ],
-        lambda x: [
-            getattr(F, f"max_pool{n}d")(x, 3, 2, 1),
-            getattr(F, f"avg_pool{n}d")(x, 2),
-            getattr(F, f"adaptive_avg_pool{n}d")(x, 2),
-            getattr(F, f"adaptive_max_pool{n}d")(x, 3),
-        ],
-        [normal(n, 2, 2, *(5, 7, 4)[:n])],
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_pooling_functions_for_a_number_of_axes_agree(name):
-    agree_all(name, {f"{n} axes": pools_over(n) for n in (1, 2, 3)})

@@ -10,8 +10,8 @@ import torch
 from deliralike.nn.layers import LAYERS
 from tests.nn import vocabulary
 from tests.nn.agreement import COMPILED, NAMES, agree_all
+from tests.nn.drawn_calls import TABLE
 
-TABLES = ("TENSORS", "FUNCTIONS", "LAYERS")
 # Not taken: deprecated ones, and those that name memory, a device or a type.
 LEFT_OUT = {"size_average", "reduce", "inplace", "out", "dtype", "device", "_stacklevel", "_weight"}
 LEFT_OUT |= {"_freeze", "min_value", "max_value"}
@@ -33,20 +33,18 @@ def parts():
             yield pytest.param(name, more, id=f"{name}-more{first}", marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize(("name", "part"), list(parts()))
-def test_every_row_agrees_with_pytorch(name, part, table):
-    rows = getattr(vocabulary, table)[part]
+def test_every_layer_agrees_with_pytorch(name, part):
+    rows = vocabulary.LAYERS[part]
     agree_all(name, {f"{index} {row.name}": row.case() for index, row in enumerate(rows)})
 
 
 def test_every_name_of_pytorch_has_a_row_or_a_reason():
     layers = {row.name for row in vocabulary.LAYERS} | set(vocabulary.ELSEWHERE)
-    functions = {row.name for row in vocabulary.ROWS}
-    tensors = {row.name for row in vocabulary.TENSORS}
+    functions = set(TABLE)
     assert vocabulary.layers_of_pytorch() - layers == set(vocabulary.ABSENT_LAYERS)
     assert vocabulary.functions_of_pytorch() - functions == set(vocabulary.ABSENT_FUNCTIONS)
-    assert not tensors & set(vocabulary.ABSENT_TENSORS)
+    assert not functions & set(vocabulary.ABSENT_TENSORS)
 
 
 def test_the_page_has_the_rows_of_the_table():

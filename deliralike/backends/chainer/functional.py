@@ -77,7 +77,7 @@ class ChainerFunctions(Functions):
     def cast(self, x, dtype):
         dtype = arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype
         if x.dtype.kind == dtype.kind == "f":
-            return F.cast(np.asarray(x) if isinstance(x, np.generic) else x, dtype)
+            return F.cast(_not_scalar(x), dtype)
         values = array_module(x).asarray(raw(x).astype(dtype))
         return chainer.as_variable(values) if dtype.kind == "f" else values
 
@@ -141,6 +141,7 @@ class ChainerFunctions(Functions):
         return F.expm1(x)
 
     def where(self, condition, x, y):
+        x, y = _not_scalar(x), _not_scalar(y)
         like = x if arrays.is_array(x) else y
         if not arrays.is_array(like):
             xp = array_module(condition)
@@ -538,6 +539,11 @@ def _check_product(name: str, x: Any, weight: Any, channels: int) -> None:
             f"{name}: an input of {x.dtype} does not fit a weight of {weight.dtype}: convert one "
             "of them"
         )
+
+
+def _not_scalar(x: Any) -> Any:
+    """Return an array in the place of NumPy's scalar, which it makes of arrays without axes."""
+    return np.asarray(x) if isinstance(x, np.generic) else x
 
 
 def _axes(dim: int | Sequence[int] | None) -> tuple[int, ...] | None:

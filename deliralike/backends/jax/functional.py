@@ -232,6 +232,7 @@ class JaxFunctions(Functions):
 
     def scatter_add(self, x, dim, index, src):
         x = jnp.asarray(value_of(x))
+        self.checked(index, checks.InRange(x.shape[dim], "scatter_add: index"))
         index = _without_wraparound(index, x.shape[dim])
         places = list(jnp.ogrid[tuple(slice(size) for size in index.shape)])
         places[dim] = index

@@ -102,11 +102,6 @@ class StrangerFunctions(Functions):
     def atan(self, x):
         return anp.arctan(x)
 
-    def clip(self, x, low, high):
-        return self.where(
-            x < low, low, self.where(x > high, high, x)
-        )  # anp.clip has derivative 0 at its bounds
-
     def where(self, condition, x, y):
         shape = np.broadcast_shapes(*(np.shape(getval(each)) for each in (condition, x, y)))
         dtype = np.result_type(
