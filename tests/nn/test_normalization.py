@@ -254,6 +254,23 @@ def test_the_gradient_of_group_norm_before_a_transpose_is_that_of_pytorch(name):
         np.testing.assert_allclose(got, tensor.grad.numpy(), rtol=0, atol=1e-12)
 
 
+def placed(values, layout):
+    """An image with its channels last as a batch of one."""
+    tensor = torch.tensor(values).permute(2, 0, 1)[None]
+    return tensor.contiguous() if layout == "in C order" else tensor
+
+
+@pytest.mark.parametrize("image", ["in C order", "channels last"])
+@pytest.mark.parametrize("gradient", ["in C order", "channels last"])
+def test_batch_norm_of_one_image_in_evaluation_reads_gradients_as_they_lie(image, gradient):
+    layer = build(backends.get("torch").nn.BatchNorm2d, 4, dtype="float64").eval()
+    weights = normal(1, 3, 5, 4)
+    tensor = placed(normal(0, 3, 5, 4), image).requires_grad_()
+    layer(tensor).backward(placed(weights, gradient))
+    found = tensor.grad[0].permute(1, 2, 0)
+    np.testing.assert_allclose(found, weights / np.sqrt(1.0 + 1e-5), rtol=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["BatchNorm2d", "InstanceNorm2d"])
 @pytest.mark.parametrize("image", ["in C order", "channels last"])
 @pytest.mark.parametrize("gradient", ["in C order", "channels last"])
@@ -261,11 +278,6 @@ def test_norms_of_one_image_on_pytorch_read_gradients_as_they_lie(kind, image, g
     """PyTorch 2.13 itself takes the strides of such a batch for another layout."""
     layer = build(getattr(backends.get("torch").nn, kind), 4, affine=True, dtype="float64")
     x, weights = normal(0, 3, 5, 4), normal(1, 3, 5, 4)
-
-    def placed(values, layout):
-        tensor = torch.tensor(values).permute(2, 0, 1)[None]
-        return tensor.contiguous() if layout == "in C order" else tensor
-
     tensor = placed(x, image).requires_grad_()
     layer(tensor).backward(placed(weights, gradient))
     centred = x - x.mean((0, 1))

@@ -366,7 +366,8 @@ class TorchFunctions(Functions):
     def batch_norm(self, x, mean, var, weight=None, bias=None, eps=1e-5):
         if mean.requires_grad or var.requires_grad:  # PyTorch's kernel has no gradients for them
             return super().batch_norm(x, mean, var, weight, bias, eps)
-        return F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
+        rows = unambiguous(x)
+        return F.batch_norm(rows, mean, var, weight, bias, False, 0.0, eps).reshape(x.shape)
 
     def batch_norm_train(self, x, weight=None, bias=None, eps=1e-5):
         dims = tuple(d for d in range(x.dim()) if d != 1)
@@ -445,7 +446,8 @@ def unambiguous(x: torch.Tensor) -> torch.Tensor:
     batch, which means nothing. Where input and gradient then differ, batch norm reads the gradient
     in another order than it lies, and gives a wrong one. With three axes there is no such order.
     """
-    return x.flatten(2) if len(x) == 1 and x.dim() > 3 else x
+    is_ambiguous = x.dim() > 3 and len(x) == 1 and torch.is_grad_enabled()
+    return x.flatten(2) if is_ambiguous else x
 
 
 def _is_on_host(x: torch.Tensor) -> bool:

@@ -117,7 +117,6 @@ class _Norm(_Native):
     synchronised = False
 
     def forward(self, x):
-        rows = x
         if len(x.shape) != self.n + 2 or x.shape[1] != self.num_features:
             is_without_length = self.n == 1 and len(x.shape) <= 2
             checks.channels(self, x, self.num_features, None if is_without_length else self.n)
@@ -127,7 +126,7 @@ class _Norm(_Native):
                 return self._over_replicas(x, replica)
             if x.numel() <= self.num_features:
                 checks.several_values(self, x)
-            rows = unambiguous(x)
+        rows = unambiguous(x)
         try:
             y = super().forward(rows)
         except RuntimeError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike.backends.base import Backend
-from deliralike.conformance.kinds import Shape, Tensors
+from deliralike.conformance.kinds import Shape
 from deliralike.conformance.suite.comparing import LIMITS, agree, dtype_of, native
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def agree_in_every_layout(row: Row, backend: Backend, network: Any) -> None:
         return
     limit = LIMITS[dtype_of(backend)]
     state = network.neutral_state()
-    answers: dict[tuple[bytes, ...], Tensors] = {}
+    answers: dict[tuple[bytes, ...], dict[str, Any]] = {}
     for inputs, cotangents in _layouts_of(row):
         values = tuple(each.values.tobytes() for each in (*inputs, *cotangents))
         if values not in answers:
@@ -159,7 +159,7 @@ def agree_in_every_layout(row: Row, backend: Backend, network: Any) -> None:
 def _layouts_of(row: Row) -> Iterator[tuple[list[Placed], list[Placed]]]:
     """Inputs and gradients of outputs in each layout, and gradients alone; each case once."""
     cotangents = row.cotangents if row.differentiable else []
-    seen = []
+    seen: list[list[tuple[int, ...]]] = []
     for layout in (IN_ORDER, *LAYOUTS):
         for input_layout in (layout, IN_ORDER):
             inputs = [Placed.of(x, input_layout) for x in row.inputs]
@@ -174,10 +174,10 @@ def _results(
     row: Row,
     backend: Backend,
     network: Any,
-    state: Tensors,
+    state: dict[str, np.ndarray],
     inputs: Sequence[Placed],
     cotangents: Sequence[Placed],
-) -> Tensors:
+) -> dict[str, Any]:
     """All results by name, and all that is to be as it was before."""
     network.load_neutral_state(state)
 
@@ -195,7 +195,7 @@ def _results(
         return total, outputs, views
 
     stored = [each.stored() for each in inputs]
-    gradients: Tensors = {}
+    gradients: dict[str, Any] = {}
     if row.differentiable:
         others = [np.zeros(each.values.shape) for each in cotangents]
         found = backend.gradients(scalar, network, stored, others)
@@ -210,7 +210,7 @@ def _results(
     return first | state | gradients
 
 
-def _numbered(name: str, arrays: Sequence[Any]) -> Tensors:
+def _numbered(name: str, arrays: Sequence[Any]) -> dict[str, Any]:
     return {f"{name}{number}": array for number, array in enumerate(arrays)}
 
 
