@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from deliralike.inference.summary import summary
     from deliralike.network.base import AbstractNetwork, Network, build
     from deliralike.network.detection import detect_anomalous_params
+    from deliralike.network.freezing import freeze, unfreeze
     from deliralike.network.recomputed import checkpoint_blocks
     from deliralike.nn import start
     from deliralike.optim import rules
@@ -58,6 +59,7 @@ else:
             "deliralike.inference.summary": "summary",
             "deliralike.network.base": "AbstractNetwork Network build",
             "deliralike.network.detection": "detect_anomalous_params",
+            "deliralike.network.freezing": "freeze unfreeze",
             "deliralike.network.recomputed": "checkpoint_blocks",
             "deliralike.nn": "start",
             "deliralike.optim": "rules",
@@ -82,6 +84,7 @@ __all__ = [
     "compare",
     "detect_anomalous_params",
     "errors",
+    "freeze",
     "in_replicas",
     "is_model_wrapper",
     "join",
@@ -91,6 +94,7 @@ __all__ = [
     "rules",
     "start",
     "summary",
+    "unfreeze",
     "weights",
     "wrap",
     "zoo",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from deliralike.errors import CapabilityError, StateError, UnknownName, suggestion
+from deliralike.errors import StateError, UnknownName, suggestion
 from deliralike.nest.arrays import Arrays
 from deliralike.network.parallelism import Single
 from deliralike.network.state import (
@@ -100,41 +100,6 @@ class NetworkCore:
                 if self._mode(block) != was_training:
                     self._set_mode(block, was_training)
 
-    @contextmanager
-    def trained(self) -> Iterator[Any]:
-        """Hold training mode for a ``with`` block, but for `parts_in_evaluation`."""
-        parts = self.parts_in_evaluation()
-        with self.training_mode(True):
-            self.set_parts_in_evaluation(parts)
-            yield self
-
-    def set_parts_in_evaluation(self, paths: Collection[str]) -> None:
-        """Make these blocks those of `parts_in_evaluation`, instead of the present ones."""
-        before = self.parts_in_evaluation()
-        for path, block in self.named_blocks():
-            if path in paths or path in before:
-                self._set_mode(block, path not in paths)
-
-    def parts_in_evaluation(self) -> list[str]:
-        """Return the paths of the blocks that stay in evaluation mode while the network trains.
-
-        These are the blocks in evaluation mode within a network in training mode; and of a network
-        that is in evaluation mode as a whole those within a part without a trainable parameter.
-        """
-        modes = {path: self._mode(block) for path, block in self.named_blocks()}
-        of_network = modes.pop("")
-        parts = [path for path, mode in modes.items() if mode is False]
-        if of_network is not False and True in modes.values():
-            return parts
-        frozen = tuple(f"{path}." for path in parts if self._is_frozen(path))
-        return [path for path in parts if f"{path}.".startswith(frozen)]
-
-    def _is_frozen(self, path: str) -> bool:
-        """Return whether a block has parameters, none of which is trainable."""
-        slots = self.neutral_slots().items()
-        inside = [slot for name, slot in slots if slot.is_parameter and name.startswith(f"{path}.")]
-        return bool(inside) and not any(slot.trainable for slot in inside)
-
     def _mode(self, block: Any) -> bool | None:
         """Return whether a block is in training mode itself; None for one without a mode."""
         return getattr(block, "training", None)
@@ -195,7 +160,7 @@ class NetworkCore:
         """Freeze or thaw the parameters whose neutral names match a pattern.
 
         A pattern is like ``"layer1.*"``; the names of the parameters are returned. The mode of
-        layers stays: batch norms go on with their statistics; see `freeze`.
+        layers stays: batch norms go on with their statistics; see `deliralike.freeze`.
 
         Raises:
             UnknownName: No parameter matches.
@@ -205,50 +170,6 @@ class NetworkCore:
         names = self._matching(pattern, parameters, "parameter")
         for name in names:
             slots[name].trainable = trainable
-        return names
-
-    def freeze(self, pattern: str) -> list[str]:
-        """Freeze the parts whose weights match a pattern, such as ``"layer1.*"``, until `unfreeze`.
-
-        Their parameters are not trained, and blocks all of whose weights match are set to
-        evaluation mode, in which a trainer leaves them: their batch norms keep their statistics,
-        and their dropout drops nothing.
-
-        Returns:
-            The names of their parameters and buffers.
-
-        Raises:
-            UnknownName: No weight matches.
-            CapabilityError: A layer of a framework's own has statistics and no mode.
-        """
-        return self._freeze(pattern, True)
-
-    def unfreeze(self, pattern: str) -> list[str]:
-        """Undo `freeze`: the parameters are trained, and the blocks are in training mode."""
-        return self._freeze(pattern, False)
-
-    def _freeze(self, pattern: str, frozen: bool) -> list[str]:
-        slots = self.neutral_slots()
-        names = self._matching(pattern, slots, "weight")
-        others = slots.keys() - names
-        blocks = []
-        for path, block in self.named_blocks():
-            prefix = f"{path}." if path else ""
-            inside = [name for name in names if name.startswith(prefix)]
-            if not inside or any(name.startswith(prefix) for name in others):
-                continue
-            if hasattr(block, "train"):
-                blocks.append(block)
-            elif not all(slots[name].is_parameter for name in inside):
-                raise CapabilityError(
-                    f"freeze({pattern!r}): {path!r} is a {type(block).__name__} of the framework's "
-                    "own, whose statistics have no mode: use the layer of self.nn instead"
-                )
-        for block in blocks:
-            block.train(not frozen)
-        for name in names:
-            if slots[name].is_parameter:
-                slots[name].trainable = not frozen
         return names
 
     def _matching(self, pattern: str, known: Mapping[str, Slot], kind: str) -> list[str]:

@@ -43,6 +43,18 @@ def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
                 refuse_in(network, blocks, f"{path}.{name}".lstrip("."), value)
 
 
+def refuse_without_init(owner: Any, name: str, made: str) -> None:
+    """Refuse an attribute of an object whose base's ``__init__``, which makes `made`, has not run.
+
+    Raises:
+        ConstructionError: Names the attribute.
+    """
+    if made not in vars(owner):
+        raise ConstructionError(
+            f"{type(owner).__name__}: call super().__init__() before assigning {name!r}"
+        )
+
+
 def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
     """Refuse an attribute that is a plain list, tuple or dict of networks.
 

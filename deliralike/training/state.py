@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike.data.foreign import Batches, checksum
 from deliralike.errors import CheckpointError
+from deliralike.network.freezing import parts_in_evaluation, set_parts_in_evaluation
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.training.callbacks.callback import Callback
@@ -94,7 +95,7 @@ def gather(run: Run) -> State:
         "fingerprints": kept(run),
         "backend": run.network.backend.name,
         "frozen": _frozen(run),
-        "in_evaluation": run.network.parts_in_evaluation(),
+        "in_evaluation": parts_in_evaluation(run.network),
         "epochs": list(map(asdict, run.history.epochs)),
     }
     if isinstance(run.loader, Batches) and run.batch and run.latest_batches:
@@ -178,7 +179,7 @@ def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> 
         is_trainable = name not in state["run"]["frozen"]
         if slot.is_parameter and slot.trainable != is_trainable:
             slot.trainable = is_trainable
-    run.network.set_parts_in_evaluation(state["run"]["in_evaluation"])
+    set_parts_in_evaluation(run.network, state["run"]["in_evaluation"])
     for name in run.optimizers:
         if _OPTIMIZER + name in state:
             _load_optimizer(run, name, state[_OPTIMIZER + name], changed)

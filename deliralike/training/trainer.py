@@ -24,6 +24,7 @@ from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import MAIN
 from deliralike.network.enclosing import has_own, innermost
+from deliralike.network.freezing import trained
 from deliralike.network.inputs import grouped
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm, ClipValue
@@ -324,7 +325,8 @@ class Trainer:
             if owned and not any(slot.trainable for slot in owned):
                 raise SettingError(
                     f"optimizer {name!r} has nothing to train: all of its {len(owned)} parameters "
-                    "are frozen. Thaw some, network.unfreeze('fc.*') or set_trainable('fc.*', True)"
+                    "are frozen. Thaw some: deliralike.unfreeze(network, 'fc.*'), or "
+                    "network.set_trainable('fc.*', True)"
                 )
 
     def _begin(self, updates: int | None, goes_on: bool) -> None:
@@ -438,7 +440,7 @@ class Trainer:
 
     def _epoch(self, run: Run, loader: data.Loader, validation: Any, interrupt: Interrupt) -> None:
         batches: Any = loader.batches(run.epoch, run.batch)
-        with self.network.trained(), closing(batches):
+        with trained(self.network), closing(batches):
             begin = time.perf_counter()
             for window in self._windows(batches):
                 waited = time.perf_counter() - begin

@@ -301,6 +301,16 @@ def test_a_plain_list_of_layers_is_refused(backend):
         Listed.on(backend)()
 
 
+def test_a_network_whose_base_was_not_initialised_is_refused(backend):
+    class Forgetful(Network):
+        def __init__(self):
+            self.fc = self.nn.Linear(2, 3)
+
+    message = r"Forgetful: call super\(\).__init__\(\) before assigning 'fc'"
+    with pytest.raises(ConstructionError, match=message):
+        Forgetful.on(backend)()
+
+
 def test_a_block_that_would_hide_the_interface_is_refused(backend):
     class Hiding(Network):
         def __init__(self):

@@ -116,6 +116,16 @@ def test_records_of_an_earlier_run_are_kept_until_the_first_record_of_another(tm
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.*")} == before
 
 
+@pytest.mark.parametrize("name", ["Csv", "JsonLines", "GradientStatistics"])
+def test_records_are_those_of_the_last_run(name, tmp_path):
+    folders = tmp_path / "once", tmp_path / "twice"
+    for runs, folder in enumerate(folders, 1):
+        for _ in range(runs):
+            trainer("torch", [CALLBACKS[name](folder)]).fit(samples(), samples(3))
+    once, twice = ({p.name: p.read_text().count("\n") for p in f.iterdir()} for f in folders)
+    assert once == twice
+
+
 def test_json_lines_of_several_runs_stand_in_a_file_that_is_added_to(tmp_path):
     for name in ("torch", "chainer"):
         log = training.JsonLines(tmp_path / "run.jsonl", append=True, backend=name)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from flax import nnx
 
-from deliralike import Network, backends
+from deliralike import Network, backends, freeze, unfreeze
 from deliralike.errors import CapabilityError, UnknownName
 from deliralike.optim import rules
 from deliralike.training import Checkpoint, Checkpoints, Trainer
@@ -51,7 +51,7 @@ def test_a_norm_in_evaluation_mode_keeps_its_statistics_and_is_trained(backend, 
 
 def test_a_frozen_part_stays_as_it_is_and_the_rest_is_trained(backend):
     net = network(backend.name, Nested)
-    assert "body.3.running_mean" in net.freeze("body.*")
+    assert "body.3.running_mean" in freeze(net, "body.*")
     before = net.neutral_state()
     outputs = net.body(backend.prepare(samples().inputs, net))
     trainer_of = Trainer(net, rules.rule("sgd", lr=0.1))
@@ -64,7 +64,7 @@ def test_a_frozen_part_stays_as_it_is_and_the_rest_is_trained(backend):
 
 def test_what_is_frozen_stays_so_where_the_whole_network_was_set_to_evaluation(backend):
     net = network(backend.name, Nested)
-    net.freeze("body.*")
+    freeze(net, "body.*")
     net.eval()
     before = net.neutral_state()
     Trainer(net, rules.rule("sgd", lr=0.1)).fit(samples(), batch_size=4)
@@ -83,8 +83,8 @@ def test_a_network_in_evaluation_mode_as_a_whole_is_trained(backend):
 
 def test_a_part_within_a_frozen_part_can_be_trained_again(backend):
     net = network(backend.name, Nested)
-    net.freeze("body.*")
-    net.unfreeze("body.1.*")
+    freeze(net, "body.*")
+    unfreeze(net, "body.1.*")
     before = net.neutral_state()
     Trainer(net, rules.rule("sgd", lr=0.1)).fit(samples(), batch_size=4)
     names = [name for name in moved(net, before) if name.startswith("body")]
@@ -99,10 +99,10 @@ def test_a_resumed_run_has_the_frozen_parts_of_the_checkpoint(backend, tmp_path)
         return net.neutral_state()
 
     whole = network(backend.name)
-    whole.freeze("norm.*")
+    freeze(whole, "norm.*")
     expected = fitted(whole)
     first = network(backend.name)
-    first.freeze("norm.*")
+    freeze(first, "norm.*")
     fitted(first, Checkpoint(tmp_path), epochs=1)
     resumed = fitted(network(backend.name), resume=Checkpoints.latest(tmp_path))
     for name, value in expected.items():
@@ -147,7 +147,7 @@ def test_a_part_of_a_flax_module_in_evaluation_mode_stays_so(whole):
 
 def test_freezing_names_what_matches_nothing():
     with pytest.raises(UnknownName, match="no weight of Tiny matches 'nrom.*'"):
-        network("torch").freeze("nrom.*")
+        freeze(network("torch"), "nrom.*")
 
 
 def test_statistics_of_a_link_of_chainer_itself_cannot_be_frozen():
@@ -156,12 +156,12 @@ def test_statistics_of_a_link_of_chainer_itself_cannot_be_frozen():
 
     net = backends.wrap(Sequential(links.BatchNormalization(3)))
     with pytest.raises(CapabilityError, match="BatchNormalization of the framework's own"):
-        net.freeze("*")
+        freeze(net, "*")
 
 
 def test_frozen_parts_stay_so_between_epochs_and_after_validation(backend):
     net = network(backend.name, Tiny)
-    net.freeze("norm.*")
+    freeze(net, "norm.*")
     mean = net.neutral_state()["norm.running_mean"]
     each = Trainer(net, rules.rule("sgd", lr=0.1), metrics=["accuracy"])
     for _ in range(2):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import data, in_replicas
+from deliralike import data, freeze, in_replicas
 from deliralike.data.keyed_rng import KeyedGlobals
 from deliralike.errors import CapabilityError, SettingError
 from deliralike.optim import rules
@@ -183,6 +183,6 @@ def test_buffers_of_replicas_may_stay_those_of_the_root():
 
 def test_an_optimizer_without_a_trainable_parameter_is_refused(backend):
     each = trainer(backend.name)
-    each.network.freeze("*")
+    freeze(each.network, "*")
     with pytest.raises(SettingError, match="'default' has nothing to train: all of its 6 param"):
         each.fit(samples())

@@ -15,6 +15,7 @@ from deliralike.errors import ArgumentError, ConstructionError, StateError
 from deliralike.network.base import AbstractNetwork, NetworkType, StateDictNames
 from deliralike.network.construction import current_construction
 from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.overlooked import refuse_without_init
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
 from deliralike.network.tree import block_tree
@@ -327,10 +328,7 @@ class AbstractChainerNetwork(
         return name in names.get("_params", ()) or name in names.get("_children", ())
 
     def _register(self, name: str, value: Any) -> None:
-        if "_children" not in self.__dict__:
-            raise ConstructionError(
-                f"{type(self).__name__}: call super().__init__() before assigning {name!r}"
-            )
+        refuse_without_init(self, name, "_children")
         if hasattr(chainer.Chain, name) or name == "name":
             raise ConstructionError(
                 f"{type(self).__name__}: {name!r} is something that every Chainer link has"

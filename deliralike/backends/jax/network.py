@@ -27,6 +27,7 @@ from deliralike.network.base import (
     refuse_plain_container,
 )
 from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.overlooked import refuse_without_init
 from deliralike.network.state import Slot
 from deliralike.network.tree import block_tree
 
@@ -147,6 +148,11 @@ class StaticDict(dict):
 
 class JaxNetworkType(NetworkType, ModuleMeta):
     """Builds networks: ours first (arguments, start values), then flax's (module state)."""
+
+    def _create(cls, *arguments: Any) -> Any:  # noqa: N805  # a metaclass
+        network = super()._create(*arguments)
+        refuse_without_init(network, next(iter(network._order), "blocks"), "training")
+        return network
 
 
 class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):

@@ -11,7 +11,7 @@ import torch
 from deliralike.backends.torch import arrays
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import EnclosingNetwork
-from deliralike.network.overlooked import refuse_in
+from deliralike.network.overlooked import refuse_in, refuse_without_init
 from deliralike.network.parallelism import Single, is_replicated
 from deliralike.network.state import Slot
 
@@ -110,6 +110,8 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
             held = self.__dict__.get("_buffers", {}).get(name)
             if held is not None:
                 value = value.detach().to(held.dtype)
+        if is_new or isinstance(value, torch.nn.Module):
+            refuse_without_init(self, name, "_modules")
         super().__setattr__(name, value)
 
     def add_module(self, name: str, module: torch.nn.Module | None) -> None:
