@@ -135,8 +135,6 @@ class Run:
             return nullcontext()
         return average.applied()
 
-    judged = evaluated  # deprecated alias
-
     def stop(self, reason: str) -> None:
         """Stop the run after this step or epoch; the first reason stays, in the history too."""
         self.stopped = self.history.stopped = self.stopped or reason

@@ -271,7 +271,6 @@ class Trainer:
         steps, done = self._steps_in(loader), max(o.steps for o in self.optimizers.values())
         updates = None if steps is None else done + epochs * steps
         self.schedules = _for_run(self.given_schedules, updates)
-        self._check_validation(validation)
         run = Run(
             self,
             epochs,
@@ -280,6 +279,8 @@ class Trainer:
             loader=loader,
             validation=validation,
         )
+        with self.processes.telling(run.place):
+            self._check_validation(validation)
         if resume is not None or self.callbacks:
             run.fingerprints = fingerprints(run)
             run.fingerprinted_at = run.step
@@ -521,7 +522,6 @@ class Trainer:
                 run.unread.add(
                     [self._losses_of(result)],
                     [count_samples(batch)],
-                    [],
                     step=run.step - len(batches) + number,
                     epoch=run.epoch,
                     dispatch_seconds=seconds,
