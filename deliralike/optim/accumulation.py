@@ -84,9 +84,6 @@ class AccumulationWindow:
             gradients.update(zip(sums, products, strict=True))
 
 
-Window = AccumulationWindow  # deprecated alias
-
-
 def add_to_sums(backend: Arrays, sums: list[Gradients], gradients: Sequence[Gradients]) -> None:
     """Add gradients to the sums of each replica, in place where the backend can.
 

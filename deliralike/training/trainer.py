@@ -286,7 +286,6 @@ class Trainer:
         updates = None if steps is None else done + (epochs - first) * steps
         self._begin(updates, goes_on=first > 0)
         self._refuse_nothing_trainable()
-        self._check_validation(validation)
         run = Run(
             self,
             epochs,
@@ -297,6 +296,8 @@ class Trainer:
             loader=loader,
             validation=validation,
         )
+        with self.processes.telling(run.place):
+            self._check_validation(validation)
         if resume is not None or self.callbacks:
             run.fingerprints = fingerprints(run)
             run.fingerprinted_at = run.step
@@ -564,7 +565,6 @@ class Trainer:
                 run.unread.add(
                     [self._losses_of(result)],
                     [count_samples(batch)],
-                    [],
                     step=run.step - len(batches) + number,
                     epoch=run.epoch,
                     dispatch_seconds=seconds,

@@ -45,7 +45,7 @@ class Unread:
         self,
         results: Sequence[Mapping[str, Any]],
         sizes: Sequence[int],
-        weights: Sequence[Any],
+        weights: Sequence[Any] = (),
         **known: Any,
     ) -> Step:
         """Return the record of a step whose losses are still computed.
@@ -53,7 +53,8 @@ class Unread:
         Args:
             results: The losses of each batch by name, as native scalars.
             sizes: The number of samples of each batch.
-            weights: By how much the losses of each batch count, as numbers or native scalars.
+            weights: By how much the losses of each of several batches count, as numbers or native
+                scalars.
             known: The other fields of the record, and ``dispatch_seconds``: the time of the step
                 without waiting for the device.
         """

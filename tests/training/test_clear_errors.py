@@ -236,7 +236,7 @@ class Signalling:
     def batches(self, epoch):
         for _ in range(50):
             self.given += 1
-            if self.number is not None and self.given == 1:
+            if self.number is not None and self.given == 2:  # after the look at the first
                 os.kill(os.getpid(), self.number)
             yield (SAMPLES.inputs, SAMPLES.labels)
 
@@ -251,7 +251,7 @@ def test_a_signal_ends_validation_after_a_batch_and_the_epoch_is_validated_when_
         trainer(training.callbacks.Checkpoint(tmp_path / "c")).fit(
             SAMPLES, cut, epochs=2, batch_size=4
         )
-    assert cut.given <= 4
+    assert cut.given <= 5
     latest = training.Checkpoints.latest(tmp_path / "c")
     resumed = trainer().fit(
         SAMPLES, Signalling(), epochs=2, batch_size=4, resume=latest, accept=["validation"]

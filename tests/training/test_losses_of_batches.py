@@ -1,4 +1,4 @@
-"""The loss of data does not depend on how they are cut into batches: it is PyTorch's on all of them."""
+"""The loss of data does not depend on their batches: it is that of PyTorch on all of them."""
 
 import numpy as np
 import pytest
