@@ -16,7 +16,14 @@ SHORT = {"mlp", "vit_b_16"}
 SEQUENCES = {"lstm_classifier", "gpt2", "qwen3_0_6b", "t5_small"}
 OF_TOKENS = ["bert_tiny classifier", "gpt2", "qwen3_0_6b", "t5_small"]
 LABELS = sorted(SHORT | SEQUENCES | {"resnet8", "unet", "nnunet"} | NOT_IN_ONNX)
-TRACED = {"mlp", "resnet8", "gpt2", "encoder_unet"}  # with sizes that the tracer gives as arrays
+# with sizes that the tracer gives as arrays
+TRACED = {
+    "mlp",
+    "resnet8",
+    "gpt2",
+    "encoder_unet",
+    "samvit_base_patch16",
+}
 
 
 def of_size(inputs, size):
