@@ -512,6 +512,49 @@ def test_thirty_steps_and_their_state_are_those_of_pytorchs_own_optimizer(double
         np.testing.assert_allclose(value, kept[slot], rtol=1e-11, atol=1e-13, err_msg=slot)
 
 
+PLAIN = {
+    "sgd": ("SGD", {}),
+    "sgd, velocity": ("SGD", {"momentum": 0.9, "weight_decay": 0.1}),
+    "sgd, nesterov": ("SGD", {"momentum": 0.9, "nesterov": True}),
+    "sgd, dampening": ("SGD", {"momentum": 0.9, "dampening": 0.4}),
+    "adam": ("Adam", {"amsgrad": True, "eps": 1e-3}),
+    "adamw": ("AdamW", {"weight_decay": 0.1, "eps": 1e-3}),
+    "adamax": ("Adamax", {"eps": 1e-3}),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("case", PLAIN)
+def test_pytorchs_optimizers_are_those_without_fused_kernels_also_after_late_gradients(case, dtype):
+    import torch
+
+    class Late(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.linspace(-1, 1, 37).to(getattr(torch, dtype)))
+            self.late = torch.nn.Parameter(self.w.detach()[:5].clone())
+
+    def loss(network, g):
+        rest = (network.late * g[:5]).sum() if network.has_begun else 0.0
+        return (network.w * g).sum() + rest
+
+    name, settings = PLAIN[case]
+    network, plain = Late(), Late()
+    native = getattr(torch.optim, name)(plain.parameters(), 0.1, foreach=False, **settings)
+    backend = backends.get("torch")
+    optimizer = backend.optimizer(rule(name.lower(), lr=0.1, **settings), backend.wrap(network))
+    for step in range(5):
+        network.has_begun = plain.has_begun = step > 1
+        g = torch.linspace(-0.3, 1, 37).roll(step).to(network.w.dtype)
+        optimizer.update(lambda wrapped, g: loss(network, g), g)
+        native.zero_grad()
+        loss(plain, g).backward()
+        native.step()
+    tolerance = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 0.02, "float16": 0.003}[dtype]
+    for found, wanted in zip(network.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.parametrize("kind", ["Lion", "LAMB"])
 def test_pytorchs_side_of_a_neutral_rule_is_an_optimizer_of_its_own(kind):
     """Copies, pickles, state dicts and PyTorch's schedulers go on alike."""

@@ -1,5 +1,7 @@
 """Exports that run without this package: TorchScript, ONNX and jax.export, for any batch."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -8,13 +10,17 @@ from deliralike import zoo
 from tests.zoo.case import by_path, close
 from tests.zoo.cases import CASES
 
-# PyTorch's exporter has no translation of attention over windows, with five axes, and takes the
-# outputs of T5's attention, whose bias is a parameter, for an array of another order.
-NOT_IN_ONNX = {"swin_t", "t5_small"}
-IN_ONNX = {"vit_b_16", "lstm_classifier", "gpt2", "resnet8"}
+# PyTorch's exporter has no translation of attention over windows, with five axes.
+NOT_IN_ONNX = {"swin_t"}
+IN_ONNX = {"vit_b_16", "lstm_classifier", "gpt2", "resnet8", "t5_small"}
 IN_JAX = {"mlp", "gpt2"}
+OF_TOKENS = ["bert_tiny classifier", "gpt2", "qwen3_0_6b", "t5_small"]
 # With sizes that the tracer gives as arrays, and with what it would keep of the batch that it saw.
-TRACED = sorted(NOT_IN_ONNX | IN_ONNX | {"mlp", "nnunet", "encoder_unet", "swin_unetr", "maxvit_t"})
+TRACED = sorted(
+    NOT_IN_ONNX
+    | IN_ONNX
+    | {"mlp", "nnunet", "encoder_unet", "swin_unetr", "maxvit_t", "samvit_base_patch16"}
+)
 
 
 def of_size(inputs, size):
@@ -100,6 +106,37 @@ def test_a_traced_network_gives_the_outputs_for_another_batch(label):
     others = of_size(inputs, 3)
     with torch.no_grad():
         traced = torch.jit.trace(network, network.backend.prepare(inputs, network), strict=False)
+        came = traced(*network.backend.prepare(others, network))
+    leaves = list(by_path(came, network.backend.numpy).values())
+    for index, leaf in enumerate(expected(network, others)):
+        close(leaves[index], leaf, 1e-12, name=f"output {index}")
+
+
+def of_length(inputs, count):
+    """The first tokens of sequences, and lengths that they have."""
+    return tuple(x[:, :count] if x.ndim == 2 else np.minimum(x, count) for x in inputs)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("label", "way"),
+    [
+        *product(OF_TOKENS, ["torch.jit.trace", "torch.export"]),
+        ("lstm_classifier", "torch.jit.trace"),  # PyTorch exports an LSTM for one number of steps
+    ],
+)
+def test_a_network_of_tokens_gives_the_outputs_for_another_length(label, way):
+    case = CASES[label]
+    network = case.build("torch", dtype="float64").eval()
+    native = network.backend.prepare(case.inputs("float64"), network)
+    others = of_length(case.inputs("float64"), native[0].shape[1] - 2)
+    with torch.no_grad():
+        if way == "torch.export":
+            dynamic = tuple(dict.fromkeys(range(x.ndim), torch.export.Dim.DYNAMIC) for x in native)
+            traced = torch.export.export(network, native, dynamic_shapes=dynamic).module()
+        else:
+            traced = torch.jit.trace(network, native, strict=False, check_trace=False)
         came = traced(*network.backend.prepare(others, network))
     leaves = list(by_path(came, network.backend.numpy).values())
     for index, leaf in enumerate(expected(network, others)):

@@ -15,7 +15,7 @@ from deliralike.optim import rules
 from deliralike.zoo.sequences import bert as zoo_bert
 from deliralike.zoo.sequences.gpt2 import GPT2
 from deliralike.zoo.sequences.rotary import frequencies
-from deliralike.zoo.sequences.t5 import bucket_numbers
+from deliralike.zoo.sequences.t5 import Stack
 from tests.references import Later
 from tests.zoo.cases import CASES, bert, gpt2, llama, t5
 from tests.zoo.programs import as_one_program
@@ -304,14 +304,15 @@ def test_rotary_frequencies_are_those_of_transformers(name):
 
 @pytest.mark.parametrize("both_sides", [False, True])
 @pytest.mark.parametrize(("buckets", "longest"), [(32, 128), (8, 6), (20, 100)])
-def test_rows_of_distances_are_those_of_transformers(buckets, longest, both_sides):
+def test_rows_of_distances_are_those_of_transformers(backend, buckets, longest, both_sides):
     attention = transformers.models.t5.modeling_t5.T5Attention
     distances = np.arange(-300, 301)
     wanted = attention._relative_position_bucket(
         torch.from_numpy(distances), both_sides, buckets, longest
     )
-    came = bucket_numbers(distances, both_sides, buckets, longest)
-    np.testing.assert_array_equal(came, wanted.numpy())
+    stack = Stack.on(backend)(3, 4, 0, not both_sides, buckets, longest, 0.0)
+    came = stack._bucket_numbers(backend.array(distances))
+    np.testing.assert_array_equal(backend.to_numpy(came), wanted.numpy())
 
 
 # Files

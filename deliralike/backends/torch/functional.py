@@ -73,6 +73,14 @@ class TorchFunctions(Functions):
             return value.to(like.dtype)
         return value
 
+    def arange(self, start, end=None, step=1, *, like):
+        # by PyTorch, so that a traced program counts what it is called with
+        start, end = (0, start) if end is None else (start, end)
+        is_whole = not any(isinstance(number, float) for number in (start, end, step))
+        dtype = torch.int64 if is_whole else torch.float64
+        numbers = torch.arange(start, end, step, dtype=dtype, device=like.device)
+        return numbers.to(like.dtype) if like.is_floating_point() and not is_whole else numbers
+
     def zeros(self, shape, like):
         return torch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
 

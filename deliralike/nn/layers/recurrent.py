@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
@@ -87,7 +85,7 @@ class _Recurrent(Network):
         nn = self.nn
         x, states = self._arrange(x, (None,) * self.states)
         self._check_lengths(lengths, x)
-        steps = nn.constant(np.arange(x.shape[0])[:, None], like=lengths)  # (time, 1)
+        steps = nn.unsqueeze(nn.arange(x.shape[0], like=lengths), 1)  # (time, 1)
         from_end = nn.expand_dims(lengths, 0) - 1 - steps  # (time, batch)
         index = nn.where(from_end >= 0, from_end, from_end * 0 + steps)
         index = nn.expand_dims(index, 2)  # (time, batch, 1)

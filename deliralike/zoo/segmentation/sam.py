@@ -239,8 +239,8 @@ class Attention(Network):
     def _bias(self, q, side: int):
         """Return the term of the scores, ``(batch, heads, places, places)``."""
         nn = self.nn
-        places = np.arange(side)
-        distance = nn.constant(places[:, None] - places + side - 1, like=q)  # (query, key)
+        places = nn.arange(side, like=q)
+        distance = nn.unsqueeze(places, 1) - nn.unsqueeze(places, 0) + (side - 1)  # (query, key)
         batch, heads, _, channels = q.shape
         q = nn.reshape(q, (batch * heads, side, side, channels))
         rows = nn.einsum("bhwc,hkc->bhwk", q, nn.take(self.rel_pos_h, distance))

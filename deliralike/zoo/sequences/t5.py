@@ -219,47 +219,51 @@ class Stack(Network):
         """
         nn = self.nn
         count = slots.shape[0]
-        distances = np.arange(1 - count, count)
-        numbers = bucket_numbers(distances, not self.is_decoder, self.buckets, self.max_distance)
+        numbers = self._bucket_numbers(nn.arange(1 - count, count, like=slots))
         steps = nn.reshape(slots, (1, -1)) - nn.permute(places, (1, 0))  # (queries, keys)
-        chosen = nn.select(nn.constant(numbers, like=slots), steps + (count - 1), 0)
+        chosen = nn.select(numbers, steps + (count - 1), 0)
         bias = self.block[0].layer[0].SelfAttention.relative_attention_bias(chosen)
         return nn.unsqueeze(nn.permute(bias, (2, 0, 1)), 0)
 
+    def _bucket_numbers(self, distances):
+        """Return the row of the table for each distance from a query to a key, ``(distances,)``.
 
-def bucket_numbers(
-    distances: np.ndarray, both_sides: bool, buckets: int, max_distance: int
-) -> np.ndarray:
-    """Return the row of the table for each distance from a query to a key.
+        In a decoder all later keys have row 0, in an encoder half of the rows.
+        """
+        rows = self.buckets if self.is_decoder else self.buckets // 2
+        starts = bucket_starts(rows, self.max_distance)
+        numbers = self._count_passed(-distances, starts)
+        if not self.is_decoder:
+            later = np.concatenate([np.ones(rows, int), starts])
+            numbers = numbers + self._count_passed(distances, later)
+        return self.nn.cast(numbers, "int64")
 
-    Half of the rows of a side are for one distance each, the others for ranges that grow by a
-    factor up to `max_distance`.
+    def _count_passed(self, distances, starts):
+        nn = self.nn
+        passed = nn.constant(starts, like=distances) <= nn.unsqueeze(distances, 1)
+        return nn.sum(nn.cast(passed, "float32"), 1)
 
-    Args:
-        distances: Positive for keys that come later.
-        both_sides: Whether half of the rows are for later keys; otherwise those have row 0.
-        buckets: Number of rows.
-        max_distance: From here on all distances have the last row.
+
+def bucket_starts(buckets: int, max_distance: int) -> np.ndarray:
+    """Return the least distance of each row of a side of the table but the first.
+
+    Half of the rows are for one distance each, the others for ranges that grow by a factor up to
+    `max_distance`, from which on all distances have the last row.
 
     Source: Raffel et al. 2020, arXiv 1910.10683, section 2.1.
 
     Example:
-        >>> bucket_numbers(np.array([-40, -2, 0, 3]), False, 32, 128).tolist()
-        [23, 2, 0, 0]
+        >>> bucket_starts(8, 20).tolist()
+        [1, 2, 3, 4, 6, 9, 14]
     """
-    offset: Any = 0
-    if both_sides:
-        buckets //= 2
-        offset = (distances > 0) * buckets
-        steps = np.abs(distances)
-    else:
-        steps = np.maximum(-distances, 0)
+    steps = np.arange(max_distance + 1)
     exact = buckets // 2
     # in single precision, as where the published weights were trained: a range's end depends on it
     ratio = np.log(np.maximum(steps, 1).astype(np.float32) / np.float32(exact))
     share = ratio / np.float32(math.log(max_distance / exact)) * np.float32(buckets - exact)
     wide = np.minimum(exact + share.astype(np.int64), buckets - 1)
-    return offset + np.where(steps < exact, steps, wide)
+    rows = np.where(steps < exact, steps, wide)
+    return np.searchsorted(rows, np.arange(1, buckets))
 
 
 class T5(Model):

@@ -54,7 +54,7 @@ def check_mask(model: Any, mask: Any, tokens: Any, name: str) -> None:
 
 def position_numbers(nn: Any, tokens: Any) -> Any:
     """Return the numbers 0, 1, 2 … of the tokens in ``(batch, tokens)``, as ``(1, tokens)``."""
-    return nn.constant(np.arange(tokens.shape[1])[None], like=tokens)
+    return nn.unsqueeze(nn.arange(tokens.shape[1], like=tokens), 0)
 
 
 def padding_bias(nn: Any, attention_mask: Any, like: Any) -> Any:
