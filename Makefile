@@ -32,7 +32,7 @@ help:
 	@echo "make docs    the documentation, into docs/_build/html"
 	@echo "make package  the wheel and the source archive, tried without and with one framework"
 	@echo "make bench   the benchmarks"
-	@echo "make bench-gpu  the benchmarks that need a GPU, into build/gpu.md and build/gpu.json"
+	@echo "make bench-gpu  the benchmarks that need a GPU, into build/gpu.md and build/gpu.jsonl"
 	@echo "make lock    refresh requirements/lock.txt from the ranges in requirements/"
 	@echo "make clean   remove the environment and everything built"
 
@@ -120,7 +120,7 @@ bench: $(STAMP)
 	@$(PY) $(PIP) -q --no-deps -r requirements/bench-alone.txt
 	@$(PY) -m benchmarks
 
-# What only a GPU can show. Where there is none it says so, and names what it did not run.
+# What only a GPU can show, a line of JSON for each result. Where there is none, each step says so.
 bench-gpu: $(STAMP)
 	@$(PY) -m benchmarks.gpu
 

@@ -220,6 +220,7 @@ def module():
     cupy.get_array_module = _module_of(cupy)
     cupy.ogrid = _Grid()
     cupy.split = _split
+    cupy.putmask = _waits
     cupy.random = types.ModuleType("cupy.random")
     cupy.random.__getattr__ = _function_of(np.random, {"Generator", "SeedSequence", "set_state"})
     cupy.random.RandomState = _RandomState
@@ -260,6 +261,10 @@ def _array(value, dtype=None, copy=True, order="K", **_):
 def _split(x, sections, axis=0):
     """Split at positions, which have to be on the host."""
     return wrap(np.split(x._values, sections, axis))
+
+
+def _waits(*_):
+    raise AssertionError("cupy.putmask waits for the device")
 
 
 def _module_of(cupy):

@@ -3,6 +3,8 @@
 CuPy is played by a stand-in over NumPy, so that what is computed can be compared with the host.
 """
 
+import importlib.util
+import sys
 import types
 
 import numpy as np
@@ -60,7 +62,7 @@ def test_every_layer_computes_on_the_device_what_it_computes_on_the_host(cupy):
 
 TINY = {"vocab_size": 11, "d_model": 8, "nhead": 2, "num_layers": 1, "dim_feedforward": 12}
 NETWORKS = {
-    "resnet18": ({"layers": (1, 1, 1, 1), "num_classes": 3}, (2, 3, 33, 33)),
+    "resnet8": ({"num_classes": 3}, (2, 1, 17, 17)),
     "vit_b_16": (
         {"image_size": 32, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 12}
         | {"num_classes": 3},
@@ -181,3 +183,34 @@ def test_chainers_own_links_in_a_network_built_on_a_device_lie_there(cupy):
     network = build(Net.on(CHAINER), device=GPU)
     assert network.device_name == GPU
     assert {str(each.device) for each in network.params()} == {GPU}
+
+
+@pytest.mark.parametrize("name", ["resnet8", "squeezenet1_1"])
+def test_a_step_reads_nothing_from_the_device(cupy, monkeypatch, name):
+    network = zoo.build(name, backend="chainer", device=GPU, **NETWORKS[name][0])
+    optimizer = CHAINER.optimizer(rule("sgd", lr=0.1, momentum=0.9), network.train())
+    batch = batch_of(name), np.array([0, 2])[: NETWORKS[name][1][0]]
+    for name in ("get", "__bool__", "__int__", "__float__"):
+        monkeypatch.setattr(cupy.ndarray, name, lambda *_: pytest.fail("it waits for the device"))
+    for _ in range(2):
+        optimizer.update(lambda network, x, y: network.nn.cross_entropy(network(x), y), *batch)
+
+
+def test_a_cupy_without_cudnn_is_no_cause_for_a_warning(monkeypatch):
+    names = ("cupy", "cupy.cuda", "cupyx", "cupyx.scipy", "cupyx.scipy.linalg")
+    modules = {name: types.ModuleType(name) for name in (*names, "cupyx.scipy.special")}
+    modules["cupy"] = cupy_stand_in.module()
+    modules["cupy"].cuda = modules["cupy.cuda"]
+    for name in ("cublas", "Device", "Event", "Stream"):
+        setattr(modules["cupy.cuda"], name, type(name, (), {}))
+    for name in ("get_default_memory_pool", "get_default_pinned_memory_pool"):
+        setattr(modules["cupy"], name, lambda: None)
+    modules["cupy"].memoize = lambda *_, **__: lambda function: function
+    modules["cupy._util"] = types.SimpleNamespace(PerformanceWarning=Warning)
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    spec = importlib.util.find_spec("chainer.backends.cuda")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.available and not module.cudnn_enabled
+    module.check_cuda_available()  # a warning would be an error here

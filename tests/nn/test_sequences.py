@@ -266,3 +266,34 @@ def test_outputs_of_sequences_of_several_lengths_are_those_of_packed_ones(name):
             for batch_first in (True, False)
         },
     )
+
+
+def test_on_torch_weights_for_cudnn_lie_one_after_the_other_and_take_their_gradients():
+    import torch
+
+    from deliralike.backends.torch.functional import _in_one_piece
+
+    weights = [torch.randn(shape, requires_grad=True) for shape in ((8, 3), (8, 2), (8,), (8,))]
+    pieces = _in_one_piece(weights)
+    starts = [(piece.data_ptr() - pieces[0].data_ptr()) // 4 for piece in pieces]
+    assert starts == [0, 24, 40, 48]
+    assert all(torch.equal(piece, weight) for piece, weight in zip(pieces, weights, strict=True))
+    sum((piece**2).sum() for piece in pieces).backward()
+    assert all(torch.equal(weight.grad, 2 * weight) for weight in weights)
+
+
+def test_on_torch_the_forward_pass_of_a_recurrent_layer_keeps_what_cudnns_backward_pass_needs(
+    monkeypatch,
+):
+    import torch
+
+    from deliralike import backends, build
+
+    seen = []
+    compute = torch.lstm
+    monkeypatch.setattr(torch, "lstm", lambda *args: seen.append(args[6]) or compute(*args))
+    layer = build(backends.get("torch").nn.LSTM, 2, 3)
+    layer(torch.zeros(4, 1, 2))
+    with torch.no_grad():
+        layer(torch.zeros(4, 1, 2))
+    assert seen == [True, False]

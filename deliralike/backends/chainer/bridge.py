@@ -178,7 +178,10 @@ CORRECTIONS = {
     # Slow, not wrong: the gradient of x[2:5] went through add.at, element by element, though slices
     # take none twice.
     "chainer.functions.array.get_item": (
-        ("gx.scatter_add(slices, inputs[0])", "cuda.cupy.add.at(gx, slices, inputs[0])"),
+        (
+            "gx.scatter_add(slices, inputs[0])",
+            "chainer.backends.cuda.cupy.add.at(gx, slices, inputs[0])",
+        ),
         (
             "numpy.add.at(gx, slices, gy)",
             (

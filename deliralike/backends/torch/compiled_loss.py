@@ -17,7 +17,7 @@ from deliralike import nest
 from deliralike.errors import SettingError
 from deliralike.network.base import AbstractNetwork
 
-# so that the programs of one optimizer do not count against those of another; since torch 2.12
+# so that the programs of one optimizer do not count against those of another; not in torch 2.11
 _ISOLATED: dict[str, Any] = {}
 if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
     _ISOLATED["isolate_recompiles"] = True

@@ -67,9 +67,16 @@ class MaxWindows(chainer.FunctionNode):
         self.argmax = xp.zeros_like(y, dtype=number_type)
         for number, window in enumerate(others, start=1):
             element = x[window]
-            xp.putmask(self.argmax, element > y, number_type.type(number))
+            self._set_argmax(element > y, number_type.type(number))
             xp.maximum(y, element, out=y)  # propagates NaN, as PyTorch does
         return (y,)
+
+    def _set_argmax(self, where: Any, number: Any) -> None:
+        xp = array_module(self.argmax)
+        if xp is np:
+            np.putmask(self.argmax, where, number)
+        else:  # CuPy's putmask waits for the device to count
+            self.argmax = xp.where(where, number, self.argmax)
 
     def backward(self, indexes, gradients):
         return self._selection().transposed(self.inputs[0].shape).apply(gradients)
