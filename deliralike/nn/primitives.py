@@ -7,6 +7,7 @@ argument.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class Primitives(ABC):
         """Let the functions of a vocabulary look at their arguments."""
         super().__init_subclass__(**kwargs)
         for name, function in list(vars(cls).items()):
-            if callable(function) and is_guarded(name):
+            if isfunction(function) and is_guarded(name):
                 setattr(cls, name, guarded(name, function))
 
     # Parameters
