@@ -75,7 +75,7 @@ class SGD(torch.optim.SGD):
     PyTorch's own stops at its missing velocity (2.13).
     """
 
-    def _init_group(self, group, params, grads, momentum_buffer_list):  # type: ignore[no-untyped-def]
+    def _init_group(self, group, params, grads, momentum_buffer_list):
         has_sparse = super()._init_group(group, params, grads, momentum_buffer_list)
         missing = [at for at, velocity in enumerate(momentum_buffer_list) if velocity is None]
         if group["fused"] and len(missing) < len(params):

@@ -90,7 +90,8 @@ class CNBlock(Network):
         nn = self.nn
         conv = by_dims(nn, dims, "Conv")
         first, last = map(Permute, permutations(dims + 2))
-        norm, linear = nn.LayerNorm, nn.Linear
+        norm: Any = nn.LayerNorm
+        linear: Any = nn.Linear
         if conv_mlp:
             first, last = nn.Identity(), nn.Identity()
             norm, linear = ChannelNorm, partial(conv, kernel_size=1)
