@@ -44,13 +44,14 @@ class Block(nn.Module):
             for name, channels in (("conv1", width_in), ("conv2", width)):
                 conv = nn.Conv1d(channels, width, kernel_size, dilation=dilation)
                 setattr(self, name, nn.utils.weight_norm(conv))
+        self.dropout = nn.Dropout(0.0)
         self.downsample = nn.Conv1d(width_in, width, 1) if width_in != width else None
 
     def forward(self, x):
         y = x
         for conv in (self.conv1, self.conv2):
             length = conv.weight_v.flatten(1).norm(dim=1)[:, None, None]
-            y = convolved(y, conv, conv.weight_g * conv.weight_v / length).relu()
+            y = self.dropout(convolved(y, conv, conv.weight_g * conv.weight_v / length).relu())
         x = x if self.downsample is None else self.downsample(x)
         return (x + y).relu()
 
