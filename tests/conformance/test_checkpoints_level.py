@@ -114,7 +114,7 @@ def test_right_pairs_give_no_alarm(name, other, tmp_path):
     assert all(np.array_equal(before[each], after[each]) for each in before)
 
 
-@pytest.mark.parametrize("name", [pytest.param("convolutional", marks=pytest.mark.long), "tied"])
+@pytest.mark.parametrize("name", ["convolutional", "tied"])
 def test_a_right_pair_with_jax_gives_no_alarm(name, tmp_path):
     (reference, batch), (candidate, _) = (
         _subject(name, "torch", {"adam": _adam}),

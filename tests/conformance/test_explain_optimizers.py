@@ -232,24 +232,9 @@ PORTS = {
 }
 
 
-# Causes that are planted as mistakes of an optimizer, too; see `test_planted_optimizers.py`.
-PLANTED = {
-    "nesterov",
-    "adam",
-    "amsgrad",
-    "adadelta",
-    "adagrad",
-    "rmsprop",
-    "optax adagrad",
-    "optax amsgrad",
-    "dampening",
-    "accumulator",
-}
-
-
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=[pytest.mark.long] if case in PLANTED else []) for case in PORTS],
+    PORTS,
 )
 def test_optimizers_of_frameworks_are_told_apart(case):
     backend, name, settings, kind, native, cause = PORTS[case]

@@ -255,7 +255,6 @@ def test_all_mistakes_of_a_flax_port_at_once():
     assert len(found(proof)) == 4
 
 
-@pytest.mark.long  # compiles many programs
 def test_a_mended_flax_port_is_proved():
     levels = ("L0", "L1", "L2", "L3", "L4", "L5")
     proof = compare(UNet(), FlaxUNet(Choices()), SCENES, weights="load", levels=levels, steps=3)
@@ -263,7 +262,6 @@ def test_a_mended_flax_port_is_proved():
     assert {level.status for level in proof.levels if level.name != "L3"} == {"passed"}
 
 
-@pytest.mark.long  # compiles many programs
 def test_resizing_that_is_joined_with_a_skip_connection():
     proof = compare(
         UNet(resized=True), FlaxUNet(Choices(resized=True)), SCENES, weights="load", levels=QUICK

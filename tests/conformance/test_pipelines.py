@@ -29,9 +29,7 @@ def test_there_are_as_many_mistakes_as_names():
     assert len({mistake.name for mistake in planted.MISTAKES}) == len(planted.MISTAKES) >= 35
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))]
-)
+@pytest.mark.parametrize("seed", range(2))
 def test_right_pipelines_give_no_alarm(backend, seed):
     native = [(backend.array(x), [backend.array(y)]) for x, y in planted.right(seed)]
     level = pipelines.level(planted.right(seed), native)
@@ -39,9 +37,7 @@ def test_right_pipelines_give_no_alarm(backend, seed):
     assert (level.worst, level.figures["samples"]) == (0.0, 22)
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))]
-)
+@pytest.mark.parametrize("seed", range(2))
 def test_another_order_of_rounding_is_no_mistake(seed):
     def normalised(scale):
         return [(scale(x), y) for x, y in planted.right(seed)]

@@ -69,7 +69,6 @@ def test_right_pairs_give_no_alarm(name, seed):
     assert all(np.array_equal(before[each], after[each]) for each in before)
 
 
-@pytest.mark.long  # compiles a program for each kind of batch
 @pytest.mark.parametrize("name", ["vectors", "recurrent"])
 def test_a_right_pair_with_jax_gives_no_alarm(name):
     (reference, batch), (candidate, _) = fixture(name, "torch"), fixture(name, "jax")

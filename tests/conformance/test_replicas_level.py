@@ -108,9 +108,7 @@ def test_right_replicas_pass_for_any_number(backend, loss):
     assert found.worst < 1e-12
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))]
-)
+@pytest.mark.parametrize("seed", range(2))
 def test_no_false_alarm_for_any_seed(seed):
     random = np.random.default_rng(seed)
     batch = random.normal(0.2, 1.4, (7, 2, 5, 7)), random.permutation([0, 1, 3, 0, 1, 2, 3])

@@ -35,21 +35,8 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}  # for
 UNDECLARED = {"torch": set(), "chainer": {"files/files of its own"}, "jax": set()}
 
 
-# JAX compiles every operation; before a commit its functions and layers are those that `tests/nn`
-# looks at.
-LONG_ON_JAX = ("functions", "windows", "losses", "layers")
-
-
-def cases():
-    for name in BACKENDS:
-        for check in suite.CHECKS:
-            is_long = name == "jax" and check.capability in LONG_ON_JAX
-            yield pytest.param(
-                name, check, id=f"{name}-{check}", marks=[pytest.mark.long] if is_long else []
-            )
-
-
-@pytest.mark.parametrize(("name", "check"), list(cases()))
+@pytest.mark.parametrize("check", suite.CHECKS, ids=str)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_our_backends_pass(name, check, request):
     plugin.settle(check, backends.get(name), None, request.node)
 
@@ -436,7 +423,6 @@ def pytest_run(folder, *arguments):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=ENVIRONMENT)
 
 
-@pytest.mark.long
 def test_the_command_for_a_backend_elsewhere(tmp_path):
     expected = tmp_path / "known.toml"
     expected.write_text('"arrays/there and back" = "not so"\n')

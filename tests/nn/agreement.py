@@ -331,10 +331,7 @@ def property_test(examples, **strategies):
             function.__doc__,
             signature.replace(parameters=[*more, *left]),
         )
-        rest = [
-            pytest.param(name, "more", marks=pytest.mark.long, id=f"{name}-more")
-            for name in COMPILED
-        ]
+        rest = [pytest.param(name, "more", id=f"{name}-more") for name in COMPILED]
         all_of_them = [pytest.param(name, "some", id=name) for name in NAMES]
         return pytest.mark.parametrize(
             ("name", "part"), all_of_them + [each for each in rest if each.values[0] in NAMES]

@@ -9,7 +9,7 @@ import torch
 
 from deliralike.nn.layers import LAYERS
 from tests.nn import vocabulary
-from tests.nn.agreement import COMPILED, NAMES, agree_all
+from tests.nn.agreement import NAMES, agree_all
 from tests.nn.drawn_calls import TABLE
 
 # Not taken: deprecated ones, and those that name memory, a device or a type.
@@ -21,22 +21,10 @@ CONTAINERS |= {"Identity"}
 RECURRENT = {"RNN", "LSTM", "GRU"}  # PyTorch's have no signature
 
 
-def parts():
-    """Where every row is compiled, the short suite takes each third one."""
-    for name in NAMES:
-        if name not in COMPILED:
-            yield pytest.param(name, slice(None), id=name)
-            continue
-        yield pytest.param(name, slice(0, None, 3), id=f"{name}-some")
-        for first in (1, 2):
-            more = slice(first, None, 3)
-            yield pytest.param(name, more, id=f"{name}-more{first}", marks=pytest.mark.long)
-
-
-@pytest.mark.parametrize(("name", "part"), list(parts()))
-def test_every_layer_agrees_with_pytorch(name, part):
-    rows = vocabulary.LAYERS[part]
-    agree_all(name, {f"{index} {row.name}": row.case() for index, row in enumerate(rows)})
+@pytest.mark.parametrize("name", NAMES)
+def test_every_layer_agrees_with_pytorch(name):
+    rows = enumerate(vocabulary.LAYERS)
+    agree_all(name, {f"{index} {row.name}": row.case() for index, row in rows})
 
 
 def test_every_name_of_pytorch_has_a_row_or_a_reason():

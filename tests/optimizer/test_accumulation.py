@@ -94,11 +94,6 @@ def assert_same(found, wanted):
         ("mean", 2),
         ("sum", 2),
         ("denominator", 2),
-        *(
-            pytest.param(*each, marks=pytest.mark.long)
-            for each in [("plain", 2), ("mean", 1), ("sum", 1)]
-        ),
-        pytest.param("denominator", 1, marks=pytest.mark.long),
     ],
 )
 def test_unequal_micro_batches_make_the_update_of_the_big_batch(backend, case, count):

@@ -52,7 +52,7 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("name", ["sgd", "lamb", pytest.param("adamw", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["sgd", "lamb"])
 def test_groups_do_what_two_optimizers_do_through_a_schedule(backend, name):
     """On the first batch's gradients, so that the order of two updates does not matter."""
     grouped, apart = net(backend), net(backend)

@@ -148,7 +148,6 @@ def test_a_trainer_shows_nothing_of_itself(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.long
 def test_a_notebook_has_one_output_that_is_drawn_anew(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))

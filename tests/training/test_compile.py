@@ -83,7 +83,6 @@ def test_the_updates_are_those_of_eager_mode_in_one_graph_for_each_of_two_sizes(
     assert_equal_runs(compiled, trained(False, **SETTINGS[name]))
 
 
-@pytest.mark.long
 @normalised_apart
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_programs_of_inductor_make_the_updates_of_eager_mode(name):

@@ -257,7 +257,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [7, 10])
 def test_a_run_goes_on_bit_for_bit_within_an_epoch_and_between_two(finished, tmp_path, drawn, step):
     folder = interrupted(tmp_path / "run", step)
     assert drawn == [folder / "curves.png"]
@@ -397,7 +397,6 @@ def test_experiments_share_nothing(finished):
     assert (first.settings.seed, first.settings.network_settings["hidden"]) == (4, (7,))
 
 
-@pytest.mark.long
 def test_a_network_over_two_devices_trains_as_on_one(tmp_path):
     whole = [
         Experiment(SETTINGS, dtype="float64", epochs=1, devices=devices).run(
@@ -436,7 +435,6 @@ def test_folds_are_stratified_disjoint_and_cover_everything():
     assert (np.sort(inputs.sum(axis=(1, 2, 3))) == np.sort(everything.sum(axis=(1, 2, 3)))).all()
 
 
-@pytest.mark.long
 def test_a_fold_alone_is_the_same_as_in_the_row(crossed, tmp_path):
     alone = Experiment(SETTINGS).with_(folds=3, fold=2).run(tmp_path / "alone")
     assert same_run(alone, crossed.runs[1])

@@ -64,11 +64,7 @@ def relative(found, wanted):
     return float(np.abs(found - wanted).max() / np.abs(wanted).max())
 
 
-# Chainer's steps are in the short suite where a run goes on with it.
-@pytest.mark.parametrize(
-    "other",
-    [pytest.param(name, marks=() if name == "jax" else pytest.mark.long) for name in OTHERS],
-)
+@pytest.mark.parametrize("other", OTHERS)
 def test_a_hundred_steps_with_augmentation_and_dropout_agree(other, reference, tmp_path):
     found = Experiment(SETTINGS, backend=other).run(tmp_path / "run")
     assert len(found.history.losses) == 102
@@ -99,11 +95,7 @@ def test_augmentation_and_dropout_are_on(off, reference, tmp_path):
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("torch", OTHERS[0]), (OTHERS[-1], "torch")]
-    + [
-        pytest.param(*pair, marks=pytest.mark.long)
-        for pair in (("torch", OTHERS[-1]), (OTHERS[0], "torch"))
-    ],
+    [("torch", OTHERS[0]), (OTHERS[-1], "torch")],
 )
 def test_a_run_that_was_stopped_within_an_epoch_goes_on_with_another_backend(
     first, second, reference, tmp_path

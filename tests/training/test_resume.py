@@ -51,10 +51,8 @@ class Count(Callback):
 
 CASES = [
     ("native", 2, {"steps": 2}),  # inside an epoch
-    pytest.param(
-        "native", None, {"steps": 3}, marks=pytest.mark.long
-    ),  # its last step is made, the evaluation is not
-    pytest.param("portable", 2, {"epochs": 1}, marks=pytest.mark.long),  # between two epochs
+    ("native", None, {"steps": 3}),  # its last step is made, the evaluation is not
+    ("portable", 2, {"epochs": 1}),  # between two epochs
 ]
 
 
@@ -105,16 +103,6 @@ MOVES = [
     ("chainer", "jax"),
     ("jax", "torch"),
 ]  # each one writes, and each one reads
-MOVES += [
-    pytest.param(*pair, marks=pytest.mark.long)
-    for pair in (
-        ("torch", "jax"),
-        ("jax", "chainer"),
-        ("chainer", "torch"),
-        ("chainer", "chainer"),
-        ("jax", "jax"),
-    )
-]
 
 
 @pytest.mark.parametrize(("origin", "backend"), MOVES)

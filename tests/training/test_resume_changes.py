@@ -135,11 +135,10 @@ CHANGES = {
 # What is compared is the same on all backends, but for networks and rules.
 OF_THE_BACKEND = ("momentum", "dropout")
 ON = [
-    pytest.param(
-        name, change, marks=() if name == "torch" or change in OF_THE_BACKEND else pytest.mark.long
-    )
+    (name, change)
     for name in BACKENDS
     for change in CHANGES
+    if name == "torch" or change in OF_THE_BACKEND
 ]
 
 

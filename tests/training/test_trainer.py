@@ -71,13 +71,7 @@ def test_several_losses_are_summed_and_each_is_recorded():
     assert step.loss == step.losses["loss"] == pytest.approx(4 * step.losses["one"], rel=1e-12)
 
 
-WINDOWS = [(1, 2, [8, 8, 7]), (2, 4, [16, 7])]
-WINDOWS += [
-    pytest.param(*each, marks=pytest.mark.long) for each in ((1, 4, [16, 7]), (2, 2, [8, 8, 7]))
-]
-
-
-@pytest.mark.parametrize(("replicas", "accumulate", "sizes"), WINDOWS)
+@pytest.mark.parametrize(("replicas", "accumulate", "sizes"), [(1, 2, [8, 8, 7]), (2, 4, [16, 7])])
 def test_windows_of_batches_are_big_batches_and_the_last_one_may_be_smaller(
     backend, replicas, accumulate, sizes
 ):

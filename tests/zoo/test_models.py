@@ -37,7 +37,7 @@ def on_each(backends_and_labels):
     return [
         CASES[label].as_parameter(name)
         for name, labels in backends_and_labels.items()
-        for label in labels
+        for label in sorted(labels)  # the same order in each process
         if name in BACKENDS
     ]
 
