@@ -95,7 +95,7 @@ class Finding:
         what: ``"output"``, ``"running_var"``, ``"gradient of weight"``, ``"gradient of the
             input"``, ``"update"`` …
         mode: ``"train"``, ``"eval"`` or empty.
-        difference: Relative, in float64; a multiple of the expected rounding error (z) at level L2.
+        difference: Relative, in float64.
         limit: What was allowed.
         explanation: None where nothing was found to explain it with.
         remarks: Sentences that follow, the first of them before the explanation: what comes before
@@ -152,10 +152,7 @@ class Finding:
             return ""
         if not np.isfinite(self.difference):
             return ": not comparable"
-        size = f"float64 {self.difference:.1e}"
-        if self.level == "L2":
-            size = f"z {self.difference:.3g}"
-        return f": {size} (limit {self.limit:g})"
+        return f": float64 {self.difference:.1e} (limit {self.limit:g})"
 
 
 def short(sentence: str) -> str:
@@ -171,7 +168,8 @@ def short(sentence: str) -> str:
 PASSED, FAILED = "passed", "failed"
 NOT_NEEDED = "not needed"  # another level has decided already
 NOT_REACHED = "not reached"  # it could not be compared
-STATUSES = (PASSED, FAILED, NOT_NEEDED, NOT_REACHED)
+MEASURED = "measured"  # it informs, and is never judged
+STATUSES = (PASSED, FAILED, NOT_NEEDED, NOT_REACHED, MEASURED)
 
 
 @dataclass(frozen=True)
@@ -181,9 +179,9 @@ class Level:
     Attributes:
         name: ``"L0"`` to ``"L7"``.
         title: What it is about: ``"semantics in float64"``.
-        status: ``"passed"``, ``"failed"``, ``"not needed"`` where another level has decided
-            already, or ``"not reached"`` where it could not be compared; for the last two the
-            reason is the first note.
+        status: ``"passed"``, ``"failed"``, ``"measured"`` for what is never judged, ``"not
+            needed"`` where another level has decided already, or ``"not reached"`` where it could
+            not be compared; for the last two the reason is the first note.
         worst: The largest difference seen; None where nothing was compared.
         findings: The places that differ, the deepest and first one first.
         notes: What a reader should know: null gradients by name, what was left out and why.

@@ -29,9 +29,9 @@ from deliralike.conformance.levels import (
     checkpoints,
     curve,
     pipelines,
+    precision,
     probes,
     replicas,
-    rounding,
     semantics,
     stepping,
     structure,
@@ -305,9 +305,7 @@ class Ladder:
         """Places where values differ; where they agree all that is judged then."""
         if values.status != PASSED:
             self.running.drop_gradients()
-            if self.running.raises:
-                self._leave_out("the candidate raises an error", "L3", status=NOT_NEEDED)
-            elif "L3" in self.settings.levels:
+            if "L3" in self.settings.levels:
                 self._begin("L3")
                 self._forget_programs()
                 self._add(places.level(self.running))
@@ -370,7 +368,7 @@ class Ladder:
         """What is judged once the networks are the same."""
         match = self.match
         makers: dict[str, Callable[[], Level]] = {
-            "L2": self._rounding,
+            "L2": self._precision,
             "L5": self._curve,
             "L6": self._replicas,
             "L7": self._probes,
@@ -400,14 +398,9 @@ class Ladder:
     def _sides(self) -> tuple[Subject, Subject]:
         return self.running.reference, self.running.candidate
 
-    def _rounding(self) -> Level:
-        looks = {name: mode.reference for name, mode in self.running.modes.items()}
-        return rounding.level(
-            *self._sides,
-            self.batch,
-            self.running.correspondence,
-            exact=looks if self.is_short else None,
-        )
+    def _precision(self) -> Level:
+        exact = self.running.modes["train"].reference if self.is_short else None
+        return precision.level(*self._sides, self.batch, self.running.correspondence, exact)
 
     def _stepping(self) -> Level:
         never = self.running.modes["train"].never

@@ -13,7 +13,7 @@ from deliralike.conformance.findings import FAILED, PASSED, STATUSES, Finding, L
 from deliralike.errors import SettingError
 
 LADDER = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
-WHOLE = ("L0", "L1", "L2", "L4", "L5", "L7")
+WHOLE = ("L0", "L1", "L4", "L5", "L7")
 SEMANTICS = "L1"  # the level without which nothing is proved
 PROVED, DIVERGES, UNDECIDED = "proved", "diverges", "undecided"
 # Structure and data first, as all else follows from them; then layers judged alone, which name the
@@ -90,7 +90,7 @@ class ProofData(Verdict):
     def not_asked(self) -> tuple[str, ...]:
         """The levels of a whole proof that this one was not asked for.
 
-        L3 looks for what differs, and L6 needs replicas: without them a proof is whole.
+        L2 informs, L3 looks for what differs, and L6 needs replicas: without them a proof is whole.
         """
         return tuple(name for name in WHOLE if self.level(name) is None)
 

@@ -10,9 +10,9 @@ from deliralike.conformance.levels import (
     checkpoints,
     curve,
     pipelines,
+    precision,
     probes,
     replicas,
-    rounding,
     semantics,
     stepping,
     structure,
@@ -25,7 +25,7 @@ BESIDE = ("data", "checkpoints")  # beside the ladder, and compared where they a
 TITLES = {
     "L0": structure.TITLE,
     "L1": semantics.TITLE,
-    "L2": rounding.TITLE,
+    "L2": precision.TITLE,
     "L3": "place",
     "L4": stepping.TITLE,
     "L5": curve.TITLE,
@@ -36,7 +36,7 @@ TITLES = {
 }
 QUICK = ("L0", "L1", "L3")
 # Passes through a network, or what takes as long.
-_PASSES = {"data": 1, "L0": 1, "L1": 4, "L2": 4, "L3": 20, "L4": 4, "L7": 14, "checkpoints": 8}
+_PASSES = {"data": 1, "L0": 1, "L1": 4, "L2": 2, "L3": 20, "L4": 4, "L7": 14, "checkpoints": 8}
 _THOROUGH_PASSES = {"L7": 60}
 _PASSES_OF_A_STEP, _PASSES_OF_REPLICAS = 2, 20
 

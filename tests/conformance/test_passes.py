@@ -68,7 +68,8 @@ def test_a_right_pair_is_proved_with_thirty_passes(sides, batch):
     CALLS.clear()
     proof = compare(*(side() for side in sides), batch, weights="load")
     assert proof.proved, proof
-    assert {level.status for level in proof.levels if level.name not in ("L3", "L6")} == {"passed"}
+    judged = [level for level in proof.levels if level.name not in ("L2", "L3", "L6")]
+    assert {level.status for level in judged} == {"passed"}
     assert 4 <= CALLS.total() <= MOST
 
 

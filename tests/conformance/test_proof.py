@@ -150,8 +150,8 @@ def test_the_headline_says_place_size_cause_and_effect():
 def test_the_headline_of_a_proof_says_how_well_they_agree_and_what_was_left_out():
     assert proved().headline == (
         "PROVED: ResNet on torch and ResNet on jax are the same network: outputs, loss, gradients "
-        "and running statistics agree to 3.1e-15 in float64 (limit 1e-10). Passed: L0, L1, L2, "
-        "L3, L4, L5, L7. Not reached: L6."
+        "and running statistics agree to 3.1e-15 in float64 (limit 1e-10). Passed: L0, L1, L3, "
+        "L4, L5, L7. Not reached: L6."
     )
 
 
@@ -191,7 +191,10 @@ def test_headlines_of_other_cases(found, sentence):
             "fc.weight, shape. (3, 4) for (4, 3).",
         ),
         (Finding("L1", "", "output", math.nan), "the network, output: not comparable."),
-        (Finding("L2", "fc", "output", 7.25, limit=3), "fc, output: z 7.25 (limit 3)."),
+        (
+            Finding("L1", "fc", "raises ValueError: no", math.inf, "Linear", "train"),
+            "fc (Linear), raises ValueError: no, train.",
+        ),
     ],
 )
 def test_findings_as_sentences(finding, sentence):

@@ -82,7 +82,7 @@ def test_columns_of_text_are_aligned():
     ]
     cut = [[row[start:].split("  ")[0].rstrip() for start in starts.values()] for row in rows]
     assert cut[1] == ["L1", "semantics in float64", "failed", "1.1e-05", ""]
-    assert cut[2] == ["L2", "quality in float32", "not needed", "", "L1 failed."]
+    assert cut[2] == ["L2", "precision in float32", "not needed", "", "L1 failed."]
 
 
 def test_text_of_several_is_a_matrix_of_levels():
@@ -369,7 +369,8 @@ def test_a_title_has_the_verdict_the_place_the_versions_and_the_day():
 
 def test_each_level_is_explained_and_says_why_it_was_left_out():
     page = page_of("diverging")
-    assert "<small>The rounding errors of float32, as a multiple z of what is expected." in page
+    words = "The errors of both sides in float32, from the reference in float64: information."
+    assert f"<small>{words}" in page
     assert "<small>L1 failed.</small>" in page
     assert content.EXPLAINED.keys() == TITLES.keys()
     assert "<title>2 of 4 proved, torch 2.13.0" in page_of("several")

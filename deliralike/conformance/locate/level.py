@@ -27,6 +27,7 @@ from deliralike.conformance.explain.shapes import TENSOR
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
+    NOT_NEEDED,
     NOT_REACHED,
     OWN,
     Accused,
@@ -51,11 +52,18 @@ Attempt = Callable[[], Explained]
 
 
 def level(running: Running) -> Level:
-    """The places in training, and in evaluation where training explains nothing."""
-    drops = of_drops(running)
+    """The places in training, and in evaluation where training explains nothing.
+
+    Where the candidate raises an error, that is the finding, and beside it stand only places whose
+    cause is known: what a layer does alone may be what another one does not take.
+    """
+    drops = [] if running.raises else of_drops(running)
+    running.masks.off = running.raises  # its calls of dropout have no counterparts
     findings: dict[tuple[str, str, str], Finding] = {}
     for name in (name for name, mode in running.modes.items() if not mode.agrees):
         for finding in _in_mode(running, name):
+            if running.raises and not finding.explained:
+                continue
             key = (finding.place, finding.kind, finding.what)
             if key not in findings or finding.explained > findings[key].explained:
                 findings[key] = finding
@@ -64,7 +72,10 @@ def level(running: Running) -> Level:
     found = (*findings.values(), *drops)
     status = FAILED if found else NOT_REACHED
     notes = tuple(running.attempt.notes)
-    if not found:
+    if running.raises and not found:
+        status = NOT_NEEDED
+        notes = ("The candidate raises an error, and no layer has a known cause of it.", *notes)
+    elif not found:
         notes = ("No layer differs when judged alone at the reference's inputs.", *notes)
     worst = max((finding.difference for finding in found), default=None)
     return Level("L3", TITLE, status, worst, found, notes)

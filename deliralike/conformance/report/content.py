@@ -8,7 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.findings import FAILED, LIMIT, NOT_NEEDED, NOT_REACHED, PASSED, Level
+from deliralike.conformance.findings import (
+    FAILED,
+    LIMIT,
+    MEASURED,
+    NOT_NEEDED,
+    NOT_REACHED,
+    PASSED,
+    Level,
+)
 from deliralike.conformance.proof_data import (
     DIVERGES,
     LADDER,
@@ -25,13 +33,14 @@ SIGNS = {
     FAILED: "\N{BALLOT X}",
     NOT_NEEDED: "\N{EN DASH}",
     NOT_REACHED: "\N{EN DASH}",
+    MEASURED: "\N{MIDDLE DOT}",
     NOT_ASKED: "",
 }
 # What each level compares, for readers who see a report for the first time.
 EXPLAINED = {
     "L0": "Both have the same parameters and buffers, of equal shapes and values.",
     "L1": "Outputs, loss, gradients and running statistics of one batch, in training and evaluation.",
-    "L2": "The rounding errors of float32, as a multiple z of what is expected.",
+    "L2": "The errors of both sides in float32, from the reference in float64: information.",
     "L3": "Each layer alone, at the reference's inputs: where a difference begins.",
     "L4": "One update of each optimizer, from equal parameters and gradients.",
     "L5": "The losses of several steps that each side makes by itself.",
@@ -51,19 +60,17 @@ CURVES = ("step", "reference", "candidate", "difference")
 _NAMED = 5  # tensors that a note names
 
 
-def number(value: float | None, level: str = "") -> str:
-    """A difference as a report writes it; one of level L2 is a multiple of the expected error.
+def number(value: float | None) -> str:
+    """A difference as a report writes it.
 
     Example:
-        >>> number(3.14e-15), number(0.0), number(None), number(float("inf")), number(1.34, "L2")
-        ('3.1e-15', 'exact', '', 'not finite', 'z 1.34')
+        >>> number(3.14e-15), number(0.0), number(None), number(float("inf"))
+        ('3.1e-15', 'exact', '', 'not finite')
     """
     if value is None:
         return ""
     if not math.isfinite(value):
         return "not finite"
-    if level == "L2":
-        return f"z {value:.3g}"
     return f"{value:.1e}" if value else "exact"
 
 
@@ -132,9 +139,9 @@ def versions(proof: ProofData) -> str:
 
 
 def levels(proof: ProofData) -> list[tuple[str, str, str, str, str]]:
-    """A row for each level; see `LEVELS`. The remark is why one was not compared."""
+    """A row for each level; see `LEVELS`. The remark is why one was not compared, or what it says."""
     return [
-        (level.name, level.title, level.status, number(level.worst, level.name), _reason(level))
+        (level.name, level.title, level.status, number(level.worst), _reason(level))
         for level in proof.levels
     ]
 
@@ -178,7 +185,7 @@ def cells(proof: ProofData, names: Iterable[str]) -> list[tuple[str, str]]:
         level = proof.level(name)
         status, text = sign(level)
         if level is not None:
-            text = f"{text} {number(level.worst, name)}".rstrip()
+            text = f"{text} {number(level.worst)}".rstrip()
         found.append((status, text))
     return found
 
@@ -233,7 +240,7 @@ def curves(level: Level) -> list[tuple[str, str, str, str]]:
 def differences(level: Level) -> list[tuple[str, str]]:
     """A row for each thing that a level tells apart, as a number of replicas; see `DIFFERENCES`."""
     values = _flat(level.figures.get("differences", {}))
-    return [(name, number(value, level.name)) for name, value in values]
+    return [(name, number(value)) for name, value in values]
 
 
 def _flat(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, float]]:
@@ -261,7 +268,7 @@ def _accusation(proof: ProofData) -> str:
     if proof.findings:
         return str(proof.findings[0])
     failed = next(level for level in proof.levels if level.status == FAILED)
-    return f"{failed.name}, {failed.title}: {number(failed.worst, failed.name) or 'failed'}."
+    return f"{failed.name}, {failed.title}: {number(failed.worst) or 'failed'}."
 
 
 def _agreement(proof: ProofData) -> str:
@@ -289,8 +296,8 @@ def _ladder(proof: ProofData) -> str:
 
 
 def _reason(level: Level) -> str:
-    was_left_out = level.status in (NOT_NEEDED, NOT_REACHED)
-    return level.notes[0] if was_left_out and level.notes else ""
+    is_said = level.status in (NOT_NEEDED, NOT_REACHED, MEASURED)
+    return level.notes[0] if is_said and level.notes else ""
 
 
 def _pairs(values: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from deliralike.conformance.findings import FAILED, NOT_NEEDED, NOT_REACHED, PASSED
+from deliralike.conformance.findings import FAILED, MEASURED, NOT_NEEDED, NOT_REACHED, PASSED
 from deliralike.conformance.proof_data import (
     DIVERGES,
     PROVED,
@@ -28,6 +28,7 @@ _STYLES = {
     FAILED: "bold red",
     NOT_NEEDED: "dim",
     NOT_REACHED: "dim",
+    MEASURED: "",
     content.NOT_ASKED: "dim",
     PROVED: "bold green",
     DIVERGES: "bold red",
