@@ -135,7 +135,7 @@ def evaluate(
     with network.training_mode(False), closing(evaluated):
         for compared in evaluated:
             for each in evidence.values():
-                each.add(*compared)
+                each.add(*compared)  # type: ignore[misc]  # there is a metric
             if between is not None:
                 between()
     of_all = partial(_of_all, processes, turns)
@@ -171,7 +171,7 @@ def evaluate_first_batch(
             network, first, 1, losses, inferer, inputs, has_metrics=bool(evidence)
         ):
             for each in evidence:
-                each.add(*compared)
+                each.add(*compared)  # type: ignore[misc]  # there is a metric
     return list(losses.means())
 
 

@@ -78,7 +78,7 @@ class ValidationLosses:
             means[name] = mean_by_weights(*columns)
         names = self._loss.names if isinstance(self._loss, StepLoss) else ()
         if len(names) > 1 and set(names) < means.keys():
-            means[TOTAL] = sum(means[name] for name in self._loss.names)
+            means[TOTAL] = sum([means[name] for name in names])
         return means
 
     def _of_batch(
