@@ -223,7 +223,9 @@ class Reductions(Elementwise):
 
     def cosine_similarity(self, x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
         """The cosine of the angle between vectors along an axis; norms count as `eps` at least."""
-        x1, x2 = self.broadcast_tensors(x1, x2)
+        shape = np.broadcast_shapes(tuple(x1.shape), tuple(x2.shape))
+        x1 = self.broadcast_to(x1, shape)
+        x2 = self.broadcast_to(x2, shape)
         norm1 = self._raised(self.norm(x1, 2, dim, keepdim=True), eps)
         norm2 = self._raised(self.norm(x2, 2, dim, keepdim=True), eps)
         return self.sum((x1 / norm1) * (x2 / norm2), dim)

@@ -230,7 +230,7 @@ class Selecting(Reductions, Shaping):
         above = self.expand_dims(x, -1)
         spread = self.where(self.constant(np.eye(length, dtype=bool), like=x), above, before)
         pads = [(0, 0)] * len(batch) + [(rows, columns), (columns, rows)]
-        return self.pad_constant(spread, pads, 0)
+        return self.pad_constant(spread, tuple(pads), 0)
 
     def diag(self, x: Array, diagonal: int = 0) -> Array:
         """The diagonal of a matrix, or the matrix with a diagonal."""
