@@ -610,7 +610,7 @@ class Trainer:
 
     def _train_step(self, run: Run, number: int, batch: Any) -> Any:
         """Make a step on a batch, or on this process's share of it."""
-        if not has_own(self.network, "train_step"):
+        if self.inputs is not None and not has_own(self.network, "train_step"):
             batch = grouped(batch, self.inputs)
         if self.processes.count == 1:
             return self.network.train_step(batch, self.optimizers, **self._step_options)

@@ -170,6 +170,8 @@ def test_training_steps_are_the_same_on_every_backend(label, name):
         close(state[key], value, 1e-9, name=key)
 
 
+# TorchDynamo looks at each tensor that it meets.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize("label", [CASES[label].as_parameter() for label in sorted(FAMILIES)])
 def test_torch_traces_the_whole_network_in_training_without_a_break(label):
     case = CASES[label]
