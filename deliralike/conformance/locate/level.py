@@ -61,8 +61,8 @@ def level(running: Running) -> Level:
     nothing: list[Finding] = []
     aliased = running.attempt("Writing in place", lambda: of_aliasing(running), nothing)
     if aliased:
-        worst = max(finding.difference for finding in aliased)
-        return Level("L3", TITLE, FAILED, worst, tuple(aliased), tuple(running.attempt.notes))
+        size = max(finding.difference for finding in aliased)
+        return Level("L3", TITLE, FAILED, size, tuple(aliased), tuple(running.attempt.notes))
     drops = [] if running.raises else of_drops(running)
     running.masks.off = running.raises  # its calls of dropout have no counterparts
     findings: dict[tuple[str, str, str], Finding] = {}
