@@ -96,11 +96,11 @@ class Running:
 
         The reasons are numbers that are not finite, and a network that draws random numbers.
         """
-        if self.raises:
-            return ""
         for mode in self.modes.values():
             if where := semantics.not_finite(mode.reference.recording):
                 return f"The reference is not finite at {where}."
+        if self.raises:
+            return ""
         name, mode = next((name, mode) for name, mode in self.modes.items() if not mode.agrees)
         if name == "train" and self.masks.is_misfit:
             return "The masks of dropout do not fit: its arrays have other shapes in the candidate."
