@@ -25,9 +25,9 @@ def shaken(value: Any, generator: np.random.Generator, unit: float) -> Any:
     return value * (1.0 + unit * generator.choice([-1.0, 1.0], value.shape))
 
 
-def shake_parameters(network: AbstractNetwork) -> None:
+def shake_parameters(network: AbstractNetwork, seed: int = 0) -> None:
     """Put an error into the last bit (of float64) of every element of the parameters."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     for slot in parameter_slots(network):
         slot.write(shaken(slot.read(), generator, EPS))
 

@@ -8,6 +8,7 @@ from deliralike.conformance.attempts import Attempts
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.findings import LIMIT, short
 from deliralike.conformance.kinds import Batch
+from deliralike.conformance.last_bit import SLIGHT
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Masks
 from deliralike.conformance.observe.corresponding import Correspondence
@@ -69,7 +70,10 @@ class Running:
             raise ProofFailed(
                 f"the reference raises in {name} mode, so nothing can be compared: {mine.error}"
             )
-        return semantics.compared(mine, theirs, self.correspondence)
+        mode = semantics.compared(mine, theirs, self.correspondence)
+        if mode.agrees or theirs.error or mode.worst > SLIGHT:
+            return mode
+        return semantics.with_magnified_rounding(mode, self.reference, self.batch, training)
 
     def drop_gradients(self) -> None:
         """Free the gradients of the reference, which level L2 is the last to need."""
@@ -92,11 +96,11 @@ class Running:
 
         The reasons are numbers that are not finite, and a network that draws random numbers.
         """
-        if self.raises:
-            return ""
         for mode in self.modes.values():
             if where := semantics.not_finite(mode.reference.recording):
                 return f"The reference is not finite at {where}."
+        if self.raises:
+            return ""
         name, mode = next((name, mode) for name, mode in self.modes.items() if not mode.agrees)
         if name == "train" and self.masks.is_misfit:
             return "The masks of dropout do not fit: its arrays have other shapes in the candidate."

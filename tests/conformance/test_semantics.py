@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from deliralike.conformance import compare
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.observe import Call, Recording
@@ -37,7 +38,7 @@ def test_a_look_is_what_the_backend_computes(backend):
         wanted = backend.gradients(classification_loss, network, *batch())
     after = network.neutral_state()
     network.load_neutral_state(before)
-    assert seen.error == ""
+    assert seen.error is None
     assert float(seen.recording.output) == pytest.approx(wanted.loss, rel=1e-14)
     for name, value in wanted.parameters.items():
         np.testing.assert_allclose(seen.recording.parameters[name], value, rtol=1e-12, atol=1e-15)
@@ -194,3 +195,36 @@ def test_the_first_block_that_gives_a_shorter_type(dtype, words):
     assert (
         semantics.short(Recording(1.0, {Tap(name): one for name, one in outputs.items()})) == words
     )
+
+
+class Far(Network):
+    """A difference of numbers of ten millions: it magnifies the last bit of a bias."""
+
+    factor = 1.0
+
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(x) - 1e7
+
+
+class Halves(Far):
+    """The same in another order of sums."""
+
+    def forward(self, x):
+        return (self.fc(2.0 * x) * 0.5 + self.fc(0.0 * x) * 0.5 - 1e7) * self.factor
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "proved"), (1.0 + 1e-6, "diverges")])
+def test_rounding_that_a_network_magnifies_is_no_difference_and_a_factor_is(
+    backend, factor, verdict
+):
+    sides = made(Far), made(type("Halves", (Halves,), {"factor": factor}), backend)
+    for side in sides:
+        side.load_neutral_state({"fc.bias": np.full(3, 1e7)}, strict=False)
+    proof = compare(*sides, batch(), levels=("L0", "L1"))
+    assert proof.verdict == verdict, str(proof)
+    assert proof.level("L1").worst > 1e-10
+    assert ("Rounding is magnified here" in str(proof)) == (verdict == "proved")
