@@ -52,7 +52,7 @@ def test_processes_that_compute_together_are_one_process(wanted, sharded):
 
 
 def test_a_process_without_a_sample_takes_part():
-    shares = [3, 0, 2, 2]
+    shares = [7, 0]
     wanted = steps.alone("jax", 7)
     came = call("jax", len(shares), "tests.processes.jax_runtime:a_share", shares)
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
@@ -106,15 +106,10 @@ def test_layers_of_flax_are_synchronised_with_one_stream_and_what_does_not_fit_i
             assert error.startswith(words)
 
 
-@pytest.mark.parametrize("launcher", ["jax", "mpi"])
-def test_sums_and_long_messages_of_groups_keep_their_type(launcher):
+def test_sums_and_long_messages_of_groups_keep_their_type():
     """Three processes, and two of them as a group; a message that is longer than the coordinator's
-    store takes.
-
-    They are started by ``deliralike launch``, and by mpiexec, of whose variables JAX knows those of
-    Open MPI 4 alone.
-    """
-    came = run("jax", 3, "tests.processes.jax_runtime:messages", launcher=launcher).of_ranks()
+    store takes."""
+    came = run("jax", 3, "tests.processes.jax_runtime:messages").of_ranks()
     for rank, (sums, lengths, of_group) in enumerate(came):
         assert sums == [
             [dtype, [3, 6, 9]] for dtype in ("float64", "float32", "float16", "int64", "int8")
