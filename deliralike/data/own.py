@@ -71,6 +71,8 @@ def load_own(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any)
         raise SettingError(f"there is no {name!r}, looked for in {str(Path.cwd())!r}")
     if path.is_dir():
         return _from_folder(request, path)
+    if not path.is_file():
+        raise SettingError(f"{name!r} is no file, and no folder")
     if path.suffix not in _FILES:
         raise SettingError(
             f"{name!r}: data are a folder of pictures, a file {' or '.join(_FILES)}, or code, "

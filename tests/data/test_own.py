@@ -1,6 +1,7 @@
 """Data of one's own by name: functions, folders, archives and tables, as people keep them."""
 
 import csv
+import os
 
 import numpy as np
 import pytest
@@ -411,10 +412,16 @@ def test_masks_of_two_values_far_apart_are_asked_for():
         data.as_dataset((BYTES[:10], masks), "mine")
 
 
-@pytest.mark.parametrize("content", [b"a,label\n\xe9,1\n", "a,label\n1,2".encode("utf-16")])
-def test_a_table_in_another_encoding_is_named(content, tmp_path):
-    (tmp_path / "t.csv").write_bytes(content)
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_table_in_another_encoding_is_named(encoding, tmp_path):
+    (tmp_path / "t.csv").write_text("a,label\n1,\xe9t\xe9\n", encoding)
     with pytest.raises(SettingError, match="cannot be read as a table .*save it as CSV in UTF-8"):
+        data.load(str(tmp_path / "t.csv"))
+
+
+def test_data_that_are_no_file_are_refused_before_they_are_opened(tmp_path):
+    os.mkfifo(tmp_path / "t.csv")
+    with pytest.raises(SettingError, match="t.csv' is no file"):
         data.load(str(tmp_path / "t.csv"))
 
 

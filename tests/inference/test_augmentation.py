@@ -84,7 +84,9 @@ def scores(inputs):
 
 
 @pytest.mark.parametrize(
-    "views", [flips((-1,)), flips((-2,)), flips((-1, -2)), rotations()], ids=str
+    "views",
+    [flips((-1,)), flips((-2,)), flips((-1, -2)), rotations()],
+    ids=["columns", "rows", "both", "quarter turns"],
 )
 def test_scores_of_classes_are_averaged_as_they_are(views):
     inputs = picture(5, 5, samples=3)  # as many samples as classes, and a square
