@@ -148,7 +148,7 @@ def image_folder(
 
 def listed_pictures(
     files: Sequence[str | Path],
-    labels: Sequence[int],
+    labels: Sequence[int] | np.ndarray,
     classes: Sequence[str],
     *,
     size: int | tuple[int, int] | None = None,

@@ -46,7 +46,7 @@ class Table:
         """Return the labels of each part: whole numbers or floats if all are, else texts."""
         cells = [[row[self.label] for row in part] for part in self.parts]
         every = {cell for part in cells for cell in part}
-        kind = str
+        kind: type[str | int | float] = str
         if all(map(_is_number, every)):
             kind = int if all(cell.lstrip("+-").isdigit() for cell in every) else float
         return [np.array([kind(cell) for cell in part]) for part in cells]
