@@ -178,11 +178,12 @@ def class_names(
     Raises:
         SettingError: It is in doubt what the labels are.
     """
-    if isinstance(classes, int):
-        return tuple(map(str, range(classes)))
-    if classes is not None:
+    if classes is not None and not isinstance(classes, int):
         return tuple(map(str, classes))
     values = np.unique(np.concatenate([np.unique(one) for one in labels]))
+    are_names = by_value or values.dtype.kind in "US"
+    if classes is not None and not (are_names and classes == len(values)):
+        return tuple(map(str, range(classes)))
     if values.dtype.kind in "US":
         return tuple(map(str, values))
     if values.dtype.kind not in "iub":
@@ -192,13 +193,20 @@ def class_names(
             "Trainer(network, optimizer, losses=...)"
         )
     values = values.astype(np.int64)
-    if labels[0].ndim == 1:
-        _refuse_measured(values, sum(map(len, labels)), name)
+    samples = sum(map(len, labels))
+    is_one_each = labels[0].size == len(labels[0])
+    count = len(values) if by_value else int(values[-1]) + 1
+    if classes is None and is_one_each and _FEW < len(values) > samples / _SAMPLES_OF_A_CLASS:
+        raise SettingError(
+            f"{name!r} has {len(values)} different labels in {samples} samples, "
+            f"{listed(values, 5)}: targets that are measured have a loss of their own, "
+            "Trainer(network, optimizer, losses=...). If they are class numbers, say so: "
+            f"classes={count} (--set data.classes={count})"
+        )
     if by_value:
         return tuple(map(str, values))
     if values[0] < 0:
         raise SettingError(f"{name!r} has the label {values[0]}: class numbers begin at 0")
-    count = int(values[-1]) + 1
     if count > 2 * len(values) + 1:
         raise SettingError(
             f"{name!r} has the labels {listed(values, 5)}, which are {len(values)} of the numbers "
@@ -207,18 +215,6 @@ def class_names(
             f"data.classes={count})"
         )
     return tuple(map(str, range(count)))
-
-
-def _refuse_measured(values: np.ndarray, samples: int, name: str) -> None:
-    """Refuse whole numbers that are too many for classes, as a measured quantity has."""
-    if len(values) <= _FEW or samples >= _SAMPLES_OF_A_CLASS * len(values):
-        return
-    raise SettingError(
-        f"{name!r} has {len(values)} different labels in {samples} samples, {listed(values, 5)}: "
-        "targets that are measured have a loss of their own, Trainer(network, optimizer, "
-        f"losses=...). If they are classes, say so: classes={int(values[-1]) + 1}, one more than "
-        "the largest, or a list of names (--set data.classes=...)"
-    )
 
 
 def class_numbers(labels: np.ndarray, classes: Sequence[str], name: str) -> np.ndarray:

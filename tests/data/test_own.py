@@ -392,6 +392,13 @@ def test_a_measured_whole_number_is_no_class_unless_it_is_said(kind, tmp_path):
         loaded(classes=277)
 
 
+def test_names_of_a_table_that_are_many_numbers_can_be_said_to_be_classes(tmp_path):
+    rows = [[k, k] for k in MEASURED] * 2
+    dataset = data.load(table_of(tmp_path, ["a", "class"], rows), classes=40)
+    assert dataset.classes == tuple(map(str, MEASURED))
+    assert paired(dataset) == [(float(k), str(k)) for k in MEASURED]
+
+
 @pytest.mark.parametrize("labels", [[3, 7, 10] * 5, [0, 255, 255] * 5, [10**9] * 15])
 def test_class_numbers_with_gaps_are_asked_for(labels):
     with pytest.raises(SettingError, match=r"has the labels .*: number them without gaps"):
