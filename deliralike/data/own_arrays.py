@@ -180,20 +180,23 @@ def class_names(
     """
     if classes is not None and not isinstance(classes, int):
         return tuple(map(str, classes))
-    values = np.unique(np.concatenate([np.unique(one) for one in labels]))
-    are_names = by_value or values.dtype.kind in "US"
-    if classes is not None and not (are_names and classes == len(values)):
-        return tuple(map(str, range(classes)))
-    if values.dtype.kind in "US":
-        return tuple(map(str, values))
-    if values.dtype.kind not in "iub":
-        raise SettingError(
-            f"{name!r} has labels of type {values.dtype}: wanted are class numbers (for one-hot "
-            "rows labels.argmax(1)). Targets that are measured have a loss of their own: "
-            "Trainer(network, optimizer, losses=...)"
-        )
-    values = values.astype(np.int64)
     samples = sum(map(len, labels))
+    if not samples:
+        raise SettingError(f"{name!r} has no sample")
+    for one in labels:
+        if one.dtype.kind not in "USiub":
+            raise SettingError(
+                f"{name!r} has labels of type {one.dtype}: wanted are class numbers (for one-hot "
+                "rows labels.argmax(1)). Targets that are measured have a loss of their own: "
+                "Trainer(network, optimizer, losses=...)"
+            )
+    values = np.unique(np.concatenate([np.unique(one) for one in labels]))
+    are_texts = values.dtype.kind in "US"
+    if classes is not None and not ((by_value or are_texts) and classes == len(values)):
+        return tuple(map(str, range(classes)))
+    if are_texts:
+        return tuple(map(str, values))
+    values = values.astype(np.int64)
     is_one_each = labels[0].size == len(labels[0])
     count = len(values) if by_value else int(values[-1]) + 1
     if classes is None and is_one_each and _FEW < len(values) > samples / _SAMPLES_OF_A_CLASS:

@@ -243,6 +243,8 @@ WRONG = {
     "measured": ((BYTES, LABELS * 0.5), "labels of type float64: wanted are class numbers"),
     "one-hot": ((BYTES, np.eye(3, dtype=int)[LABELS]), "one-hot labels .15, 3.: wanted are class"),
     "negative": ((BYTES, LABELS - 1), "label -1: class numbers begin at 0"),
+    "objects": ((BYTES, np.array([None, "ape", 3] * 5)), "labels of type object: wanted are class"),
+    "nothing": ((BYTES[:0], LABELS[:0]), "'mine' has no sample"),
     "too few": ((BYTES, LABELS[:9]), "inputs .15, 7, 9. and labels .9,.: wanted is one label"),
     "a dict": ({"x": BYTES}, "'mine' made a dict"),
 }
