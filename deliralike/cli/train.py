@@ -268,6 +268,7 @@ def _announce(prepared: Any, folder: Path, resume: bool) -> None:
     count = prepared.processes.count
     in_processes = f" in {count} processes" if count > 1 else ""
     doing = "going on in" if resume else "writing to"
+    say(f"data {prepared.dataset.description}")
     say(
         f"{prepared.settings.network} with {network.count_parameters():,} parameters on "
         f"{network.backend.version()}{in_processes}, {doing} {folder}"

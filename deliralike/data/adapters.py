@@ -57,14 +57,16 @@ class albumentations:  # noqa: N801
             has albumentations' ``set_random_state``; without it, it may draw from NumPy's and
             Python's global random states.
         image: The place of the picture in a sample: a position, a key, or a field's name.
-        mask: The place of its mask, if the sample has one.
+        mask: The place of its mask, if the sample has one; whole numbers on the picture's grid want
+            it.
 
     Shapes:
         Pictures ``(C, H, W)`` or ``(H, W)``, masks ``(H, W)`` or ``(C, H, W)``; ``H`` and ``W`` may
         change.
 
     Raises:
-        ArgumentError: The sample has no such entry, or an array of other dimensions.
+        ArgumentError: The sample has no such entry, an array of other dimensions, or a mask that is
+            not named.
         BatchError: The transform returns something else than arrays, such as the tensors of
             ``ToTensorV2``.
 
@@ -90,6 +92,7 @@ class albumentations:  # noqa: N801
             return self._applied(sample, None, generator)[0]
         picture = np.asarray(entry(sample, self._image))
         if self._mask is None:
+            _refuse_masks(sample, picture, "mask", picture.shape[picture.ndim > 2 :])
             new_picture, _ = self._applied(picture, None, generator)
             return with_entries(sample, {self._image: new_picture})
         mask = np.asarray(entry(sample, self._mask))
@@ -151,7 +154,7 @@ class batchgenerators:  # noqa: N801
         may change.
 
     Raises:
-        ArgumentError: The batch has no such entry.
+        ArgumentError: The batch has no such entry, or a mask that is not named.
         BatchError: The transform gives something else than arrays.
 
     Example:
@@ -173,6 +176,7 @@ class batchgenerators:  # noqa: N801
             return _array(self._call_seeded(generator, batch, None), "data")
         pictures = np.asarray(entry(batch, self._data))
         if self._seg is None:
+            _refuse_masks(batch, pictures, "seg", pictures.shape[2:])
             output = self._call_seeded(generator, pictures, None)
             return with_entries(batch, {self._data: _array(output, "data")})
         masks = np.asarray(entry(batch, self._seg))
@@ -204,6 +208,17 @@ def _checked_callable(transform: Any) -> Any:
     if not callable(transform):
         raise ArgumentError(f"transform must be a function, not {nest.described(transform)}")
     return transform
+
+
+def _refuse_masks(sample: Any, picture: np.ndarray, option: str, size: tuple[int, ...]) -> None:
+    """Raise an error if whole numbers on the picture's grid would stay behind."""
+    for path, leaf in nest.leaves_with_paths(sample, "sample"):
+        is_mask = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iub" and leaf is not picture
+        if is_mask and leaf.shape[-len(size) :] == size:
+            raise ArgumentError(
+                f"{path} of shape {leaf.shape} lies on the grid of the picture and would not move "
+                f"with it: name its place, {option}=... (transforms of values alone leave it)"
+            )
 
 
 def _argument_names(picture: np.ndarray) -> tuple[str, str]:

@@ -101,8 +101,16 @@ class BatchPipeline:
         if self.transform is None:
             return sample
         rng = KeyedRng(self.seed, "data/transform")
+        sample = nest.map(_copy, sample)  # a transform that writes must not change the source
         with _noted("sample", index, job.epoch):
             return self.transform(sample, partial(rng.generator, job.epoch, index, repeat))
+
+
+def _copy(leaf: Any) -> Any:
+    """Return a copy of an array that can be written to; those of `Cached` cannot."""
+    if isinstance(leaf, np.ndarray) and leaf.flags.writeable:
+        return leaf.copy()
+    return leaf
 
 
 def _rows(batch: Any, rows: slice) -> Any:

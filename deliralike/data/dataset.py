@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deliralike.data.batching import permutation
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, listed
 from deliralike.tables import html_table
 
 
@@ -34,6 +34,7 @@ class Dataset:
         held_out: Samples to evaluate on.
         classes: The name of each label, in the labels' order.
         task: The task of the labels, one of the zoo's tasks.
+        remarks: How a table was understood.
 
     Shapes:
         Inputs ``(samples, channels, ...)``, float32 in [0, 1]; labels int64, ``(samples,)`` or for
@@ -45,12 +46,20 @@ class Dataset:
     held_out: Samples
     classes: tuple[str, ...]
     task: str = "classification"
+    remarks: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
+        return f"Dataset({self.description})"
+
+    @property
+    def description(self) -> str:
+        """One line of what the data are: classes, numbers of samples, and remarks."""
+        named = listed(map(repr, self.classes)) if self.remarks else ""
+        classes = f"{len(self.classes)} classes {named}".rstrip()
+        remarks = "".join(f"; {remark}" for remark in self.remarks)
         return (
-            f"Dataset({self.name!r}, {self.task}, {len(self.classes)} classes: "
-            f"{len(self.train.labels)} samples to train on and {len(self.held_out.labels)} held "
-            f"out, of shape {self.sample_shape})"
+            f"{self.name!r}, {self.task}, {classes}: {len(self.train.labels)} samples to train on "
+            f"and {len(self.held_out.labels)} held out, of shape {self.sample_shape}{remarks}"
         )
 
     def _repr_html_(self) -> str:
@@ -89,11 +98,15 @@ def stratified_split(
 
     Args:
         held_out: The fraction of each class that is held out, rounded to whole samples; above 0 and
-            below 1.
+            below 1. One sample of each class is left to learn from. Where every class rounds to
+            none, the fraction of all samples is held out, at most one of a class.
         seed: The seed of the split, which is the same everywhere.
 
     Returns:
         The samples to learn from and those held out, each in their original order.
+
+    Raises:
+        SettingError: The fraction makes no sense, or no class has two samples.
 
     Example:
         >>> samples = Samples(np.zeros((10, 1)), np.array([0, 1] * 5))
@@ -102,12 +115,24 @@ def stratified_split(
         (8, [0, 1])
     """
     check_fraction(held_out)
-    is_held_out = np.zeros(len(samples.labels), dtype=bool)
+    count = len(samples.labels)
+    is_held_out = np.zeros(count, dtype=bool)
+    first_of_classes = []
     for label in np.unique(samples.labels):
         members = np.flatnonzero(samples.labels == label)
         order = permutation(len(members), seed, f"data/split/{label}")
-        count = round(held_out * len(members))
-        is_held_out[members[order[:count]]] = True
+        to_hold_out = min(round(held_out * len(members)), len(members) - 1)
+        is_held_out[members[order[:to_hold_out]]] = True
+        if len(members) > 1:
+            first_of_classes.append(members[order[0]])
+    if not is_held_out.any():
+        if not first_of_classes:
+            raise SettingError(
+                f"{count} samples cannot be split by classes, each of which has one sample"
+            )
+        drawn = permutation(len(first_of_classes), seed, "data/split")
+        some = drawn[: max(1, round(held_out * count))]
+        is_held_out[np.array(first_of_classes)[some]] = True
     train = samples.take(np.flatnonzero(~is_held_out))
     return train, samples.take(np.flatnonzero(is_held_out))
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from deliralike.data.dataset import Samples
-from deliralike.data.packages import needed
 from deliralike.data.source import check_index
 from deliralike.data.transforms import on_axes
 from deliralike.errors import BatchError, SettingError, suggestion
+from deliralike.pictures import colours, open_picture, pillow
 
 SUFFIXES = frozenset(
     {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -148,7 +148,7 @@ def image_folder(
 
 def listed_pictures(
     files: Sequence[str | Path],
-    labels: Sequence[int],
+    labels: Sequence[int] | np.ndarray,
     classes: Sequence[str],
     *,
     size: int | tuple[int, int] | None = None,
@@ -183,7 +183,8 @@ def paired_folders(
 ) -> PairedFolders:
     """Return the pictures of one folder, each with its mask from another folder, for segmentation.
 
-    A picture and its mask have the same name, up to the suffix.
+    A picture and its mask have the same name, up to the suffix. Both are turned as the camera
+    noted in the file.
 
     Args:
         size: Height and width to scale both to, or one number for both.
@@ -281,25 +282,15 @@ def _check_mode(mode: str) -> None:
 
 
 def _picture(file: Path, size: tuple[int, int] | None, mode: str) -> np.ndarray:
-    raw = _turned(_opened(file))
-    if raw.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
-        scaled = _scaled(raw.convert("F"), size)
-        grey = np.asarray(scaled) / np.float32(65535)
-        channels = len(mode)  # the modes have a letter for each channel
-        return np.repeat(grey[np.newaxis], channels, axis=0)
-    if raw.mode == "F":
-        raise BatchError(
-            f"picture {str(file)!r} holds floats, whose scale is unknown: save it with 8 or 16 bits"
-        )
-    scaled = _scaled(raw.convert(mode), size)
-    array = np.asarray(scaled, dtype=np.float32) / np.float32(255)
+    coloured = colours(open_picture(file), mode, repr(str(file)))
+    array = np.asarray(_scaled(coloured, size), dtype=np.float32) / np.float32(255)
     if array.ndim == 2:
-        return array[np.newaxis]
+        return np.repeat(array[np.newaxis], len(mode), axis=0)  # a letter for each channel
     return np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
 def _mask(file: Path, size: tuple[int, int] | None) -> np.ndarray:
-    raw = _opened(file)
+    raw = open_picture(file)
     if raw.mode not in ("1", "L", "P") and not raw.mode.startswith("I"):
         raise BatchError(
             f"mask {str(file)!r} has mode {raw.mode!r}, not one number for each pixel: save it as "
@@ -320,30 +311,10 @@ def _classes(mask: np.ndarray, values: tuple[int, ...], file: Path) -> np.ndarra
     return labels
 
 
-def _opened(file: Path) -> Any:
-    images = _pillow("Image")
-    try:
-        with images.open(file) as picture:
-            picture.load()
-            return picture
-    except (OSError, SyntaxError, ValueError, EOFError, images.DecompressionBombError) as error:
-        raise BatchError(
-            f"picture {str(file)!r} cannot be read ({error}): replace it, or take it out"
-        ) from error
-
-
-def _turned(picture: Any) -> Any:
-    return _pillow("ImageOps").exif_transpose(picture)
-
-
 def _scaled(picture: Any, size: tuple[int, int] | None, nearest: bool = False) -> Any:
     if size is None:
         return picture
-    filters = _pillow("Image").Resampling
+    filters = pillow("Image").Resampling
     height, width = size
     resampling = filters.NEAREST if nearest else filters.BILINEAR
     return picture.resize((width, height), resampling)
-
-
-def _pillow(module: str) -> Any:
-    return needed(f"PIL.{module}", package="pillow", extra="images", purpose="reading pictures")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +14,13 @@ from deliralike.data.dataset import Samples
 from deliralike.data.packages import needed
 from deliralike.data.source import check_index
 from deliralike.errors import BatchError, IndexRangeError, SettingError
+from deliralike.weights.inflate import refuse_expansion
 
 AXES = 3
+_MILLIMETRES = {"meter": 1000.0, "micron": 0.001}  # of a unit of a file; others are millimetres
+_CLOSE = 1e-6  # voxels, rounding of affines
+_BYTES = 8  # of a voxel, at most, while it is read
+_ALWAYS_ALLOWED = 2**31  # bytes of a volume
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ def read_nifti(
     orientation: str | None = "RAS",
     spacing: float | Sequence[float] | None = None,
 ) -> Volume:
-    """Read a volume from a NIfTI file.
+    """Read a volume from a NIfTI file; metres and microns become millimetres.
 
     Args:
         labels: Whether the file holds labels: they are int64, and never mixed.
@@ -72,11 +78,11 @@ def read_nifti(
 
     Shapes:
         A file of ``(*size)`` gives ``(*size)``, one of ``(*size, channels)`` gives ``(channels,
-        *size)``.
+        *size)``; labels of ``(*size, 1)`` give ``(*size)``.
 
     Raises:
-        BatchError: The file is no NIfTI file, is damaged, or has other axes; labels are no whole
-            numbers. The file is named.
+        BatchError: The file is no NIfTI file, is damaged, has other axes, or grows more than a
+            hundredfold past 2 GiB; labels are no whole numbers. The file is named.
         SettingError: There is no such file, or a setting makes no sense.
         DataUnavailable: nibabel is not installed.
     """
@@ -94,7 +100,8 @@ def read_nifti(
 def write_nifti(path: str | Path, volume: Volume) -> None:
     """Write a volume to a NIfTI file, ``.nii`` or ``.nii.gz``.
 
-    Truth values become uint8, and int64 becomes int32, which every program reads.
+    Truth values become uint8, int64 becomes int32, and half precision becomes float32, which every
+    program reads.
 
     Raises:
         IndexRangeError: A number does not fit into int32.
@@ -174,14 +181,15 @@ def resampled(volume: Volume, spacing: float | Sequence[float]) -> Volume:
     affine[:AXES, :AXES] *= scales
     begin = (old - 1) / 2 - scales * (new - 1) / 2  # the first new voxel among the old ones
     affine[:, AXES] = volume.affine @ np.append(begin, 1.0)
-    return Volume(_sampled(volume, tuple(new.tolist()), affine, "nearest"), affine)
+    return Volume(_sampled(volume, tuple(new.tolist()), affine), affine)
 
 
 def placed_on(volume: Volume, grid: Volume) -> Volume:
     """Return the values of a volume at the voxels of another one; 0 where they lie outside.
 
-    So a prediction in a common orientation and spacing comes back to the voxels of the patient's
-    own file.
+    Intensities are interpolated linearly and continued from the middle of the outermost voxels to
+    their edge; labels take the nearest. So a prediction in a common orientation and spacing comes
+    back to the voxels of the patient's own file.
 
     Example:
         >>> fine = Volume(np.ones((4, 4, 4), int), np.eye(4))
@@ -189,7 +197,9 @@ def placed_on(volume: Volume, grid: Volume) -> Volume:
         >>> placed_on(coarse, fine).array.shape
         (4, 4, 4)
     """
-    return Volume(_sampled(volume, grid.size, grid.affine, "grid-constant"), grid.affine)
+    array = _sampled(volume, grid.size, grid.affine)
+    array[..., ~_is_inside(volume, grid)] = 0
+    return Volume(array, grid.affine)
 
 
 @dataclass(frozen=True, repr=False)
@@ -294,6 +304,8 @@ def _read(file: Path, labels: bool) -> Volume:
     if not _is_placed(affine):
         raise BatchError(f"volume {str(file)!r} does not say where its voxels are: {affine}")
     array = _whole(array, file) if labels else _single(array)
+    if labels and array.shape[AXES:] == (1,):
+        array = array[..., 0]
     if array.ndim > AXES:
         array = np.moveaxis(array, -1, 0)
     return Volume(np.ascontiguousarray(array), affine)
@@ -308,11 +320,16 @@ def _is_placed(affine: np.ndarray) -> bool:
 
 
 def _contents(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the array of a file, scaled as its header says, and its affine."""
+    """Return the array of a file, scaled as its header says, and its affine in millimetres."""
     nibabel = _nibabel()
     try:
         image = nibabel.load(file)
-        return np.asarray(image.dataobj), np.array(image.affine, np.float64)
+        refuse_expansion(file, math.prod(image.shape) * _BYTES, allowed=_ALWAYS_ALLOWED)
+        affine = np.array(image.affine, np.float64)
+        if hasattr(image.header, "get_xyzt_units"):
+            unit, _ = image.header.get_xyzt_units()
+            affine[:AXES] *= _MILLIMETRES.get(unit, 1.0)
+        return np.asarray(image.dataobj), affine
     except Exception as error:  # what a damaged file raises is open
         raise BatchError(
             f"volume {str(file)!r} cannot be read ({error}): replace it, or take it out"
@@ -338,6 +355,8 @@ def _whole(array: np.ndarray, file: Path) -> np.ndarray:
 def _storable(array: np.ndarray) -> np.ndarray:
     if array.dtype == bool:
         return array.astype(np.uint8)
+    if array.dtype == np.float16:
+        return array.astype(np.float32)
     if array.dtype.kind not in "iu" or array.dtype.itemsize < 8:
         return array
     limits = np.iinfo(np.int32)
@@ -346,8 +365,8 @@ def _storable(array: np.ndarray) -> np.ndarray:
     return array.astype(np.int32)
 
 
-def _sampled(volume: Volume, size: tuple[int, ...], affine: np.ndarray, outside: str) -> np.ndarray:
-    """Return the values at the voxels of a grid, channel by channel."""
+def _sampled(volume: Volume, size: tuple[int, ...], affine: np.ndarray) -> np.ndarray:
+    """Return the values at the voxels of a grid, channel by channel, continued outside."""
     images = needed("scipy.ndimage", package="scipy", extra="nifti", purpose="resampling a volume")
     to_voxels = np.linalg.inv(volume.affine) @ affine
     order = 1 if volume.array.dtype.kind == "f" else 0
@@ -355,10 +374,23 @@ def _sampled(volume: Volume, size: tuple[int, ...], affine: np.ndarray, outside:
     for channel in volume.array.reshape(-1, *volume.size):
         new.append(
             images.affine_transform(
-                channel, to_voxels, output_shape=size, order=order, mode=outside
+                channel, to_voxels, output_shape=size, order=order, mode="nearest"
             )
         )
     return np.stack(new).reshape(*volume.array.shape[:-AXES], *size)
+
+
+def _is_inside(volume: Volume, grid: Volume) -> np.ndarray:
+    """Return for each voxel of a grid whether its middle lies within the voxels of a volume."""
+    to_voxels = np.linalg.inv(volume.affine) @ grid.affine
+    indices = np.ogrid[tuple(map(slice, grid.size))]
+    is_inside = np.ones(grid.size, bool)
+    for row, length in zip(to_voxels, volume.size, strict=False):
+        places = row[AXES]
+        for factor, index in zip(row, indices, strict=False):
+            places = places + factor * index
+        is_inside &= (places > -0.5 - _CLOSE) & (places < length - 0.5 + _CLOSE)
+    return is_inside
 
 
 def _check_grid(file: Path, volume: Volume, other_file: Path, other: Volume) -> None:

@@ -11,16 +11,25 @@ import numpy as np
 from deliralike.data.batching import permutation
 from deliralike.data.dataset import Dataset, Samples, check_fraction, stratified_split
 from deliralike.data.source import is_indexable
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, listed
 
 INPUTS = ("inputs", "x", "X", "images", "data")  # names of arrays, as they are in use
 LABELS = ("labels", "y", "targets", "target", "masks")
 _INPUT_OF_ROW = (*INPUTS, "image", "img", "pixel_values")
 _LABEL_OF_ROW = (*LABELS, "label")
 _CHANNELS = (1, 3, 4)
+_FEW = 20  # numbers that are classes without a doubt
+_SAMPLES_OF_A_CLASS = 5  # on average; fewer are in doubt
 
 
-def as_dataset(made: Any, name: str, *, held_out: float = 0.2, seed: int = 0) -> Dataset:
+def as_dataset(
+    made: Any,
+    name: str,
+    *,
+    held_out: float = 0.2,
+    seed: int = 0,
+    classes: int | Sequence[str] | None = None,
+) -> Dataset:
     """Return what people call a dataset as one.
 
     Args:
@@ -28,6 +37,8 @@ def as_dataset(made: Any, name: str, *, held_out: float = 0.2, seed: int = 0) ->
             out; or something indexable that gives an input and a label.
         name: The name that the dataset gets.
         held_out, seed: The part that is held out where there is one alone.
+        classes: The names of the classes in the order of their numbers, or how many there are; if
+            not given, the texts that occur, or the numbers from 0 to the largest.
 
     Shapes:
         Inputs ``(samples, channels, ...)``. Bytes are pictures: they are scaled to [0, 1], a grey
@@ -35,7 +46,9 @@ def as_dataset(made: Any, name: str, *, held_out: float = 0.2, seed: int = 0) ->
         ``(samples,)``, or ``(samples, ...)`` for segmentation, are class numbers from 0.
 
     Raises:
-        SettingError: It is something else, or labels are no class numbers.
+        SettingError: It is something else, or labels are no class numbers; or it is in doubt
+            whether they are: most numbers to the largest do not occur, or there are more than 20,
+            and fewer than 5 samples of each.
 
     Example:
         >>> inputs = np.zeros((10, 28, 28), np.uint8)
@@ -47,14 +60,14 @@ def as_dataset(made: Any, name: str, *, held_out: float = 0.2, seed: int = 0) ->
         return replace(made, name=name)
     parts = made if _are_parts(made) else (made,)
     samples = [_samples(part, name) for part in parts]
-    classes = _classes([part.labels for part in samples], name)
-    numbered = [Samples(part.inputs, _numbers(part.labels, classes, name)) for part in samples]
+    names = class_names([part.labels for part in samples], name, classes)
+    numbered = [Samples(part.inputs, class_numbers(part.labels, names, name)) for part in samples]
     task = "classification" if numbered[0].labels.ndim == 1 else "segmentation"
     if len(numbered) == 2:
         train, held = numbered
     else:
         train, held = _split(numbered[0], held_out, seed)
-    return Dataset(name, train, held, classes, task)
+    return Dataset(name, train, held, names, task)
 
 
 def first_present(names: Iterable[str], among: Container[str]) -> str | None:
@@ -150,35 +163,93 @@ def _pictures(inputs: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(inputs, dtype=np.float32) / np.float32(255)
 
 
-def _classes(labels: Sequence[np.ndarray], name: str) -> tuple[str, ...]:
-    """The names of the classes: texts in their order, or the numbers from 0 to the largest."""
-    every = np.concatenate([np.ravel(one) for one in labels])
-    if every.dtype.kind in "US":
-        return tuple(map(str, np.unique(every)))
-    if every.dtype.kind not in "iub":
+def class_names(
+    labels: Sequence[np.ndarray],
+    name: str,
+    classes: int | Sequence[str] | None = None,
+    by_value: bool = False,
+) -> tuple[str, ...]:
+    """Return the names of the classes that labels have; see `as_dataset`.
+
+    Args:
+        by_value: Whether whole numbers are the names of the classes, as in a table, and need not
+            begin at 0.
+
+    Raises:
+        SettingError: It is in doubt what the labels are.
+    """
+    if classes is not None and not isinstance(classes, int):
+        return tuple(map(str, classes))
+    samples = sum(map(len, labels))
+    if not samples:
+        raise SettingError(f"{name!r} has no sample")
+    for one in labels:
+        if one.dtype.kind not in "USiub":
+            raise SettingError(
+                f"{name!r} has labels of type {one.dtype}: wanted are class numbers (for one-hot "
+                "rows labels.argmax(1)). Targets that are measured have a loss of their own: "
+                "Trainer(network, optimizer, losses=...)"
+            )
+    values = np.unique(np.concatenate([np.unique(one) for one in labels]))
+    are_texts = values.dtype.kind in "US"
+    if classes is not None and not ((by_value or are_texts) and classes == len(values)):
+        return tuple(map(str, range(classes)))
+    if are_texts:
+        return tuple(map(str, values))
+    values = values.astype(np.int64)
+    is_one_each = labels[0].size == len(labels[0])
+    count = len(values) if by_value else int(values[-1]) + 1
+    if classes is None and is_one_each and _FEW < len(values) > samples / _SAMPLES_OF_A_CLASS:
         raise SettingError(
-            f"{name!r} has labels of type {every.dtype}: wanted are class numbers (for one-hot "
-            "rows labels.argmax(1)). Targets that are measured have a loss of their own: "
-            "Trainer(network, optimizer, losses=...)"
+            f"{name!r} has {len(values)} different labels in {samples} samples, "
+            f"{listed(values, 5)}: targets that are measured have a loss of their own, "
+            "Trainer(network, optimizer, losses=...). If they are class numbers, say so: "
+            f"classes={count} (--set data.classes={count})"
         )
-    if every.min() < 0:
-        raise SettingError(f"{name!r} has the label {every.min()}: class numbers begin at 0")
-    return tuple(map(str, range(int(every.max()) + 1)))
+    if by_value:
+        return tuple(map(str, values))
+    if values[0] < 0:
+        raise SettingError(f"{name!r} has the label {values[0]}: class numbers begin at 0")
+    if count > 2 * len(values) + 1:
+        raise SettingError(
+            f"{name!r} has the labels {listed(values, 5)}, which are {len(values)} of the numbers "
+            f"from 0 to {values[-1]}: number them without gaps, "
+            f"np.unique(labels, return_inverse=True)[1], or say classes={count} (--set "
+            f"data.classes={count})"
+        )
+    return tuple(map(str, range(count)))
 
 
-def _numbers(labels: np.ndarray, classes: Sequence[str], name: str) -> np.ndarray:
-    if labels.dtype.kind in "US":
-        places = {text: number for number, text in enumerate(classes)}
-        return np.array([places[str(text)] for text in labels], np.int64)
+def class_numbers(labels: np.ndarray, classes: Sequence[str], name: str) -> np.ndarray:
+    """Return labels, texts or the places of classes, as places.
+
+    Raises:
+        SettingError: A label is no class.
+    """
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    is_one_hot = labels.ndim == 2 and labels.shape[1] > 1 and (labels.sum(1) == 1).all()
-    if is_one_hot and len(classes) <= 2:
+    if labels.dtype.kind in "US":
+        values, inverse = np.unique(labels, return_inverse=True)
+        places = {text: number for number, text in enumerate(classes)}
+        numbers = np.array([places.get(str(value), -1) for value in values], np.int64)
+        _refuse_others(values[numbers < 0], classes, name)
+        return numbers[inverse].reshape(labels.shape)
+    is_row = labels.ndim == 2 and labels.shape[1] > 1 and labels.max() <= 1
+    if is_row and (labels.sum(1) == 1).all():
         raise SettingError(
             f"{name!r} has one-hot labels {labels.shape}: wanted are class numbers, "
             "labels.argmax(1)"
         )
+    _refuse_others(labels[(labels < 0) | (labels >= len(classes))], classes, name)
     return labels.astype(np.int64)
+
+
+def _refuse_others(labels: np.ndarray, classes: Sequence[str], name: str) -> None:
+    if len(labels):
+        raise SettingError(
+            f"{name!r} has the label {str(labels[0])!r}, which is none of the {len(classes)} "
+            f"classes {listed(classes)}"
+        )
 
 
 def _split(samples: Samples, held_out: float, seed: int) -> tuple[Samples, Samples]:

@@ -7,6 +7,8 @@ and is killed when it does not end by itself.
 """
 
 import atexit
+import io
+import mmap
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -22,6 +24,8 @@ from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
+
+import numpy as np
 
 from deliralike.data import progress, shared_memory
 from deliralike.errors import BatchError, SettingError, WorkerTimeout
@@ -287,15 +291,54 @@ def ended(pool: Pool) -> Iterator[Pool]:
 
 
 def packed(make: Callable[[Any], Any]) -> bytes:
-    """Return the function that is sent to a worker process, as bytes."""
+    """Return the function that is sent to a worker process, as bytes.
+
+    Arrays that lie in a file are sent by its name, not by their contents.
+    """
+    written = io.BytesIO()
     try:
-        return pickle.dumps(make)
+        _Pickler(written).dump(make)
+        return written.getvalue()
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise SettingError(
             "worker_kind='process' sends the samples and transforms to other processes with "
             f"pickle, which fails here: {error}. Use functions and classes that are defined at "
             "the top of a module, or worker_kind='thread'."
         ) from error
+
+
+class _Pickler(pickle.Pickler):
+    """A pickler that writes the file and the place of arrays in memory maps."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and value.flags.c_contiguous:
+            memory_map = _memory_map(value)
+            if memory_map is not None:
+                return _mapped, (*memory_map, value.dtype, value.shape)
+        return NotImplemented
+
+
+def _memory_map(array: np.ndarray) -> tuple[str, str, int] | None:
+    """Return the file, the mode and the first byte of an array in a memory map, if it is one."""
+    buffer: Any = array
+    owner: Any = None
+    while isinstance(buffer, np.ndarray):
+        if isinstance(buffer, np.memmap):
+            owner = buffer
+        buffer = buffer.base
+    if owner is None or not isinstance(buffer, mmap.mmap) or not array.size:
+        return None
+    if owner.mode == "c" or owner.filename is None or not os.path.isfile(owner.filename):
+        return None
+    start = np.frombuffer(buffer, np.uint8).ctypes.data
+    first = owner.offset - owner.offset % mmap.ALLOCATIONGRANULARITY  # where the map begins
+    # What a worker writes stays its own, as a copy of the array would.
+    mode = "r" if owner.mode == "r" else "c"
+    return os.fspath(owner.filename), mode, first + array.ctypes.data - start
+
+
+def _mapped(file: str, mode: Any, first: int, dtype: np.dtype, shape: tuple[int, ...]) -> Any:
+    return np.memmap(file, dtype, mode, first, shape)
 
 
 class _InWorker(Exception):

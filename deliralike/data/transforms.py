@@ -301,7 +301,12 @@ class Rotate:
 
         def rotated(array: np.ndarray) -> np.ndarray:
             return images.rotate(
-                _as_numbers(array), angle, self.axes, reshape=False, order=_order(array)
+                _as_numbers(array),
+                angle,
+                self.axes,
+                reshape=False,
+                order=_order(array),
+                mode="grid-constant",  # "constant" is zero already within half an element
             )
 
         return on_grid(sample, rotated)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,7 +54,9 @@ def augmented_inference(
         activation: A function of the outputs before they are averaged, such as a softmax.
 
     Shapes:
-        ``(samples, channels, *size)``.
+        Inputs ``(samples, channels, *size)``. Outputs with as many axes, of any resolution, and
+        those of ``(samples, *size)`` with two axes of size or more are turned back; others, such as
+        the scores of a classifier, have no place and stay as they are.
 
     Returns:
         NumPy arrays in the nest that the network returns. The spread is the standard deviation over
@@ -73,10 +76,11 @@ def augmented_inference(
     compute = _computed_by(predictor, inferer)
     spread = Spread()
     for view in views:
-        outputs = compute(*[np.ascontiguousarray(view.transform(array)) for array in arrays])
+        turned = [np.ascontiguousarray(view.transform(array)) for array in arrays]
+        outputs = compute(*turned)
         if activation is not None:
             outputs = nest.map(activation, outputs)
-        spread.add(nest.map(view.inverse, outputs))
+        spread.add(nest.map(partial(_turned_back, view, turned[0].shape), outputs))
     return spread.result()
 
 
@@ -162,6 +166,15 @@ class Spread:
         deviations = [np.sqrt(squares / self._count) for squares in self._squares]
         mean = nest.unflatten(self._structure, self._means)
         return Augmented(mean, nest.unflatten(self._structure, deviations))
+
+
+def _turned_back(view: View, shape: tuple[int, ...], output: np.ndarray) -> np.ndarray:
+    """Return an output of a view, whose input had that shape, turned back if it has its places."""
+    samples, _, *size = shape
+    is_map = len(size) > 1 and output.shape == (samples, *size)
+    if is_map or output.ndim == len(shape):
+        return view.inverse(output)
+    return output
 
 
 def _computed_by(predictor: Any, inferer: Callable[[Any, Any], Any] | None) -> Predictor:

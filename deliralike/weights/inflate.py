@@ -12,19 +12,22 @@ _MOST_EXPANSION = 100  # weights hardly compress, so their files never grow a hu
 _LEAST_HEADER = 30  # bytes before each member of a zip
 
 
-def refuse_expansion(path: Path, size: int, packed: int | None = None) -> None:
-    """Raise an error if a packed file inflates into far more bytes than weights ever do.
+def refuse_expansion(
+    path: Path, size: int, packed: int | None = None, *, allowed: int = _ALWAYS_ALLOWED
+) -> None:
+    """Raise an error if a packed file inflates into far more bytes than weights or data ever do.
 
     Args:
         size: The number of bytes that the file claims to hold.
         packed: The number of bytes that it has; the file's size when not given.
+        allowed: A number of bytes that is taken from any file.
 
     Raises:
         WeightFileError: The file claims to hold too much.
     """
     if packed is None:
         packed = path.stat().st_size
-    if size > max(_ALWAYS_ALLOWED, _MOST_EXPANSION * packed):
+    if size > max(allowed, _MOST_EXPANSION * packed):
         raise WeightFileError(
             f"{path} of {packed:,} bytes claims to hold {size:,} bytes of arrays, more than "
             f"{_MOST_EXPANSION} times its size: it is damaged or hostile, and was not unpacked"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import ArgumentError, BackendUnavailable, CapabilityError, ShapeError
+from deliralike.errors import ArgumentError, CapabilityError, ShapeError
+from deliralike.pictures import colours, open_picture, pillow, turned
 
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_STD = (0.229, 0.224, 0.225)
-_NEEDED = "preparing pictures needs the package 'pillow': pip install 'deliralike[weights]'"
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,8 @@ class Preprocessing:
         Args:
             picture: Whole numbers from 0 to 255 (uint8) of the shape ``(height, width, 3)`` in the
                 order red, green, blue, or ``(height, width)`` for grey; a picture of Pillow; the
-                path of a file; or a list of those.
+                path of a file; or a list of those. Files and pictures of Pillow are turned as their
+                camera noted, and values of 16 bits are divided by 257.
 
         Shapes:
             A picture gives ``(3, height, width)`` in float32, a list of them ``(batch, 3, height,
@@ -59,12 +59,15 @@ class Preprocessing:
 
         Raises:
             ShapeError: An array is no such picture, or the pictures of a list differ in size.
-            BackendUnavailable: Pillow is not installed.
+            BatchError: A file is no picture or damaged, or its values have no known scale.
+            DataUnavailable: Pillow is not installed.
         """
         if isinstance(picture, list | tuple):
             return _stacked([self(one) for one in picture])
         image = self._resized(_image(picture))
         pixels = np.asarray(image)
+        if pixels.ndim == 2:
+            pixels = np.repeat(pixels[..., np.newaxis].clip(0, 255), 3, axis=-1)
         if self.crop is not None:
             pixels = _centre(pixels, self.crop)
         scaled = np.moveaxis(pixels, -1, 0).astype(np.float32) / np.float32(255)
@@ -102,7 +105,7 @@ class Preprocessing:
             size = (self.resize[1], self.resize[0])
         if size == image.size:
             return image
-        method = getattr(_pillow().Resampling, self.interpolation.upper())
+        method = getattr(pillow("Image").Resampling, self.interpolation.upper())
         return image.resize(size, method)
 
 
@@ -203,21 +206,13 @@ def _published(network: Any) -> Any:
     return published
 
 
-def _pillow() -> Any:
-    try:
-        return importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise BackendUnavailable(_NEEDED) from error
-
-
 def _image(picture: Any) -> Any:
-    """Return a picture as one of Pillow's with red, green and blue."""
-    pillow = _pillow()
+    """Return a picture as one of Pillow's with red, green and blue, or with floats for 16 bits."""
     if isinstance(picture, str | os.PathLike):
-        with pillow.open(picture) as file:
-            return file.convert("RGB")
-    if isinstance(picture, pillow.Image):
-        return picture.convert("RGB")
+        return colours(open_picture(picture), "RGB", repr(os.fspath(picture)))
+    images = pillow("Image")
+    if isinstance(picture, images.Image):
+        return colours(turned(picture), "RGB", f"of {picture.size}")
     pixels = np.asarray(picture)
     is_colour = pixels.ndim == 3 and pixels.shape[-1] == 3
     if pixels.dtype != np.uint8 or not (is_colour or pixels.ndim == 2):
@@ -225,7 +220,7 @@ def _image(picture: Any) -> Any:
             f"a picture came as {pixels.dtype} of {pixels.shape}: wanted uint8 from 0 to 255 of "
             "(height, width, 3) or (height, width)"
         )
-    return pillow.fromarray(pixels).convert("RGB")
+    return images.fromarray(pixels).convert("RGB")
 
 
 def _centre(pixels: np.ndarray, side: int) -> np.ndarray:

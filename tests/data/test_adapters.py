@@ -100,6 +100,16 @@ def test_a_single_transform_of_albumentations_is_accepted(library):
     assert (found[0][0, 0].tolist(), found[1]) == ([4, 3, 2, 1, 0], "label")
 
 
+@pytest.mark.parametrize("mask", [(7, 5), (1, 7, 5)])
+def test_a_mask_that_would_stay_behind_is_asked_for(mask):
+    sample = {"x": np.zeros((3, 7, 5)), "y": np.zeros(mask, np.uint8)}
+    with pytest.raises(ArgumentError, match=r"'y'.* would not move with it: name its place, mask="):
+        data.albumentations(LookAlike(), image="x")(sample, np.random.default_rng(0))
+    batch = {"x": np.zeros((2, 3, 7, 5)), "y": np.zeros((2, *mask), bool)}
+    with pytest.raises(ArgumentError, match=r"'y'.* would not move with it: name its place, seg="):
+        data.batchgenerators(LookAlike(), data="x")(batch, np.random.default_rng(0))
+
+
 def test_volumes_go_through_albumentations(library):
     turn = library.Compose([library.CubicSymmetry(p=1)])
     volume = np.random.default_rng(0).random((1, 6, 6, 6)).astype(np.float32)

@@ -117,3 +117,18 @@ def test_an_empty_batch_is_refused():
 def test_a_batch_size_below_one_is_refused():
     with pytest.raises(SettingError, match="batch_size=0 must be a whole number of at least 1"):
         data.batches(np.zeros((3, 3)), 0)
+
+
+@pytest.mark.parametrize("kind", ["transform", "batch_transform"])
+@pytest.mark.parametrize("holder", ["arrays", "list"])
+def test_a_transform_that_writes_into_its_picture_leaves_the_source_alone(kind, holder):
+    def double(sample):
+        sample[0][...] *= 2
+        return sample
+
+    pictures, labels = np.ones((6, 1, 3, 5)), np.arange(6)
+    source = (pictures, labels) if holder == "arrays" else list(zip(pictures, labels))
+    loader = data.Loader(source, 4, **{kind: double})
+    for epoch in range(3):
+        assert {batch[0].max() for batch in loader.batches(epoch)} == {2.0}
+    assert pictures.max() == 1.0

@@ -1,6 +1,7 @@
 """Data of one's own by name: functions, folders, archives and tables, as people keep them."""
 
 import csv
+import os
 
 import numpy as np
 import pytest
@@ -242,6 +243,8 @@ WRONG = {
     "measured": ((BYTES, LABELS * 0.5), "labels of type float64: wanted are class numbers"),
     "one-hot": ((BYTES, np.eye(3, dtype=int)[LABELS]), "one-hot labels .15, 3.: wanted are class"),
     "negative": ((BYTES, LABELS - 1), "label -1: class numbers begin at 0"),
+    "objects": ((BYTES, np.array([None, "ape", 3] * 5)), "labels of type object: wanted are class"),
+    "nothing": ((BYTES[:0], LABELS[:0]), "'mine' has no sample"),
     "too few": ((BYTES, LABELS[:9]), "inputs .15, 7, 9. and labels .9,.: wanted is one label"),
     "a dict": ({"x": BYTES}, "'mine' made a dict"),
 }
@@ -268,3 +271,208 @@ def test_files_that_are_not_there_or_hold_something_else(tmp_path):
     Image.new("L", (3, 3)).save(tmp_path / "mixed" / "oak" / "small.png")
     with pytest.raises(DeliralikeError, match=r"samples of 2 shapes, such as .*size=\.\.\."):
         data.load(str(tmp_path / "mixed"), mode="L")
+
+
+# What a table means -------------------------------------------------------------------------------
+
+
+def table_of(folder, header, rows):
+    """The name of a table of these lines of cells."""
+    path = folder / "table.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+def paired(dataset):
+    """Each label's class name with the input that it came with, sorted by the input."""
+    pairs = set()
+    for part in (dataset.train, dataset.held_out):
+        for value, label in zip(part.inputs.reshape(len(part.inputs), -1)[:, 0], part.labels):
+            pairs.add((round(float(value), 3), dataset.classes[label]))
+    return sorted(pairs)
+
+
+@pytest.mark.parametrize("kind", ["paths", "numbers"])
+def test_class_numbers_of_a_table_are_in_the_order_of_numbers(kind, tmp_path):
+    rows = []
+    for number in range(12):
+        name = f"{number}.png"
+        Image.new("L", (2, 2), 20 * number).save(tmp_path / name)
+        rows += [[name if kind == "paths" else 20 * number / 255, number]] * 5
+    header = ["path" if kind == "paths" else "shade", "label"]
+    dataset = data.load(table_of(tmp_path, header, rows))
+    assert dataset.classes == tuple(map(str, range(12)))
+    assert paired(dataset) == [(round(20 * k / 255, 3), str(k)) for k in range(12)]
+
+
+def test_whole_numbers_of_a_table_that_leave_some_out_are_names(tmp_path):
+    dataset = data.load(table_of(tmp_path, ["a", "label"], [[k, k] for k in (3, 7, 10)] * 5))
+    assert paired(dataset) == [(3.0, "3"), (7.0, "7"), (10.0, "10")]
+    assert "3 classes '3', '7', '10': 12 samples" in dataset.description
+
+
+@pytest.mark.parametrize("header", ["split", "Split", " SUBSET "])
+@pytest.mark.parametrize("held_out", ["val", "dev", "Test"])
+def test_the_column_of_the_split_is_found_and_said(header, held_out, tmp_path):
+    rows = [[k, k % 2, "train" if k % 4 else held_out] for k in range(20)]
+    dataset = data.load(table_of(tmp_path, ["a", "label", header], rows))
+    assert dataset.held_out.inputs[:, 0].tolist() == [0, 4, 8, 12, 16]
+    assert f"split by column {header.strip()!r}, 'train' and" in dataset.description
+
+
+@pytest.mark.parametrize("other", ["", "1", "holdout"])
+def test_a_split_that_is_in_doubt_is_refused(other, tmp_path):
+    rows = [[k, k % 2, "train" if k % 4 else other] for k in range(20)]
+    with pytest.raises(SettingError, match=rf"column 'split' holds .*{other}.*: wanted is one of"):
+        data.load(table_of(tmp_path, ["a", "label", "split"], rows))
+
+
+def test_rows_of_a_third_part_are_left_out_and_counted(tmp_path):
+    rows = [[k, k % 2, ("train", "val", "test", "train")[k % 4]] for k in range(20)]
+    dataset = data.load(table_of(tmp_path, ["a", "label", "split"], rows))
+    assert (len(dataset.train.labels), len(dataset.held_out.labels)) == (10, 5)
+    assert "5 rows of test left out" in dataset.description
+
+
+@pytest.mark.parametrize("missing", ["", "nan", " NaN "])
+def test_rows_without_a_label_are_left_out_and_counted(missing, tmp_path):
+    rows = [[k, ("cat", "dog ", missing)[k % 3]] for k in range(30)]
+    dataset = data.load(table_of(tmp_path, ["a", "label"], rows))
+    assert dataset.classes == ("cat", "dog")
+    assert "10 rows without a label left out" in dataset.description
+
+
+@pytest.mark.parametrize("cell", ["", "nan", "inf", "1_000", "NA"])
+def test_an_input_that_is_no_finite_number_is_refused(cell, tmp_path):
+    rows = [[k, cell if k == 3 else k, k % 2] for k in range(10)]
+    with pytest.raises(SettingError, match=f"'b' holds something else than .*, '{cell}'"):
+        data.load(table_of(tmp_path, ["a", "b", "label"], rows))
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (["a", "a", "label"], "several columns called 'a'"),
+        (["x", "y", "label"], r"\['y', 'label'\], either of which may count: say label="),
+    ],
+)
+def test_columns_that_are_in_doubt_are_asked_for(header, message, tmp_path):
+    table = table_of(tmp_path, header, [[k, -k, k % 2] for k in range(10)])
+    with pytest.raises(SettingError, match=message):
+        data.load(table)
+
+
+def test_the_column_of_labels_can_be_said(tmp_path):
+    table = table_of(tmp_path, ["x", "y", "label"], [[k, -k, k % 2] for k in range(10)])
+    dataset = data.load(table, label="label")
+    assert sorted(dataset.train.inputs[:, 1]) == sorted(-dataset.train.inputs[:, 0])
+    assert set(dataset.train.labels) == {0, 1}
+    with pytest.raises(SettingError, match="has no column 'kind'"):
+        data.load(table, label="kind")
+
+
+MEASURED = np.arange(40) * 7 + 3
+
+
+@pytest.mark.parametrize("kind", ["table", "archive", "arrays"])
+def test_a_measured_whole_number_is_no_class_unless_it_is_said(kind, tmp_path):
+    inputs = MEASURED[:, None].astype(np.float32)
+    if kind == "table":
+        name = table_of(tmp_path, ["a", "target"], [[k, k] for k in MEASURED])
+    elif kind == "archive":
+        name = saved(tmp_path, x=inputs, y=MEASURED)
+
+    def loaded(**options):
+        if kind == "arrays":
+            return data.as_dataset((inputs, MEASURED), "mine", held_out=0.5, **options)
+        return data.load(name, held_out=0.5, **options)
+
+    with pytest.raises(SettingError, match="has 40 different labels in 40 samples, 3, 10, 17"):
+        loaded()
+    with pytest.raises(SettingError, match="40 samples cannot be split by classes"):
+        loaded(classes=277)
+
+
+def test_names_of_a_table_that_are_many_numbers_can_be_said_to_be_classes(tmp_path):
+    rows = [[k, k] for k in MEASURED] * 2
+    dataset = data.load(table_of(tmp_path, ["a", "class"], rows), classes=40)
+    assert dataset.classes == tuple(map(str, MEASURED))
+    assert paired(dataset) == [(float(k), str(k)) for k in MEASURED]
+
+
+@pytest.mark.parametrize("labels", [[3, 7, 10] * 5, [0, 255, 255] * 5, [10**9] * 15])
+def test_class_numbers_with_gaps_are_asked_for(labels):
+    with pytest.raises(SettingError, match=r"has the labels .*: number them without gaps"):
+        data.as_dataset((BYTES, np.array(labels)), "mine")
+
+
+def test_the_number_of_classes_can_be_said():
+    dataset = data.as_dataset((BYTES, np.array([3, 7, 10] * 5)), "mine", classes=11)
+    assert len(dataset.classes) == 11
+    assert set(dataset.train.labels) == {3, 7, 10}
+    with pytest.raises(SettingError, match="the label '10', which is none of the 9 classes 0, 1"):
+        data.as_dataset((BYTES, np.array([3, 7, 10] * 5)), "mine", classes=9)
+
+
+def test_masks_of_two_values_far_apart_are_asked_for():
+    masks = GENERATOR.integers(0, 2, (10, 7, 9)) * 255
+    with pytest.raises(SettingError, match="0, 255, which are 2 of the numbers from 0 to 255"):
+        data.as_dataset((BYTES[:10], masks), "mine")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_table_in_another_encoding_is_named(encoding, tmp_path):
+    (tmp_path / "t.csv").write_text("a,label\n1,\xe9t\xe9\n", encoding)
+    with pytest.raises(SettingError, match="cannot be read as a table .*save it as CSV in UTF-8"):
+        data.load(str(tmp_path / "t.csv"))
+
+
+def test_data_that_are_no_file_are_refused_before_they_are_opened(tmp_path):
+    os.mkfifo(tmp_path / "t.csv")
+    with pytest.raises(SettingError, match="t.csv' is no file"):
+        data.load(str(tmp_path / "t.csv"))
+
+
+def test_a_table_with_a_cell_without_an_end_is_named(tmp_path):
+    (tmp_path / "t.csv").write_text('a,label\n"' + "1" * 200_000 + ",0\n")
+    with pytest.raises(SettingError, match="cannot be read as a table .field larger than"):
+        data.load(str(tmp_path / "t.csv"))
+
+
+@pytest.mark.parametrize("kind", ["cut", "text", "empty", "npy"])
+def test_an_archive_that_is_none_is_named(kind, tmp_path):
+    path = tmp_path / "mine.npz"
+    saved(tmp_path, x=BYTES, y=LABELS)
+    content = {"cut": path.read_bytes()[:-40], "text": b"no archive", "empty": b""}
+    if kind == "npy":
+        np.save(tmp_path / "a.npy", BYTES)
+        content["npy"] = (tmp_path / "a.npy").read_bytes()
+    path.write_bytes(content[kind])
+    with pytest.raises(SettingError, match="cannot be read .*: an archive is written by np.savez"):
+        data.load(str(path))
+
+
+def test_a_damaged_array_of_an_archive_is_named(tmp_path):
+    path = tmp_path / "mine.npz"
+    saved(tmp_path, x=BYTES, y=LABELS)
+    content = bytearray(path.read_bytes())
+    content[200] ^= 255  # within the first array, whose checksum differs then
+    path.write_bytes(content)
+    with pytest.raises(SettingError, match="cannot be read"):
+        data.load(str(path))
+
+
+def test_a_small_archive_of_huge_arrays_is_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr("deliralike.data.own._ALWAYS_ALLOWED", 2**19)
+    np.savez_compressed(tmp_path / "mine.npz", x=np.zeros((2, 2**19), np.uint8), y=[0, 1])
+    with pytest.raises(DeliralikeError, match="claims to hold 1,04.* it is damaged or hostile"):
+        data.load(str(tmp_path / "mine.npz"))
+
+
+@pytest.mark.parametrize(("samples", "held_out"), [(12, 2), (4, 1)])
+def test_classes_of_two_samples_are_split_all_the_same(samples, held_out):
+    labels = np.arange(samples) // 2
+    train, held = data.stratified_split(data.Samples(np.zeros((samples, 1)), labels), 0.2)
+    assert (len(train.labels), len(held.labels)) == (samples - held_out, held_out)
+    assert set(train.labels) == set(labels)

@@ -4,6 +4,7 @@ running."""
 import gc
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from deliralike import data, nest
 from deliralike.data import shared_memory
+from deliralike.data.pool import packed
 from deliralike.errors import BatchError, SettingError, WorkerTimeout
 from tests.data.sources import Failing, Hanging, Squares, Stubborn, ended, fail_stubbornly, marked
 from tests.data.test_loader import RANDOM, labels, same
@@ -488,3 +490,35 @@ def test_the_position_counts_batches_consumed():
     time.sleep(0.1)
     assert iterator.state() == {"epoch": 0, "batch": 1}
     iterator.close()
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("offset", [0, 5000])
+def test_an_array_in_a_file_is_sent_to_a_process_by_its_name(mode, offset, tmp_path):
+    rows = np.random.default_rng(0).random((900, 50))
+    (tmp_path / "x.dat").write_bytes(b"\0" * offset + rows.tobytes())
+    whole = np.memmap(tmp_path / "x.dat", np.float64, mode, offset, (900, 50))
+    for array, wanted in ((whole, rows), (np.asarray(whole[7:]), rows[7:]), (whole[3], rows[3])):
+        sent = packed(array)
+        assert len(sent) < 1000  # bytes; the array has 360,000
+        found = pickle.loads(sent)
+        np.testing.assert_array_equal(found, wanted)
+        assert found.flags.writeable == (mode == "r+")
+    if mode == "r+":
+        found[...] = 0.0  # which a copy would keep to itself, too
+    np.testing.assert_array_equal(whole, rows)
+
+
+@pytest.mark.parametrize("kind", ["copy on write", "transposed", "deleted"])
+def test_an_array_whose_file_does_not_say_its_values_is_sent_whole(kind, tmp_path):
+    rows = np.random.default_rng(0).random((20, 5))
+    (tmp_path / "x.dat").write_bytes(rows.tobytes())
+    array = np.memmap(tmp_path / "x.dat", np.float64, "c", shape=(20, 5))
+    if kind == "copy on write":
+        array += 1.0
+    else:
+        array = np.memmap(tmp_path / "x.dat", np.float64, "r", shape=(20, 5)).T
+    if kind == "deleted":
+        array = array.T
+        (tmp_path / "x.dat").unlink()
+    np.testing.assert_array_equal(pickle.loads(packed(array)), array)

@@ -5,7 +5,7 @@ import importlib
 
 import numpy as np
 import pytest
-from scipy import ndimage
+import torch
 
 from deliralike import data
 from deliralike.data.transforms import (
@@ -92,13 +92,32 @@ def test_padding_can_reflect():
     ]
 
 
-def test_a_rotation_is_that_of_scipy():
-    picture, mask = numbered((7, 5))
-    turned = Rotate(30.0)({"x": picture, "y": mask}, rng(2))
-    angle = rng(2).uniform(-30, 30)
-    wanted = [ndimage.rotate(each, angle, reshape=False, order=1) for each in picture]
-    assert np.allclose(turned["x"], wanted, atol=1e-5)
-    assert np.array_equal(turned["y"], ndimage.rotate(mask, angle, reshape=False, order=0))
+def rotated_by_torch(array, degrees, mode):
+    """Planes turned about their middle by PyTorch's `grid_sample`, with zeros outside."""
+    height, width = array.shape[-2:]
+    rows, columns = (
+        np.indices((height, width)) - np.array([height - 1, width - 1])[:, None, None] / 2
+    )
+    cosine, sine = np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
+    from_columns = (cosine * columns - sine * rows) / (width / 2)
+    from_rows = (cosine * rows + sine * columns) / (height / 2)
+    places = torch.from_numpy(np.stack([from_columns, from_rows], axis=-1)[None])
+    planes = torch.from_numpy(array.reshape(1, -1, height, width).astype(np.float64))
+    turned = torch.nn.functional.grid_sample(
+        planes, places, mode, padding_mode="zeros", align_corners=False
+    )
+    return turned.numpy().reshape(array.shape)
+
+
+@pytest.mark.parametrize("size", [(7, 5), (8, 8), (32, 31)])
+@pytest.mark.parametrize("degrees", [1e-9, 5.0, 30.0])
+def test_a_rotation_is_that_of_pytorch_up_to_the_border(size, degrees):
+    picture = np.random.default_rng(0).random((2, *size)) + 1
+    mask = np.random.default_rng(1).integers(1, 4, size)
+    turned = Rotate(degrees)({"x": picture, "y": mask}, rng(2))
+    angle = rng(2).uniform(-degrees, degrees)
+    assert np.allclose(turned["x"], rotated_by_torch(picture, angle, "bilinear"), atol=1e-9)
+    assert np.array_equal(turned["y"], rotated_by_torch(mask, angle, "nearest"))
 
 
 def test_the_pushes_of_an_elastic_deformation_have_the_wanted_strength():

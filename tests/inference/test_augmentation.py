@@ -73,3 +73,42 @@ def test_views_that_make_no_sense_are_refused():
     wrong = View(quarter.transform, lambda y: y)
     with pytest.raises(BatchError, match="does the inverse undo its transform"):
         augmented_inference(picture(4, 5), lambda x: x, [*flips((-1,)), wrong])
+
+
+WEIGHTS = np.random.default_rng(7).normal(size=(2, 5, 5, 3))
+
+
+def scores(inputs):
+    """Three classes' scores that depend on where things are."""
+    return np.einsum("nchw,chwk->nk", inputs, WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    "views",
+    [flips((-1,)), flips((-2,)), flips((-1, -2)), rotations()],
+    ids=["columns", "rows", "both", "quarter turns"],
+)
+def test_scores_of_classes_are_averaged_as_they_are(views):
+    inputs = picture(5, 5, samples=3)  # as many samples as classes, and a square
+    found = augmented_inference(inputs, scores, views)
+    wanted = [scores(view.transform(inputs)) for view in views]
+    np.testing.assert_allclose(found.mean, np.mean(wanted, axis=0), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.std, np.std(wanted, axis=0), rtol=0, atol=1e-12)
+
+
+def test_of_several_outputs_those_with_places_are_turned_back():
+    inputs = picture(5, 5, samples=3)
+    views = combined(flips((-1,)), rotations())
+    outputs = lambda x: {"map": x[:, :1], "classes": x[:, 0] > 0, "score": scores(x)}  # noqa: E731
+    found = augmented_inference(inputs, outputs, views)
+    np.testing.assert_array_equal(found.mean["map"].round(12), inputs[:, :1].round(12))
+    np.testing.assert_array_equal(found.mean["classes"], inputs[:, 0] > 0)
+    wanted = np.mean([scores(view.transform(inputs)) for view in views], axis=0)
+    np.testing.assert_allclose(found.mean["score"], wanted, rtol=0, atol=1e-12)
+
+
+def test_the_scores_of_a_signal_as_long_as_its_classes_are_no_places():
+    signal = np.random.default_rng(0).normal(size=(2, 1, 3))
+    found = augmented_inference(signal, lambda x: np.cumsum(x[:, 0], axis=1), flips((-1,)))
+    wanted = (np.cumsum(signal[:, 0], 1) + np.cumsum(signal[:, 0, ::-1], 1)) / 2
+    np.testing.assert_allclose(found.mean, wanted, rtol=0, atol=1e-12)
