@@ -349,6 +349,16 @@ def test_keras_itself_writes_such_files(tmp_path, monkeypatch):
             )
 
 
+@pytest.mark.parametrize("layers", [["dense"] * 2000, ["dense"]], ids=["layers", "arrays"])
+def test_a_list_that_repeats_its_names_is_refused_at_once(tmp_path, layers):
+    keras_2(tmp_path / "x.h5", {"dense": {"kernel": DENSE}})
+    with h5py.File(tmp_path / "x.h5", "a") as file:
+        file.attrs["layer_names"] = [name.encode() for name in layers]
+        file["dense"].attrs["weight_names"] = [b"dense/kernel:0"] * 2000
+    with pytest.raises(WeightFileError, match="has one of them twice"):
+        weights.read(tmp_path / "x.h5")
+
+
 def test_groups_that_are_nested_thousands_deep_are_refused_at_once(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         group = file
