@@ -112,6 +112,8 @@ def _by_list(root: Any) -> dict[trees.Path, Any]:
             leaf = name.rpartition("/")[2].partition(":")[0]
             dataset = group[name]
             place = (*layer.split("."), _leaf_name(layer, leaf, dataset))
+            if place in datasets:  # such as the two directions of a recurrent layer
+                raise ValueError(f"the layer {layer!r} has two arrays {leaf!r}")
             datasets[place] = dataset
     return datasets
 
