@@ -64,9 +64,11 @@ class Commands(TyperGroup):
         except (DeliralikeError, OSError) as error:
             if ctx.params.get("debug"):
                 raise
-            print(f"deliralike: {type(error).__name__}: {error}", file=sys.stderr)
+            from deliralike.cli.console import plain
+
+            print(plain(f"deliralike: {type(error).__name__}: {error}"), file=sys.stderr)
             for note in getattr(error, "__notes__", []):
-                print(note, file=sys.stderr)
+                print(plain(note), file=sys.stderr)
             raise typer.Exit(BAD_INPUT) from None
 
 

@@ -81,7 +81,7 @@ def command(
     counts = tuple(_whole(replicas, "--replicas"))
 
     from deliralike import join, zoo
-    from deliralike.cli.console import console, is_piped, progress
+    from deliralike.cli.console import console, is_piped, plain, progress
     from deliralike.cli.options import key_values, limit_threads
     from deliralike.cli.zoo import shape_of
     from deliralike.conformance.comparing import LEVELS, QUICK, compare
@@ -138,7 +138,7 @@ def command(
     result = Proofs(tuple(proofs)) if len(proofs) > 1 else proofs[0]
     if processes.is_root:
         if is_piped():
-            print(result)
+            print(plain(result))
         else:
             console().print(result)
         for path in files:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 PreUpdateHook = Callable[["AbstractOptimizer", dict[str, Any]], dict[str, Any]]
 PostUpdateHook = Callable[["AbstractOptimizer"], None]
+StateShapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -414,6 +415,26 @@ class AbstractOptimizer(ABC):
         """
         return {}
 
+    def refuse_wrong_state(self, state: Mapping[str, Any], owners: Container[str]) -> None:
+        """Refuse a state that does not fit; see `refuse_wrong_state`."""
+        slots = self.network.neutral_slots()
+
+        def shapes(name: str) -> StateShapes | None:
+            if self.groups is None:
+                return self.native_state_shapes(name)
+            rule = self.groups.rules[self.groups.index(name)]
+            counts: StateShapes = {"step": ()} if rule.counts else {}
+            return {**counts, **rule.state_shapes(tuple(slots[name].shape))}
+
+        refuse_wrong_state(state, owners, shapes)
+
+    def native_state_shapes(self, name: str) -> StateShapes | None:
+        """Return the shape of each slot that an optimizer of the framework's own has for a name.
+
+        None where it cannot be told before its first update.
+        """
+        return None
+
     @property
     @abstractmethod
     def lr(self) -> float:
@@ -429,7 +450,11 @@ class AbstractOptimizer(ABC):
 
     @abstractmethod
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
-        """Load a state that `neutral_state` returned, on any backend."""
+        """Load a state that `neutral_state` returned, on any backend.
+
+        Raises:
+            StateError: It is not one of these parameters and this optimizer; nothing has changed.
+        """
 
 
 def no_closure(name: str) -> CapabilityError:
@@ -477,19 +502,67 @@ def _runs_last(hook: PostUpdateHook) -> bool:
     return getattr(hook, "runs_last", False)
 
 
-def refuse_unknown_owners(state: Mapping[str, Any], owners: Container[str]) -> None:
-    """Refuse a state of parameters that the network lacks.
+def refuse_wrong_state(
+    state: Mapping[str, Any], owners: Container[str], shapes: Callable[[str], StateShapes | None]
+) -> None:
+    """Refuse a state that is not one of these parameters, before anything of it is taken over.
 
     The names in a state are ``"parameter/slot"``.
 
+    Args:
+        owners: The names of the parameters, and of what else has slots.
+        shapes: Returns the shape of each slot of one of them; None where nobody knows.
+
     Raises:
-        StateError: Names those parameters; nothing has been changed.
+        StateError: It has a parameter that the network lacks, lacks a slot, or has one of another
+            shape or type.
     """
-    unknown = set()
-    for key in state:
-        owner = key.rpartition("/")[0]
-        if owner and owner not in owners:
-            unknown.add(owner)
+    _refuse_no_count("steps", state.get("steps"))
+    slots: dict[str, dict[str, Any]] = {}
+    for key, value in state.items():
+        owner, _, slot = key.rpartition("/")
+        if owner:
+            slots.setdefault(owner, {})[slot] = value
+    unknown = sorted(owner for owner in slots if owner not in owners)
     if unknown:
-        names = ", ".join(sorted(unknown))
+        names = ", ".join(unknown)
         raise StateError(f"the optimizer's state names parameters that the network lacks: {names}")
+    for owner, found in slots.items():
+        if "step" in found:
+            _refuse_no_count(f"{owner}/step", found["step"])
+        wanted = shapes(owner)
+        if wanted is not None:
+            _refuse_wrong_slots(owner, found, wanted)
+
+
+def _refuse_no_count(name: str, value: Any) -> None:
+    array = np.asarray(value)
+    is_number = array.shape == () and array.dtype.kind in "iuf"
+    if not (is_number and np.isfinite(array) and array >= 0 and array == np.floor(array)):
+        raise StateError(
+            f"the optimizer's state has {name!r} {value!r:.60}, wanted a number of updates"
+        )
+
+
+def _refuse_wrong_slots(owner: str, found: Mapping[str, Any], wanted: StateShapes) -> None:
+    missing = sorted(wanted.keys() - found.keys())
+    if missing:
+        names = ", ".join(f"{owner}/{slot}" for slot in missing)
+        raise StateError(f"the optimizer's state lacks {names}")
+    for slot, value in found.items():
+        array = np.asarray(value)
+        if slot not in wanted:
+            if slot == "step":
+                continue  # counted by some backends alone
+            raise StateError(
+                f"the optimizer's state has '{owner}/{slot}', which this optimizer does not have: "
+                f"wanted {', '.join(wanted) or 'nothing'}"
+            )
+        # bfloat16 is no float to NumPy; a number may be a count
+        is_fitting = array.dtype.kind in ("fcV" if wanted[slot] else "fciu")
+        if array.shape != wanted[slot] or not is_fitting:
+            raise StateError(
+                f"the optimizer's state has '{owner}/{slot}' of shape {array.shape} and type "
+                f"{array.dtype}, wanted floats of shape {wanted[slot]}: it is the state of another "
+                "network or optimizer, or damaged"
+            )

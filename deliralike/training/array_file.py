@@ -14,6 +14,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def read(path: Path, content: Content) -> dict[str, np.ndarray]:
     whole = read_bytes(path, content)
     try:
         return dict(_arrays(whole))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} is no safetensors file: {error}") from error
 
 
@@ -135,8 +136,20 @@ def _arrays(whole: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     names = json.loads(described["__metadata__"][ORDER])
     if sorted(names) != sorted(described.keys() - {"__metadata__"}):
         raise ValueError("the names in its header are not those that were written")
+    _refuse_overlaps({name: described[name]["data_offsets"] for name in names})
     for name in names:
         yield name, _array(whole[start:], name, described[name])
+
+
+def _refuse_overlaps(places: Mapping[str, list[int]]) -> None:
+    """Raise an error if bytes belong to two arrays: thousands of large ones then fit a small file.
+
+    An array is copied when it is loaded, each time anew.
+    """
+    ordered = sorted(places, key=lambda name: places[name])
+    for name, following in pairwise(ordered):
+        if places[name][1] > places[following][0]:
+            raise ValueError(f"{name!r} and {following!r} overlap")
 
 
 def _array(data: np.ndarray, name: str, described: Mapping[str, Any]) -> np.ndarray:

@@ -159,6 +159,19 @@ class HubFile:
     revision: str = "main"
     filenames: tuple[str, ...] = ("model.safetensors", "pytorch_model.bin", "models/model.pt")
 
+    def __post_init__(self) -> None:
+        """Check what becomes the name of a file in the cache.
+
+        Raises:
+            SettingError: The revision or a filename is a path to somewhere else.
+        """
+        for value in (self.revision, *self.filenames):
+            if not value.isprintable() or {"", ".", ".."}.intersection(value.split("/")):
+                raise SettingError(
+                    f"{value!r} is no revision or file of {self.repository!r}, wanted a commit, "
+                    "tag or branch, and names without a way upwards"
+                )
+
     def __str__(self) -> str:
         place = f"{self.repository}@{self.revision} on the Hugging Face Hub"
         if len(self.filenames) == 1:
@@ -167,19 +180,17 @@ class HubFile:
 
     def stored(self) -> Path | None:
         """Return the file in the cache, if it is there."""
-        hub = _library()
         for filename in self.filenames:
-            path = hub.try_to_load_from_cache(
-                self.repository, filename, revision=self.revision or None
-            )
-            if isinstance(path, str):
-                return Path(path)
+            path = self._stored(_library(), filename)
+            if path is not None:
+                return path
         return None
 
     def fetch(self) -> Path:
         """Return the file in the cache; it is downloaded if it is not there, and checked.
 
-        The hash is the one that the Hub stated when the file was downloaded.
+        The hash is the one that the Hub stated when the file was downloaded. It and the commit are
+        looked at before anything is written, as they become names in the cache.
 
         Raises:
             DownloadError: The file cannot be had, or the repository has none of the names.
@@ -187,11 +198,10 @@ class HubFile:
             BackendUnavailable: huggingface_hub is not installed.
         """
         hub = _library()
-        path = self._first(hub, lambda name: hub.hf_hub_download(**self._place(name)))
-        blob = Path(path).resolve().name
-        if re.fullmatch("[0-9a-f]{64}", blob):  # large files are named after their hash
-            _check(Path(path), blob, str(self), _DELETE)
-        return Path(path)
+        path = Path(self._first(hub, lambda name: self._downloaded(hub, name)))
+        blob = path.resolve().name  # files are named after their hash
+        _check(path, blob, str(self), _DELETE)
+        return path
 
     def size(self) -> int | None:
         """Return the number of bytes that the Hub states; nothing is downloaded.
@@ -216,6 +226,33 @@ class HubFile:
         strategy = _library().scan_cache_dir().delete_revisions(commit)
         strategy.execute()
         return strategy.expected_freed_size
+
+    def _stored(self, hub: Any, filename: str) -> Path | None:
+        path = hub.try_to_load_from_cache(self.repository, filename, revision=self.revision)
+        return Path(path) if isinstance(path, str) else None
+
+    def _downloaded(self, hub: Any, filename: str) -> Path:
+        """Return a file of this name; the names that the Hub gives for the cache are checked."""
+        path = self._stored(hub, filename)
+        if path is not None and re.fullmatch("[0-9a-f]{40}", self.revision):
+            return path
+        try:
+            url = hub.hf_hub_url(**self._place(filename))
+            stated = hub.get_hf_file_metadata(url, retry_on_errors=path is None)
+        except hub.errors.EntryNotFoundError:
+            raise
+        except (OSError, hub.utils.httpx.HTTPError):  # out of reach
+            if path is None:
+                raise
+            return path
+        for what, value, pattern in (
+            ("an ETag", stated.etag, "[0-9a-f]{40}|[0-9a-f]{64}"),
+            ("a commit", stated.commit_hash, "[0-9a-f]{40}"),
+        ):
+            if not re.fullmatch(pattern, value or ""):
+                reason = f"the server gave {what} that is no hash: {value!r:.100}"
+                raise DownloadError(f"{self} was not downloaded: {reason}", reason)
+        return Path(hub.hf_hub_download(**self._place(filename)))
 
     def _place(self, filename: str) -> dict[str, str]:
         return {"repo_id": self.repository, "filename": filename, "revision": self.revision}
@@ -287,13 +324,21 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _git_hash(path: Path) -> str:
+    """Return the hash by which git knows the content of a small file."""
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
 def _check(path: Path, wanted: str, source: str, remedy: str) -> None:
     if not wanted:
         return
-    came = sha256(path)
+    is_of_git = len(wanted) == 40
+    came = _git_hash(path) if is_of_git else sha256(path)
     if not came.startswith(wanted):
         raise WeightFileError(
-            f"{path} is not what was published as {source}: its SHA-256 begins with "
+            f"{path} is not what was published as {source}: its "
+            f"{'hash of git' if is_of_git else 'SHA-256'} begins with "
             f"{came[: len(wanted)]}, wanted {wanted}. {remedy}"
         )
 
@@ -318,6 +363,8 @@ def _explaining(source: str, advice: str) -> Iterator[None]:
     errors = (OSError, _library().utils.httpx.HTTPError)
     try:
         yield
+    except DownloadError:
+        raise
     except errors as error:
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)

@@ -6,14 +6,14 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from deliralike.errors import StateError
 from deliralike.network.state import LoadReport
-from deliralike.weights import pairs_file
+from deliralike.weights import foreign_layouts, pairs_file
 from deliralike.weights.file_match import FileMatch
 from deliralike.weights.matching.match import propose_between
 from deliralike.weights.matching.naming import role
@@ -97,6 +97,9 @@ def match(
     """
     file = _File.of(weights)
     reference = Side.of(network, with_values=False)
+    if not hasattr(getattr(network, "root", network), "native"):
+        # however the backend keeps kernels, the network itself has the channels first
+        reference = replace(reference, channels_last=False)
     if isinstance(names, str | os.PathLike):
         return pairs_file.given(file.matched(reference, {}), names)
     return file.matched(reference, names or {})
@@ -109,7 +112,10 @@ def load(
     names: str | os.PathLike[str] | Mapping[str, str | None] | None = None,
 ) -> MatchReport:
     """Match a file and load it; see `deliralike.weights.load`."""
-    found = match(network, path, names)
+    file_contents = contents(path)
+    found = match(network, replace(file_contents, kind=str(path)), names)
+    if not found.confirmed:
+        foreign_layouts.refuse(_turned_kernels(network, file_contents), path)
     is_left_over = bool(found.missing or found.unexpected)
     does_not_fit = not found.match.names or (strict and is_left_over)
     if found.open_pairs or does_not_fit:
@@ -128,6 +134,15 @@ def load(
     level = logging.INFO if found.confirmed and report.complete else logging.WARNING
     _LOGGER.log(level, "%s", report)
     return report
+
+
+def _turned_kernels(
+    network: AbstractNetwork, file_contents: Contents
+) -> list[tuple[str, foreign_layouts.Doubt]]:
+    """Return what no order of axes settles: kernels that may be turned around."""
+    shapes = {name: slot.shape for name, slot in network.neutral_slots().items()}
+    found = foreign_layouts.doubts(network, file_contents)
+    return [(name, doubt) for name, doubt in found.items() if len(shapes.get(name, ())) > 2]
 
 
 # The file

@@ -106,13 +106,24 @@ def _is_elsewhere(dataset: Any, file: Any) -> bool:
 def _by_list(root: Any) -> dict[trees.Path, Any]:
     """Return the arrays of an older file: layers in order, each with a list of weight names."""
     datasets = {}
-    for layer in map(_text, root.attrs["layer_names"]):
+    for layer in _each_once(root.attrs["layer_names"]):
         group = root[layer]
-        for name in map(_text, group.attrs["weight_names"]):
+        for name in _each_once(group.attrs["weight_names"]):
             leaf = name.rpartition("/")[2].partition(":")[0]
-            place = (*layer.split("."), _leaf_name(layer, leaf, group[name]))
-            datasets[place] = group[name]
+            dataset = group[name]
+            place = (*layer.split("."), _leaf_name(layer, leaf, dataset))
+            if place in datasets:  # such as the two directions of a recurrent layer
+                raise ValueError(f"the layer {layer!r} has two arrays {leaf!r}")
+            datasets[place] = dataset
     return datasets
+
+
+def _each_once(values: Any) -> list[str]:
+    """Return the names in a list; one that repeats them is no list of Keras's."""
+    names = [_text(value) for value in values]
+    if len(set(names)) != len(names):
+        raise ValueError("a list of its names has one of them twice")
+    return names
 
 
 def _by_tree(h5py: Any, root: Any) -> dict[trees.Path, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from deliralike.errors import StateError
 from deliralike.network.state import LoadReport
-from deliralike.weights import foreign
+from deliralike.weights import foreign, foreign_layouts
 from deliralike.weights.reading import contents, report, without_prefix
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def load(
     path: str | os.PathLike[str],
     strict: bool = True,
     match: bool | str | os.PathLike[str] | Mapping[str, str | None] = False,
+    guess: bool = False,
 ) -> LoadReport:
     """Load the weights in a file into a network; see `read`.
 
@@ -33,6 +34,10 @@ def load(
             order: True, or names of the file by names of the network (None for one that has no
             counterpart), or a file of pairs that `deliralike.weights.match` has written. Without
             it the names are the network's own.
+        guess: Whether arrays of flax and Keras whose layout the file does not tell are taken as
+            these usually have them: pixels before channels where a picture is flattened, and
+            kernels of flax's transposed convolutions turned around. Otherwise they are refused.
+            With `match` they are open pairs.
 
     Returns:
         The report; with `match` it also lists the pairs, as `deliralike.weights.match` does.
@@ -52,6 +57,7 @@ def load(
         state = without_prefix(state)
     report(path, file_contents.kind, notes)
     try:
+        state = foreign_layouts.settled(network, file_contents, state, file_contents.kind, guess)
         return network.load_neutral_state(state, strict=strict)
     except StateError as error:
         hint = ""

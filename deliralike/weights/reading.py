@@ -11,7 +11,7 @@ import stat
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Contents:
         exact: Whether this package wrote the file, so that its names are those that were written.
             Otherwise they may be guessed.
         notes: In words, the guesses, and the entries that were left aside.
+        may_flip: Whether the kernels of transposed convolutions may be turned around, which flax
+            has a setting for.
     """
 
     kind: str
@@ -51,6 +53,7 @@ class Contents:
     channels_last: bool = False
     exact: bool = False
     notes: tuple[str, ...] = ()
+    may_flip: bool = False
 
     def first(self) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
         """Return the most likely state with the names of the file, and all notes."""
@@ -204,7 +207,8 @@ def _of_framework(path: Path, name: str, files: Any) -> Contents:
         states = frameworks.backend(name, f"{path} is {files.name}").read_states(path)
         if not isinstance(states, FileStates):
             states = FileStates(states, exact=archive_is_marked(path))
-    return _contents(files.name, states, files.order, files.channels_last)
+    found = _contents(files.name, states, files.order, files.channels_last)
+    return replace(found, may_flip=files.channels_last)
 
 
 def _contents(

@@ -20,6 +20,7 @@ from deliralike.weights import (
     ConversionReport,
     Renaming,
     chainer_names,
+    foreign_layouts,
     name_matching,
     trees,
 )
@@ -50,7 +51,9 @@ def convert(
             another library's), ``"chainer"``, or one of the architecture's key maps, ``"timm"`` …;
             the zoo's own when not given.
         dry_run: Read and check everything, write nothing.
-        check: Build the network from both files and compare outputs in double precision.
+        check: Compare outputs in double precision: of the network with the weights as they were
+            read and as they were written, and of the framework's own network where there is one. A
+            file of another framework's layouts without one is reported as not checked.
         pairs: A file that says which tensor of the source is which of the model's: followed where
             it is there, else written with the pairs that names, shapes and order propose (see
             `deliralike.weights.match`).
@@ -76,7 +79,7 @@ def convert(
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / Path(target).name
         report = weight_files.convert(source, trial, rename=plan)
-        difference, notes = plan.compared(Path(source), trial)
+        difference, notes = plan.compared(trial)
     if not dry_run:
         report = weight_files.convert(source, target, rename=plan)
     return replace(
@@ -115,10 +118,11 @@ class _Plan:
             )
         self._ours: dict[str, np.ndarray] = {}
         self._layouts: list[KeyMap] = []
-        self._is_fitted = False
+        self._is_foreign = False  # its names or layouts are not those of a file of ours
 
     def __call__(self, contents: Contents) -> Renaming:
         self._ours, words, layouts = self._to_ours(contents)
+        self._is_foreign |= contents.channels_last and not contents.exact
         state: dict[str, np.ndarray] = self._ours
         if self._to in self._keymaps:
             keymap = self._keymaps[str(self._to)]
@@ -164,7 +168,10 @@ class _Plan:
             layouts = []
             if plan.choice.keymap is not None:
                 layouts.append(plan.choice.keymap)
-            return plan.arrays, plan.choice.words, layouts
+            arrays = foreign_layouts.settled(
+                self._network, contents, plan.arrays, contents.kind, guess=False
+            )
+            return arrays, plan.choice.words, layouts
         if 2 * len(plan.arrays) > len(self._slots):
             # most names are known: something else is wrong
             raise StateError(self._misfit(plan.problem()))
@@ -176,8 +183,11 @@ class _Plan:
         except StateError as error:
             reason = f"their names are not the network's, and {error}"
             raise StateError(self._misfit(reason)) from None
-        self._is_fitted = True
+        self._is_foreign = True
         arrays = {ours: state[theirs] for ours, theirs in names.items()}
+        arrays = foreign_layouts.settled(
+            self._network, contents, arrays, contents.kind, guess=False
+        )
         return arrays, "fitted by order and shapes", []
 
     def _by_pairs(self, contents: Contents, pairs: Path) -> dict[str, np.ndarray]:
@@ -190,27 +200,26 @@ class _Plan:
             raise StateError(
                 self._misfit(f"{found}\n{pairs} has the pairs: correct it, and convert again")
             )
-        self._is_fitted = True
+        self._is_foreign = True
         return found.state()
 
     def _misfit(self, reason: str) -> str:
         return f"the weights do not fit {self._architecture.name} with these settings: {reason}"
 
-    def compared(self, source: Path, converted: Path) -> tuple[float, tuple[str, ...]]:
-        """Compare the outputs of the network with the source's weights and with those written.
+    def compared(self, converted: Path) -> tuple[float | None, tuple[str, ...]]:
+        """Compare the outputs of the network with the weights as they came and those written.
 
-        Where a framework has the network that a layout is named after, a note tells how far the
-        outputs of that network are.
+        Names and layouts of another framework are held against that framework's own network, where
+        it has one; against our own network they would be held against themselves.
 
         Returns:
-            The largest difference, and the notes.
+            The largest difference, None where nothing was compared; and notes.
         """
         backends = importlib.import_module("deliralike.backends")
         backend = backends.get(backends.available()[0])
         inputs = self._architecture.sample(batch=2, dtype="float64", **self._settings)
-        original = self._ours if self._is_fitted else source
-        first = self._outputs(backend, original, inputs)
-        second = self._outputs(backend, converted, inputs)
+        written = self._outputs(backend, converted, inputs)
+        differences = []
         notes = []
         for keymap in self._layouts:
             if keymap.framework not in backends.available():
@@ -219,8 +228,15 @@ class _Plan:
             own = framework.own_outputs(keymap.to_theirs(self._ours), *inputs)
             if own is not None:
                 name, *outputs = own
-                notes.append(f"{name} itself differs by {_largest(second, outputs):.3g}")
-        return _largest(first, second), tuple(notes)
+                differences.append(_largest(written, outputs))
+                notes.append(f"{name} itself differs by {differences[-1]:.3g}")
+        if self._is_foreign and not differences:
+            note = (
+                "not checked: the network that the file was written by is not run here, and which "
+                "array is which rests on names, shapes and order; compare outputs with its own"
+            )
+            return None, (note,)
+        return _largest(self._outputs(backend, self._ours, inputs), written), tuple(notes)
 
     def _outputs(
         self, backend: Any, weights: Any, inputs: tuple[np.ndarray, ...]

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from deliralike import weights as weight_files
-from deliralike.errors import StateError, listed
+from deliralike.errors import StateError, UnknownName, listed, suggestion
 from deliralike.network.state import LoadReport, Slot, host_array
+from deliralike.weights import foreign_layouts
 from deliralike.zoo import settings_search, stem_and_head
 from deliralike.zoo.keymaps import KeyMap
 
@@ -115,7 +116,12 @@ class WeightsReport:
 
 
 def load(
-    network: Any, weights: str | os.PathLike[str] | Mapping[str, Any], strict: bool = True
+    network: Any,
+    weights: str | os.PathLike[str] | Mapping[str, Any],
+    strict: bool = True,
+    *,
+    key: str | None = None,
+    guess: bool = False,
 ) -> WeightsReport:
     """Load weights that were saved under the names or layout of another library or trainer.
 
@@ -138,6 +144,9 @@ def load(
         weights: A file, or arrays by name.
         strict: Refuse missing and unexpected names and other wrong shapes. If not strict, they are
             left alone.
+        key: The place of the weights in a checkpoint that has several, such as ``"model_ema"``; the
+            most likely one when not given, and the report names the others.
+        guess: See `deliralike.weights.load`.
 
     Returns:
         The report; it is also logged to the logger ``"deliralike"``, as a warning unless it is
@@ -154,7 +163,8 @@ def load(
         >>> print(load(zoo.build("lenet", backend="torch", seed=1), {"model": state}))
         a mapping, under 'model', without 'module.': 10 names loaded
     """
-    source, states, notes = _states(weights)
+    source, states, contents = _states(weights)
+    states, notes = _chosen(states, contents, key)
     plan = Plan.of(network, states)
     report = plan.report(source)
     report = replace(report, notes=(*notes, *report.notes))
@@ -164,7 +174,8 @@ def load(
             f"the weights do not fit {type(network).__name__}, which was left unchanged: "
             f"{source}, {plan.problem()}{remedy}"
         )
-    network.load_neutral_state(plan.arrays, strict=False)
+    arrays = foreign_layouts.settled(network, contents, plan.arrays, source, guess)
+    network.load_neutral_state(arrays, strict=False)
     level = logging.INFO if report.complete and not report.notes else logging.WARNING
     _LOGGER.log(level, "%s", report)
     return report
@@ -206,11 +217,30 @@ class Choice:
     keymap: KeyMap | None = None
 
 
-def _states(weights: Any) -> tuple[str, Mapping[str, State], tuple[str, ...]]:
-    """Return the name of a source, the states in it, and notes on how these were found."""
+def _chosen(
+    states: Mapping[str, State], contents: weight_files.Contents, key: str | None
+) -> tuple[Mapping[str, State], tuple[str, ...]]:
+    """Return the states that may be taken, and notes on how they were found.
+
+    Raises:
+        UnknownName: There is no state under this key.
+    """
+    if key is None:
+        if len(states) < 2:
+            return states, contents.notes
+        places = ", ".join(map(repr, states))
+        note = f"there are weights under {places}: key=... says which"
+        return states, (*contents.notes, note)
+    if key not in states:
+        raise UnknownName(f"there are no weights under {key!r}. {suggestion(key, states)}")
+    return {key: states[key]}, contents.notes
+
+
+def _states(weights: Any) -> tuple[str, Mapping[str, State], weight_files.Contents]:
+    """Return the name of a source, the states in it, and what its file says of them."""
     if not isinstance(weights, Mapping):
         contents = weight_files.contents(weights)
-        return str(weights), contents.states, contents.notes
+        return str(weights), contents.states, contents
     states = {}
     problem = StateError("the mapping is empty")
     for key, state in _flat(weights):
@@ -220,7 +250,7 @@ def _states(weights: Any) -> tuple[str, Mapping[str, State], tuple[str, ...]]:
             problem = error
     if not states:
         raise problem
-    return "a mapping", states, ()
+    return "a mapping", states, weight_files.Contents("a mapping", states)
 
 
 def _host_state(state: Mapping[str, Any]) -> dict[str, np.ndarray]:

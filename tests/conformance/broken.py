@@ -816,9 +816,9 @@ def the_epsilon_of_rmsprop_inside_the_root(patch):
 @broken("optimizers/sgd", "optimizers/adam")
 def a_learning_rate_one_update_late(patch):
     def set_late(self, value):
-        self._groups, self._next = self._groups.with_lr(getattr(self, "_next", self.lr)), value
+        self.groups, self._next = self.groups.with_lr(getattr(self, "_next", self.lr)), value
 
-    patch.setattr(Optimizer, "lr", property(lambda self: self._groups.lr, set_late))
+    patch.setattr(Optimizer, "lr", property(lambda self: self.groups.lr, set_late))
 
 
 @broken("optimizers/clipping by norm")
@@ -826,12 +826,12 @@ def decay_before_clipping(patch):
     right = Optimizer.update_with
 
     def wrong(self, gradients):
-        slots, rule = self.network.neutral_slots(), self._groups.rules[0]
+        slots, rule = self.network.neutral_slots(), self.groups.rules[0]
         decayed = {
             name: g if g is None else g + rule.weight_decay * slots[name].value
             for name, g in gradients.items()
         }
-        self._groups = type(self._groups).of(type(rule)(lr=rule.lr))
+        self.groups = type(self.groups).of(type(rule)(lr=rule.lr))
         right(self, decayed)
 
     patch.setattr(Optimizer, "update_with", wrong)
@@ -1142,8 +1142,8 @@ def learning_rates_that_are_rounded(patch):
         Optimizer,
         "lr",
         property(
-            lambda self: self._groups.lr,
-            lambda self, lr: setattr(self, "_groups", self._groups.with_lr(float(np.float32(lr)))),
+            lambda self: self.groups.lr,
+            lambda self, lr: setattr(self, "groups", self.groups.with_lr(float(np.float32(lr)))),
         ),
     )
 

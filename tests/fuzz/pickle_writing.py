@@ -10,7 +10,9 @@ def text(value):
 
 
 def number(value):
-    """A whole number of 32 bits, or a longer one."""
+    """A whole number of 32 bits, or a longer one; a pickle is left as it is."""
+    if isinstance(value, bytes):
+        return value
     if -(2**31) <= value < 2**31:
         return b"J" + value.to_bytes(4, "little", signed=True)
     size = value.bit_length() // 8 + 1

@@ -13,6 +13,7 @@ class Host:
 
     Attributes:
         files: Contents by path.
+        etags, commit: What is said in the place of a file's hash, by path, and of the commit.
         manners: For a path, what to do at each of the next requests (GET), oldest first; after
             them the file is served.
         requests: Method, path and range of every request.
@@ -20,6 +21,8 @@ class Host:
 
     def __init__(self):
         self.files = {}
+        self.etags = {}
+        self.commit = COMMIT
         self.manners = {}
         self.requests = []
 
@@ -78,8 +81,9 @@ class _Handler(BaseHTTPRequestHandler):
         if ranges:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         self.send_header("Content-Length", str(len(content) - start))
-        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
-        self.send_header("X-Repo-Commit", COMMIT)
+        etag = self.host.etags.get(path, hashlib.sha256(content).hexdigest())
+        self.send_header("ETag", f'"{etag}"')
+        self.send_header("X-Repo-Commit", self.host.commit)
         self.end_headers()
         if not is_head:
             self.wfile.write(content[start:])

@@ -188,6 +188,47 @@ def test_a_file_of_a_repository_that_was_changed_in_the_cache_is_refused(host):
         HubFile("owner/net").fetch()
 
 
+_PATHS = ["../../../../../../written", "/tmp/written", "", "\x1b[2J", "d" * 5000, "main"]
+
+
+@pytest.mark.parametrize("name", _PATHS)
+def test_a_hash_that_is_a_path_is_refused_before_anything_is_written(name, host, tmp_path):
+    host.files[f"{REPOSITORY}/model.safetensors"] = CONTENT
+    host.etags[f"{REPOSITORY}/model.safetensors"] = name
+    with pytest.raises(DownloadError, match="the server gave an ETag that is no hash"):
+        HubFile("owner/net").fetch()
+    assert host.gets() == []
+
+
+@pytest.mark.parametrize("name", ["../../../../written", "/tmp/written", "main"])
+def test_a_commit_that_is_a_path_is_refused(name, host):
+    host.files[f"{REPOSITORY}/model.safetensors"] = CONTENT
+    host.commit = name
+    with pytest.raises(DownloadError, match="the server gave a commit that is no hash"):
+        HubFile("owner/net").fetch()
+    assert host.gets() == []
+
+
+@pytest.mark.parametrize("revision", ["../../x", "/x", "a//b", "a/../../b", "", "\x1b[2J"])
+def test_a_revision_or_name_that_is_a_path_is_refused(revision):
+    with pytest.raises(SettingError, match="is no revision or file of 'owner/net', wanted"):
+        HubFile("owner/net", revision)
+    with pytest.raises(SettingError, match="is no revision or file of 'owner/net', wanted"):
+        HubFile("owner/net", filenames=(revision,))
+
+
+def test_a_small_file_is_held_against_its_hash_of_git(host):
+    """``printf hello | git hash-object --stdin`` gives b6fc4c62…."""
+    path = f"{REPOSITORY}/model.safetensors"
+    host.files[path] = b"hello"
+    host.etags[path] = "b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0"
+    assert HubFile("owner/net").fetch().read_bytes() == b"hello"
+    host.files[path.replace("net", "other")] = b"hellO"
+    host.etags[path.replace("net", "other")] = host.etags[path]
+    with pytest.raises(WeightFileError, match="its hash of git begins with"):
+        HubFile("owner/other").fetch()
+
+
 def test_a_repository_without_weights_is_an_error(host):
     with pytest.raises(DownloadError, match=re.escape("owner/none@main on the Hugging Face Hub")):
         HubFile("owner/none").fetch()

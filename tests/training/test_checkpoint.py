@@ -343,6 +343,20 @@ def test_a_file_whose_header_lies_is_refused(tmp_path, described):
         checkpoint.read(folder)
 
 
+def test_arrays_that_overlap_are_refused(tmp_path):
+    """One storage under many names: a file of a megabyte wanted thousands when it was loaded."""
+    folder = checkpoint.write(tmp_path / "c", OLD)
+    places = {"a": [0, 16], "b": [8, 24]}
+    header = {"__metadata__": {"deliralike.order": '["a", "b"]'}}
+    for name, place in places.items():
+        header[name] = {"dtype": "F64", "shape": [2], "data_offsets": place}
+    text = json.dumps(header).encode()
+    (folder / "network.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(24))
+    forged(folder, {"network": {"a": {"$array": "a"}}})
+    with pytest.raises(CheckpointError, match="'a' and 'b' overlap"):
+        checkpoint.read(folder)
+
+
 @pytest.mark.parametrize(
     "state", [{"network": {"$array": "b"}}, {"network": {"$float": "x"}}, [1], None]
 )

@@ -255,7 +255,7 @@ def test_a_tree_with_other_names_is_fitted_where_its_series_tell(tmp_path):
     settings = {"in_features": 3, "out_features": 2, "hidden": (6,) * 11}
     report = zoo.convert(path, tmp_path / "y.npz", "mlp", check=True, **settings)
     assert report.layout.startswith("fitted by order and shapes")
-    assert report.largest_difference == 0
+    assert report.largest_difference is None
     read = weights.read(tmp_path / "y.npz")
     assert all((read[f"layers.{i}.weight"] == kernel.T).all() for i, kernel in enumerate(kernels))
 

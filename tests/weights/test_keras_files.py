@@ -149,7 +149,7 @@ def registered():
 
 def test_layers_are_fitted_by_their_order_and_shapes(file, tmp_path):
     report = zoo.convert(file, tmp_path / "y.safetensors", "like_keras", check=True)
-    assert (report.kind, report.largest_difference) == ("an HDF5 file of Keras", 0)
+    assert (report.kind, report.largest_difference) == ("an HDF5 file of Keras", None)
     assert report.reshaped == ("body.0.weight", "body.2.weight", "head.weight")
     network = zoo.build(
         "like_keras", backend="torch", dtype="float64", weights=tmp_path / "y.safetensors"
@@ -347,6 +347,16 @@ def test_keras_itself_writes_such_files(tmp_path, monkeypatch):
             np.testing.assert_allclose(
                 network(torch.from_numpy(x)).detach(), np.load(tmp_path / "out.npy"), rtol=1e-4
             )
+
+
+@pytest.mark.parametrize("layers", [["dense"] * 2000, ["dense"]], ids=["layers", "arrays"])
+def test_a_list_that_repeats_its_names_is_refused_at_once(tmp_path, layers):
+    keras_2(tmp_path / "x.h5", {"dense": {"kernel": DENSE}})
+    with h5py.File(tmp_path / "x.h5", "a") as file:
+        file.attrs["layer_names"] = [name.encode() for name in layers]
+        file["dense"].attrs["weight_names"] = [b"dense/kernel:0"] * 2000
+    with pytest.raises(WeightFileError, match="has one of them twice"):
+        weights.read(tmp_path / "x.h5")
 
 
 def test_groups_that_are_nested_thousands_deep_are_refused_at_once(tmp_path):

@@ -71,10 +71,10 @@ HOSTILE = {
     "negative stride": (
         table(w=tensor(offset=3, strides=(-1,))),
         None,
-        "wanted whole numbers from 0",
+        "wanted a whole number from 0",
     ),
-    "negative offset": (table(w=tensor(offset=-1)), None, "wanted whole numbers from 0"),
-    "negative size": (table(w=tensor(shape=(-4,))), None, "wanted whole numbers from 0"),
+    "negative offset": (table(w=tensor(offset=-1)), None, "wanted a whole number from 0"),
+    "negative size": (table(w=tensor(shape=(-4,))), None, "wanted a whole number from 0"),
     "beyond the end": (
         table(w=tensor(offset=1)),
         None,
@@ -120,6 +120,18 @@ HOSTILE = {
         "in place of tensors by name",
     ),
     "a key that takes for ever": (b"}" + nested(60) + tensor() + b"s", None, "not tensors by name"),
+    "a size that takes for ever": (
+        table(w=tensor(storage(nested(60)))),
+        None,
+        "a tuple for a size, stride or place",
+    ),
+    "a shape that takes for ever": (
+        table(w=tensor(shape=(nested(60),))),
+        None,
+        "a tuple for a size, stride or place",
+    ),
+    "a module that takes for ever": (nested(60) + text("x") + b"\x93", None, "else than texts"),
+    "a name that takes for ever": (text("torch") + nested(60) + b"\x93", None, "else than texts"),
     "a call of a call": (
         called(called(named("builtins", "set"), b"]"), text("x")),
         None,
@@ -205,6 +217,14 @@ def test_an_old_file_that_claims_more_than_it_has_is_refused(tmp_path):
     with pytest.raises(
         WeightFileError, match="has 1,099,511,627,776 elements and 16 bytes are left"
     ):
+        weights.read(tmp_path / "x.pth")
+
+
+def test_keys_of_an_old_file_that_take_for_ever_are_refused(tmp_path):
+    begin = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." + b"\x80\x02M\xe9\x03." + b"\x80\x02}."
+    pickles = b"\x80\x02" + table(w=tensor()) + b".\x80\x02]" + nested(60) + b"a."
+    (tmp_path / "x.pth").write_bytes(begin + pickles + bytes(24))
+    with pytest.raises(WeightFileError, match="its list of storages is not that"):
         weights.read(tmp_path / "x.pth")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -17,7 +18,7 @@ from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import first_names
 from deliralike.optim.loss import as_loss, no_array, no_scalar, value_of, with_value
-from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
+from deliralike.optim.optimizer import AbstractOptimizer
 
 
 class Part(chainer.Link):
@@ -201,7 +202,7 @@ class ChainerOptimizer(AbstractOptimizer):
         """Load state arrays by name, in each parameter's own type."""
         self._owned.refresh()
         parameters = self._owned.parameters
-        refuse_unknown_owners(state, parameters)
+        self.refuse_wrong_state(state, parameters)
         self.steps = self.native.t = int(state["steps"])
         for rule in self._rules.values():
             if rule is not None:
@@ -211,6 +212,13 @@ class ChainerOptimizer(AbstractOptimizer):
             name, _, slot = key.rpartition("/")
             if name:
                 _load(parameters[name], self._rules[name], slot, value, self.steps)
+
+    def native_state_shapes(self, name):
+        """Return the shapes with which the parameter's update rule begins."""
+        trial = copy.copy(self._rules[name])
+        trial._state = None
+        trial._init_states(self._owned.parameters[name])
+        return {slot: array.shape for slot, array in (trial.state or {}).items()}
 
 
 def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> None:

@@ -36,7 +36,7 @@ from deliralike.errors import DtypeError
 from deliralike.nest import host_arrays
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import as_loss
-from deliralike.optim.optimizer import AbstractOptimizer, Moment, refuse_unknown_owners
+from deliralike.optim.optimizer import AbstractOptimizer, Moment
 
 
 class JaxOptimizer(AbstractOptimizer):
@@ -218,9 +218,19 @@ class JaxOptimizer(AbstractOptimizer):
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Take over state arrays by name, in each parameter's own type."""
         variables = self._programs.variables()
-        refuse_unknown_owners(state, {*variables.owned, "optax"})
+        self.refuse_wrong_state(state, {*variables.owned, "optax"})
         self.rule.load_neutral_state(state, variables, int(state["steps"]))
         self.steps = int(state["steps"])
+
+    def native_state_shapes(self, name):
+        """Return the shapes of the arrays of optax that are named after a parameter."""
+        arrays_by_name = self.rule.neutral_state(self._programs.variables())
+        shapes = {}
+        for key, array in arrays_by_name.items():
+            owner, _, slot = key.rpartition("/")
+            if owner == name:
+                shapes[slot] = array.shape
+        return shapes
 
     def _whole_step(self, *what: Any) -> Any:
         step = self._step(*what)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +17,7 @@ from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot
 from deliralike.optim.loss import as_loss, no_array, no_scalar, value_of, with_value
-from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
+from deliralike.optim.optimizer import AbstractOptimizer
 
 
 class TorchOptimizer(AbstractOptimizer):
@@ -157,7 +159,7 @@ class TorchOptimizer(AbstractOptimizer):
         """Load state arrays by name, each in the type of its parameter."""
         self._owned.refresh()
         parameters = self._owned.parameters
-        refuse_unknown_owners(state, parameters)
+        self.refuse_wrong_state(state, parameters)
         self.steps = int(state["steps"])
         for parameter in parameters.values():
             self.native.state.pop(parameter, None)
@@ -170,6 +172,23 @@ class TorchOptimizer(AbstractOptimizer):
                 parameter = parameters[name]
                 group = groups.get(id(parameter), {})
                 self.native.state[parameter][slot] = _slot_tensor(slot, value, parameter, group)
+
+    def native_state_shapes(self, name):
+        """Return the shapes that the optimizer's own update makes, of an array without values."""
+        parameter = self._owned.parameters[name]
+        empty = torch.empty_like(parameter, device="meta", requires_grad=True)
+        empty.grad = torch.empty_like(empty)
+        trial = copy.copy(self.native)
+        trial.state = defaultdict(dict)
+        for group in self.native.param_groups:
+            if any(each is parameter for each in group["params"]):
+                trial.param_groups = [{**group, "params": [empty], "capturable": False}]
+        try:
+            trial.step()
+        except Exception:  # noqa: BLE001  # what others' optimizers need for a step is not known
+            return None
+        slots = trial.state[empty].items()
+        return {slot: tuple(np.shape(value)) for slot, value in slots if value is not None}
 
     def _slots(self) -> dict[str, Slot]:
         slots = self.network.neutral_slots().items()

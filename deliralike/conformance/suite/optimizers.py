@@ -212,6 +212,8 @@ def state_of_an_optimizer(backend: Backend) -> None:
         agree_all(f"after {name}'s state was taken over", _update(second, 3), _update(first, 3))
         with refused("the state of another network", StateError):
             second.load_neutral_state(state | {"elsewhere/exp_avg": np.ones(2)})
+        with refused("a state of another shape", StateError):
+            second.load_neutral_state(state | {f"weight/{slots[0]}": np.ones(1)})
 
 
 @check("optimizers", "L4")

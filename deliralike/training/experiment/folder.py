@@ -55,6 +55,15 @@ class Status:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+_TYPES: dict[str, Any] = {
+    "status": str,
+    "reason": str,
+    "started": int | float,
+    "seconds": int | float,
+    "metrics": Mapping,
+}
+
+
 # Making and holding -------------------------------------------------------------------------------
 
 
@@ -248,6 +257,12 @@ def read_status(folder: Path) -> Status | None:
         raise SettingError(f"{str(folder / STATUS)!r} does not hold the status of a run")
     content["metrics"] = _number(content.get("metrics", {}))
     status = Status(**content)
+    for name, kinds in _TYPES.items():
+        value = getattr(status, name)
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise SettingError(
+                f"{str(folder / STATUS)!r} does not hold the status of a run: {name} is {value!r}"
+            )
     if status.status == RUNNING and not _is_held(folder):
         return replace(status, status=KILLED)
     return status

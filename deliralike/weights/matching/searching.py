@@ -23,7 +23,13 @@ from deliralike.weights.matching.layouts import plain, transforms
 from deliralike.weights.matching.naming import role
 from deliralike.weights.matching.pairing import Pair, Side
 from deliralike.weights.matching.parts import Shape, Unit, whole
-from deliralike.weights.matching.unit_layouts import is_telling, layout, same_layout
+from deliralike.weights.matching.unit_layouts import (
+    Layout,
+    by_convolutions,
+    is_telling,
+    layout,
+    same_layout,
+)
 
 Partners = str | Sequence[str]  # of a tensor or a block, by name; or of a tensor's parts
 Left = dict[str, Unit]
@@ -76,11 +82,16 @@ class _Search:
 
     def same_names(self) -> None:
         """Match equal names and shapes: exchanged values are a difference, not another match."""
+        reference, candidate = self.sides
         shared = [name for name in self.left[0] if name in self.left[1]]
         for name in shared:
             one = self.left[0].pop(name)
             two = self.left[1].pop(name)
-            self.pairs.append(Pair((one,), (two,), plain(one.shape), "name"))
+            as_it_is: Layout = (plain(one.shape), ())
+            if not candidate.kinds:  # a file: names do not say how a picture was flattened
+                as_it_is = by_convolutions(reference, one, candidate, two) or as_it_is
+            transform, layouts = as_it_is
+            self.pairs.append(Pair((one,), (two,), transform, "name", layouts=layouts))
 
     def split(self) -> None:
         """Known conventions: gates and projections under common names."""

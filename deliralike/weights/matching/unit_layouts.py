@@ -15,7 +15,7 @@ def layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Layout:
     """How a unit lies in another one: by values, else by convolutions, else by names."""
     return (
         _by_values(reference, unit, candidate, other)
-        or _by_convolutions(reference, unit, candidate, other)
+        or by_convolutions(reference, unit, candidate, other)
         or _by_names(unit, other)
     )
 
@@ -33,7 +33,7 @@ def _by_values(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Lay
     return found, ()
 
 
-def _by_convolutions(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Layout | None:
+def by_convolutions(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Layout | None:
     """Between sides of which one has the channels last, pixels may be flattened otherwise."""
     if reference.channels_last == candidate.channels_last:
         return None

@@ -10,7 +10,7 @@ from autograd.tracer import getval, isbox, new_box, trace_stack
 
 from deliralike import nest
 from deliralike.network.state import each_once
-from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import Rule
 
 
@@ -64,7 +64,7 @@ class StrangerOptimizer(AbstractOptimizer):
 
     def __init__(self, network, groups, pattern=None):
         super().__init__(network, pattern)
-        self._groups, self._state, self._counts = groups, {}, {}
+        self.groups, self._state, self._counts = groups, {}, {}
         owned = {
             name: slot
             for name, slot in network.neutral_slots().items()
@@ -86,7 +86,7 @@ class StrangerOptimizer(AbstractOptimizer):
         slots = self.network.neutral_slots()
         for name, gradient in gradients.items():
             if gradient is not None:
-                rule: Rule = self._groups.rules[self._places[name]]
+                rule: Rule = self.groups.rules[self._places[name]]
                 p, count = slots[name].value, self._counts.get(name, 0) + 1
                 shapes = rule.state_shapes(p.shape)
                 zeros = {slot: np.zeros(shape, p.dtype) for slot, shape in shapes.items()}
@@ -97,23 +97,23 @@ class StrangerOptimizer(AbstractOptimizer):
 
     @property
     def lr(self):
-        return self._groups.lr
+        return self.groups.lr
 
     @lr.setter
     def lr(self, value):
-        self._groups = self._groups.with_lr(value)
+        self.groups = self.groups.with_lr(value)
 
     def neutral_state(self):
         state = {"steps": np.array(self.steps)}
         for name, held in self._state.items():
             state |= {f"{name}/{slot}": np.array(value) for slot, value in held.items()}
-            if self._groups.rules[0].counts:
+            if self.groups.rules[0].counts:
                 state[f"{name}/step"] = np.array(self._counts[name])
         return state
 
     def load_neutral_state(self, state):
         slots = self.network.neutral_slots()
-        refuse_unknown_owners(state, slots)
+        self.refuse_wrong_state(state, slots)
         self.steps, self._state, self._counts = int(state["steps"]), {}, {}
         for key, value in state.items():
             name, _, slot = key.rpartition("/")

@@ -121,7 +121,8 @@ class _Pickles:
 
     def _find(self, storages: dict[str, Storage], keys: Any) -> dict[str, int]:
         """Return the position of each storage, after a check that all are within the file."""
-        if not isinstance(keys, list) or sorted(map(str, keys)) != sorted(storages):
+        is_list = isinstance(keys, list) and all(isinstance(key, str | int) for key in keys)
+        if not is_list or sorted(map(str, keys)) != sorted(storages):
             raise ValueError(
                 "its list of storages is not that of the storages that its tensors use"
             )

@@ -281,14 +281,22 @@ def _key(key: Any) -> Any:
 
 
 def _refuse_unless_counts(*values: Any) -> None:
-    if not all(type(value) is int and 0 <= value < 2**62 for value in values):
-        raise ValueError(
-            f"its pickle has {values!r:.100} for sizes, strides or places: wanted whole numbers "
-            "from 0"
-        )
+    for value in values:
+        if type(value) is not int:  # whose text may be without an end: tuples in tuples
+            raise ValueError(
+                f"its pickle has a {type(value).__name__} for a size, stride or place: wanted a "
+                "whole number from 0"
+            )
+        if not 0 <= value < 2**62:
+            raise ValueError(
+                f"its pickle has a size, stride or place of {value.bit_length()} bits, or below 0: "
+                "wanted a whole number from 0"
+            )
 
 
-def _named(module: str, name: str) -> Named:
+def _named(module: Any, name: Any) -> Named:
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise ValueError("its pickle is damaged: it names a function by something else than texts")
     module = {"__builtin__": "builtins", "torch.tensor": "torch._tensor"}.get(module, module)
     if module.startswith("numpy.core"):  # as NumPy 1 called it
         module = module.replace("core", "_core", 1)

@@ -1,0 +1,145 @@
+"""What a file with the channels last leaves open: arrays whose meaning their shapes do not tell.
+
+Kernels lie in a file as their framework defines them. Two things follow from what feeds the layer,
+or from a setting, and neither is in the file: the order in which pixels and channels were
+flattened, and whether the kernel of a transposed convolution is turned around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import StateError
+from deliralike.weights.matching.kinds import bare
+from deliralike.weights.reading import Contents
+
+_MOST_SHOWN = 4
+_KINDS = ("conv", "linear")
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """An array that may lie otherwise than its shape says.
+
+    Attributes:
+        words: What is not known.
+        usual: Returns the array as the framework's usual layout gives it.
+    """
+
+    words: str
+    usual: Callable[[np.ndarray], np.ndarray]
+
+
+def doubts(network: Any, contents: Contents) -> dict[str, Doubt]:
+    """Return what is not known of a file's arrays in a network, by the network's names.
+
+    Nothing is open in a file of ours, in one with the channels first, and in the network of a
+    framework's own, which means by a layout what its file does.
+    """
+    network = getattr(network, "root", network)
+    if contents.exact or not contents.channels_last or hasattr(network, "native"):
+        return {}
+    kinds = {path: bare(type(block).__name__) for path, block in network.named_blocks()}
+    shapes = {}
+    for name, slot in network.neutral_slots().items():
+        kind = kinds.get(name.rpartition(".")[0], "")
+        if name.endswith("weight") and kind.startswith(_KINDS):
+            shapes[name] = (kind, tuple(slot.shape))
+    found = _columns(shapes) | _rows(shapes)
+    if contents.may_flip:
+        for name, (kind, _) in shapes.items():
+            if kind.startswith("convtranspose"):
+                found[name] = Doubt("flax turns it around unless transpose_kernel is set", _turned)
+    return found
+
+
+def refuse(found: Iterable[tuple[str, Doubt]], source: object) -> None:
+    """Raise an error if something is open.
+
+    Raises:
+        StateError: Names the arrays and what to do.
+    """
+    lines = [f"{name}: {doubt.words}" for name, doubt in found]
+    if not lines:
+        return
+    more = f"; and {len(lines) - _MOST_SHOWN} more" if len(lines) > _MOST_SHOWN else ""
+    raise StateError(
+        f"{source} does not say how some arrays lie, and nothing was loaded: "
+        f"{'; '.join(lines[:_MOST_SHOWN])}{more}. Take what the framework does usually by "
+        "guess=True in weights.load or zoo.load, and compare outputs with those of the original"
+    )
+
+
+def settled(
+    network: Any, contents: Contents, state: Mapping[str, Any], source: object, guess: bool
+) -> dict[str, Any]:
+    """Return a state under the network's names with what is open as the framework usually has it.
+
+    Raises:
+        StateError: Something is open, and `guess` is false.
+    """
+    found = doubts(network, contents)
+    opened = {name: doubt for name, doubt in found.items() if name in state}
+    if not guess:
+        refuse(opened.items(), source)
+    usual = dict(state)
+    for name, doubt in opened.items():
+        usual[name] = doubt.usual(np.asarray(state[name]))
+    return usual
+
+
+Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
+
+
+def _columns(shapes: Shapes) -> dict[str, Doubt]:
+    """Return the matrices behind a convolution with more columns than it gives channels."""
+    found = {}
+    channels = columns = 0
+    for name, (kind, shape) in shapes.items():
+        if len(shape) > 2:
+            channels, columns = shape[kind.startswith("convtranspose")], 0
+        elif channels and (shape[1] > channels if not columns else shape[1] == columns):
+            columns = shape[1]
+            words = f"its {columns} inputs may be pixels of {channels} channels"
+            found[name] = Doubt(words, partial(_swapped, channels=channels, axis=1))
+        elif not columns:
+            channels = 0
+    return found
+
+
+def _rows(shapes: Shapes) -> dict[str, Doubt]:
+    """Return the matrices, and their biases, in front of a convolution of fewer channels."""
+    found = {}
+    former = ""
+    for name, (kind, shape) in shapes.items():
+        if len(shape) > 2 and former:
+            channels = shape[not kind.startswith("convtranspose")]
+            rows = shapes[former][1][0]
+            if rows > channels > 1 and rows % channels == 0:
+                doubt = Doubt(
+                    f"its {rows} outputs may be pixels of {channels} channels",
+                    partial(_swapped, channels=channels, axis=0),
+                )
+                found[former] = doubt
+                found[f"{former.removesuffix('weight')}bias"] = doubt
+        former = name if len(shape) == 2 else ""
+    return found
+
+
+def _swapped(array: np.ndarray, channels: int, axis: int) -> np.ndarray:
+    """Return an array with an axis of pixels and channels turned to channels and pixels."""
+    if array.shape[axis] % channels:
+        return array
+    parts = (*array.shape[:axis], -1, channels, *array.shape[axis + 1 :])
+    return np.ascontiguousarray(array.reshape(parts).swapaxes(axis, axis + 1)).reshape(array.shape)
+
+
+def _turned(array: np.ndarray) -> np.ndarray:
+    """Return the kernel of a transposed convolution of flax, which came as ``(out, in, *size)``."""
+    sizes = tuple(range(2, array.ndim))
+    return np.ascontiguousarray(np.flip(array.swapaxes(0, 1), sizes))

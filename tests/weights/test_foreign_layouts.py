@@ -1,0 +1,270 @@
+"""What the arrays of flax and Keras mean follows from the layer: against flax itself, and Keras's
+published formulas."""
+
+import numpy as np
+import pytest
+
+from deliralike import Network, weights, zoo
+from deliralike.errors import StateError, UnknownName, WeightFileError
+from tests.conftest import BACKENDS
+
+h5py = pytest.importorskip("h5py")
+GENERATOR = np.random.default_rng(0)
+
+
+def outputs(net, *inputs):
+    net.eval()
+    backend = net.backend
+    return backend.to_numpy(net(*(backend.prepare(each, net) for each in inputs)))
+
+
+def keras(path, layers):
+    """As Keras's ``save_weights("x.h5")`` lays them out."""
+    with h5py.File(path, "w") as file:
+        file.attrs["layer_names"] = [name.encode() for name in layers]
+        for layer, arrays in layers.items():
+            group = file.create_group(layer)
+            group.attrs["weight_names"] = [f"{layer}/{leaf}:0".encode() for leaf in arrays]
+            for leaf, array in arrays.items():
+                group[f"{layer}/{leaf}:0"] = array
+    return path
+
+
+class Recurrent(Network):
+    def __init__(self, kind):
+        super().__init__()
+        self.rnn = getattr(self.nn, kind)(3, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.rnn.outputs(x)[:, -1]
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _gru(x, kernel, recurrent, bias):
+    """Keras's GRU with reset_after=True: gates z, r, h."""
+    h = np.zeros((len(x), 4))
+    for step in range(x.shape[1]):
+        of_input = np.split(x[:, step] @ kernel + bias[0], 3, 1)
+        of_state = np.split(h @ recurrent + bias[1], 3, 1)
+        z = _sigmoid(of_input[0] + of_state[0])
+        r = _sigmoid(of_input[1] + of_state[1])
+        h = z * h + (1 - z) * np.tanh(of_input[2] + r * of_state[2])
+    return h
+
+
+def _lstm(x, kernel, recurrent, bias):
+    """Keras's LSTM: gates i, f, c, o."""
+    h = c = np.zeros((len(x), 4))
+    for step in range(x.shape[1]):
+        i, f, g, o = np.split(x[:, step] @ kernel + h @ recurrent + bias, 4, 1)
+        c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
+        h = _sigmoid(o) * np.tanh(c)
+    return h
+
+
+RECURRENT = {"GRU": (_gru, 3, (2, 12)), "LSTM": (_lstm, 4, (16,))}
+LOADS = {
+    "load": lambda net, path: weights.load(net, path),
+    "match": lambda net, path: weights.load(net, path, match=True),
+    "zoo": lambda net, path: zoo.load(net, path),
+}
+
+
+@pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_a_recurrent_layer_of_keras_computes_what_keras_does(tmp_path, kind, load):
+    formula, gates, of_bias = RECURRENT[kind]
+    kernel = GENERATOR.standard_normal((3, 4 * gates))
+    recurrent = GENERATOR.standard_normal((4, 4 * gates))
+    bias = GENERATOR.standard_normal(of_bias)
+    arrays = {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias}
+    path = keras(tmp_path / "x.h5", {"rnn": arrays})
+    net = Recurrent.on(BACKENDS[0], seed=1, dtype="float64")(kind)
+    load(net, path)
+    x = GENERATOR.standard_normal((2, 5, 3))
+    np.testing.assert_allclose(outputs(net, x), formula(x, kernel, recurrent, bias), atol=1e-12)
+
+
+def test_a_gru_of_keras_that_resets_before_the_product_is_refused(tmp_path):
+    arrays = {"kernel": np.ones((3, 12)), "recurrent_kernel": np.ones((4, 12)), "bias": np.ones(12)}
+    with pytest.raises(WeightFileError, match="a GRU with reset_after=False"):
+        weights.read(keras(tmp_path / "x.h5", {"rnn": arrays}))
+
+
+class Classifier(Network):
+    """A picture of 6x5 pixels: convolution, flattened, two dense layers."""
+
+    def __init__(self, channels=4):
+        super().__init__()
+        self.conv = self.nn.Conv2d(2, channels, 3)
+        self.fc1 = self.nn.Linear(channels * 4 * 3, 6)
+        self.fc2 = self.nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = self.nn.flatten(self.nn.relu(self.conv(x)))
+        return self.fc2(self.nn.relu(self.fc1(x)))
+
+
+PICTURES = GENERATOR.standard_normal((2, 6, 5, 2)).astype(np.float32)
+FIRST = np.ascontiguousarray(np.moveaxis(PICTURES, -1, 1))
+
+
+@pytest.fixture(scope="module")
+def linen():
+    pytest.importorskip("flax")
+    return __import__("flax.linen").linen
+
+
+@pytest.fixture(scope="module")
+def classifier(linen, tmp_path_factory):
+    """A file of flax, and what flax computes by it."""
+    import jax
+    from flax import serialization
+
+    class Theirs(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            x = linen.relu(linen.Conv(4, (3, 3), padding="VALID", name="conv")(x))
+            x = linen.Dense(6, name="fc1")(x.reshape(len(x), -1))
+            return linen.Dense(3, name="fc2")(linen.relu(x))
+
+    net = Theirs()
+    values = net.init(jax.random.PRNGKey(0), PICTURES)
+    path = tmp_path_factory.mktemp("flax") / "x.msgpack"
+    path.write_bytes(serialization.to_bytes(values))
+    return path, np.asarray(net.apply(values, PICTURES))
+
+
+@pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
+def test_a_dense_layer_behind_a_flattened_picture_is_open(backend, classifier, load):
+    net = Classifier.on(backend, seed=1)()
+    before = net.neutral_state()
+    with pytest.raises(StateError, match=r"fc1\.weight"):
+        load(net, classifier[0])
+    np.testing.assert_array_equal(net.neutral_state()["conv.weight"], before["conv.weight"])
+
+
+@pytest.mark.parametrize("load", [weights.load, zoo.load], ids=["load", "zoo"])
+def test_a_guess_takes_pixels_before_channels_as_flax_flattens_them(backend, classifier, load):
+    path, wanted = classifier
+    net = Classifier.on(backend, seed=1)()
+    load(net, path, guess=True)
+    np.testing.assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
+
+
+def test_a_file_of_pairs_says_how_a_picture_was_flattened(backend, classifier, tmp_path):
+    path, wanted = classifier
+    net = Classifier.on(backend, seed=1)()
+    weights.match(net, path).write(tmp_path / "pairs.csv")
+    weights.load(net, path, match=tmp_path / "pairs.csv")
+    np.testing.assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("pixels_first", [True, False], ids=["as Keras", "as it is"])
+def test_a_dense_layer_of_keras_behind_a_flattened_picture(tmp_path, pixels_first):
+    """Keras flattens (height, width, channels); here by NumPy."""
+    kernel, dense = GENERATOR.standard_normal((3, 3, 2, 4)), GENERATOR.standard_normal((48, 6))
+    last = GENERATOR.standard_normal((6, 3))
+    layers = {"conv": kernel, "fc1": dense, "fc2": last}
+    arrays = {
+        name: {"kernel": array, "bias": np.zeros(array.shape[-1])} for name, array in layers.items()
+    }
+    path = keras(tmp_path / "x.h5", arrays)
+    net = Classifier.on(BACKENDS[0], seed=1, dtype="float64")()
+    if not pixels_first:
+        with pytest.raises(StateError, match="its 48 inputs may be pixels of 4 channels"):
+            weights.load(net, path)
+        return
+    weights.load(net, path, guess=True)
+    windows = np.lib.stride_tricks.sliding_window_view(PICTURES.astype(float), (3, 3), (1, 2))
+    hidden = np.maximum(np.einsum("nhwcij,ijco->nhwo", windows, kernel), 0).reshape(2, -1)
+    wanted = np.maximum(hidden @ dense, 0) @ last
+    np.testing.assert_allclose(outputs(net, FIRST.astype(float)), wanted, atol=1e-12)
+
+
+class Up(Network):
+    def __init__(self, channels):
+        super().__init__()
+        self.up = self.nn.ConvTranspose2d(2, channels, 3, 2)
+
+    def forward(self, x):
+        return self.up(x)
+
+
+@pytest.mark.parametrize("channels", [2, 3])
+def test_a_transposed_convolution_of_flax_is_turned_around_on_purpose_alone(
+    backend, linen, channels, tmp_path
+):
+    import jax
+    from flax import serialization
+
+    theirs = linen.ConvTranspose(channels, (3, 3), strides=(2, 2), padding="VALID")
+    values = theirs.init(jax.random.PRNGKey(1), PICTURES)
+    path = tmp_path / "x.msgpack"
+    path.write_bytes(serialization.to_bytes({"params": {"up": values["params"]}}))
+    net = Up.on(backend, seed=1)(channels)
+    for load in LOADS.values():
+        with pytest.raises(StateError):
+            load(net, path)
+    weights.load(net, path, guess=True)
+    wanted = np.moveaxis(np.asarray(theirs.apply(values, PICTURES)), -1, 1)
+    np.testing.assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
+
+
+class Attention(Network):
+    def __init__(self, heads):
+        super().__init__()
+        self.a = self.nn.MultiheadAttention(8, heads, batch_first=True)
+
+    def forward(self, x):
+        return self.a(x, x, x)[0]
+
+
+@pytest.mark.parametrize("heads", [2, 4])
+def test_the_heads_of_flaxs_attention_are_merged_as_flax_has_them(linen, heads, tmp_path):
+    import jax
+    from flax import serialization
+
+    x = GENERATOR.standard_normal((2, 5, 8)).astype(np.float32)
+    theirs = linen.MultiHeadDotProductAttention(num_heads=heads, qkv_features=8)
+    values = theirs.init(jax.random.PRNGKey(2), x, x)
+    path = tmp_path / "x.msgpack"
+    path.write_bytes(serialization.to_bytes({"params": {"a": values["params"]}}))
+    net = Attention.on(BACKENDS[0], seed=1)(heads)
+    weights.load(net, path, match=True)
+    np.testing.assert_allclose(outputs(net, x), np.asarray(theirs.apply(values, x, x)), atol=1e-5)
+
+
+def test_a_conversion_from_keras_says_that_nothing_was_checked(tmp_path):
+    net = zoo.build("mlp", backend=BACKENDS[0], in_features=4, hidden=(3,), out_features=2)
+    layers = {}
+    for name, array in net.neutral_state().items():
+        layer, _, leaf = name.rpartition(".")
+        leaf = {"weight": "kernel"}.get(leaf, leaf)
+        layers.setdefault(layer, {})[leaf] = array.T
+    path = keras(tmp_path / "x.h5", layers)
+    settings = {"in_features": 4, "hidden": (3,), "out_features": 2}
+    report = zoo.convert(path, tmp_path / "x.safetensors", "mlp", check=True, **settings)
+    assert report.largest_difference is None
+    assert "not checked: the network that the file was written by is not run" in str(report)
+
+
+def test_weights_that_a_file_has_twice_are_named_and_chosen():
+    raw, mean = np.ones((2, 3)), np.zeros((2, 3))
+
+    class Linear(Network):
+        def __init__(self):
+            super().__init__()
+            self.fc = self.nn.Linear(3, 2, bias=False)
+
+    net = Linear.on(BACKENDS[0])()
+    state = {"model": {"fc.weight": raw}, "model_ema": {"fc.weight": mean}}
+    report = zoo.load(net, state)
+    assert "there are weights under 'model', 'model_ema': key=... says which" in str(report)
+    zoo.load(net, state, key="model_ema")
+    np.testing.assert_array_equal(net.neutral_state()["fc.weight"], np.zeros((2, 3)))
+    with pytest.raises(UnknownName, match="there are no weights under 'ema'"):
+        zoo.load(net, state, key="ema")
