@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from deliralike import random
 from deliralike.optim.loss import Loss, LossFunction, as_loss
@@ -28,6 +28,10 @@ class Weighted(Loss):
     def weights(self, sizes: Sequence[int]) -> list[float]:
         """What each share's loss counts."""
         return list(self.weigh(sizes))
+
+    def recorded(self) -> Self:
+        """Return this loss: its weights say all that its denominators would."""
+        return self
 
 
 def of_share(loss: LossFunction) -> LossFunction:
