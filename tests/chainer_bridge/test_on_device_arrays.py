@@ -43,6 +43,8 @@ def cupy(monkeypatch):
     monkeypatch.setattr(
         relu, "_relu_grad2_kernel", cupy_stand_in.Kernel("", "", "", "relu_bwd"), False
     )
+    # The types of arrays, which Chainer keeps from its first use on.
+    monkeypatch.setattr(arrays.chainer, "_array_types", None)
     arrays._device.cache_clear()
     yield module
     arrays._device.cache_clear()
