@@ -167,7 +167,11 @@ DROPOUTS = torch.nn.Dropout | torch.nn.Dropout2d | torch.nn.Dropout3d
 
 
 def run_on_torch(module: torch.nn.Module, call: Callable[..., Any], case: Case) -> Results:
-    """A pass in evaluation and one in training, with gradients."""
+    """A pass in evaluation and one in training, with gradients.
+
+    The module may be one that others step: gradients begin anew, and the results are copies.
+    """
+    module.zero_grad()
     inputs = [torch.from_numpy(x) for x in case.inputs()]
     floating = [x.requires_grad_() for x in inputs if x.is_floating_point()]
     with torch.no_grad():
@@ -179,10 +183,12 @@ def run_on_torch(module: torch.nn.Module, call: Callable[..., Any], case: Case) 
     loss = weighted_mean(outputs, backends.get("torch").nn)
     loss.backward()
     parameters = {
-        name: np.zeros(tuple(parameter.shape)) if parameter.grad is None else parameter.grad.numpy()
+        name: np.zeros(tuple(parameter.shape))
+        if parameter.grad is None
+        else parameter.grad.numpy().copy()
         for name, parameter in module.named_parameters()
     }
-    state = {name: value.detach().numpy() for name, value in module.state_dict().items()}
+    state = {name: value.numpy().copy() for name, value in module.state_dict().items()}
     return Results(
         evaluated, trained, loss.item(), parameters, [x.grad.numpy() for x in floating], state
     )
