@@ -7,7 +7,6 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import TypeVar
 
-import deliralike
 from deliralike.conformance.observe.raised import in_words
 
 T = TypeVar("T")
@@ -41,7 +40,7 @@ class Attempts:
 
 def _place(error: BaseException) -> str:
     """The innermost line of this package that an error went through."""
-    root, place = Path(deliralike.__file__).parent, ""
+    root, place = Path(__file__).parents[1], ""
     for frame, number in walk_tb(error.__traceback__):
         file = Path(frame.f_code.co_filename)
         if file.is_relative_to(root):

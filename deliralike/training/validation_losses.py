@@ -111,7 +111,9 @@ class ValidationLosses:
                 )
             raise
         with backend.evaluating():
-            target = backend.prepare(inputs_and_target(batch)[1], network)
+            inputs, target = inputs_and_target(batch)
+            # at its place in the batch, which errors name
+            *_, target = backend.prepare((*[None] * len(inputs), target), network)
             result = self._loss.of(network, prediction, target)
         known = {TOTAL: noted.of(value_of(result))}
         if isinstance(result, tuple):

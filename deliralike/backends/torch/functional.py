@@ -454,7 +454,7 @@ def unambiguous(x: torch.Tensor) -> torch.Tensor:
     batch, which means nothing. Where input and gradient then differ, batch norm reads the gradient
     in another order than it lies, and gives a wrong one. With three axes there is no such order.
     """
-    is_ambiguous = x.dim() > 3 and len(x) == 1 and torch.is_grad_enabled()
+    is_ambiguous = x.dim() > 3 and x.shape[0] == 1 and torch.is_grad_enabled()
     return x.flatten(2) if is_ambiguous else x
 
 

@@ -9,7 +9,6 @@ from traceback import walk_tb
 from types import FrameType
 from typing import Any
 
-import deliralike
 from deliralike.conformance.findings import RAISES, Finding
 from deliralike.conformance.observe import recording
 from deliralike.conformance.observe.units import Unit
@@ -93,7 +92,7 @@ def _is_own(file: Path, package: str) -> bool:
     return not file.is_relative_to(_PYTHON)
 
 
-_OURS = Path(deliralike.__file__).parent
+_OURS = Path(__file__).parents[2]
 _PACKAGES = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")]
 _PYTHON = Path(sysconfig.get_path("stdlib"))
 
