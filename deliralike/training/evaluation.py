@@ -161,18 +161,19 @@ def evaluate_first_batch(
 
     The figures of metrics are not computed: those of a part of the samples may not exist.
     """
-    evidence = [Evidence(each) for each in _named(metrics).values()]
+    evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
+    computed = losses.without(evidence)
     with ExitStack() as contexts:
         contexts.enter_context(network.training_mode(False))
         batches = _loader(network, source, batch_size=512).batches(0)
         contexts.enter_context(closing(batches))
         first = islice(batches, 1)
         for compared in _evaluated(
-            network, first, 1, losses, inferer, inputs, has_metrics=bool(evidence)
+            network, first, 1, computed, inferer, inputs, has_metrics=bool(evidence)
         ):
-            for each in evidence:
+            for each in evidence.values():
                 each.add(*compared)  # type: ignore[misc]  # there is a metric
-    return list(losses.means())
+    return [] if computed is None else list(computed.means())
 
 
 @dataclass

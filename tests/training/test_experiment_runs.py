@@ -113,6 +113,7 @@ def test_the_settings_of_a_run_are_complete(finished):
         "momentum": 0.9,
         "weight_decay": 0.0,
         "nesterov": False,
+        "dampening": 0.0,
     }
     assert settings.schedule_settings == {"steps": 15}
     assert settings.metrics == ({"name": "accuracy"}, {"name": "loss"})

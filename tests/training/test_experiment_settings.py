@@ -42,6 +42,7 @@ OTHERS = {
     "fold": 2,
     "backend": "jax",
     "devices": ("cpu:0", "cpu:1"),
+    "buffers": "root",
     "dtype": "float64",
     "precision": "bfloat16",
     "compile": True,
