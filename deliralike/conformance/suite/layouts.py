@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from deliralike.backends.base import Backend
 from deliralike.conformance.kinds import Shape
 from deliralike.conformance.suite.comparing import LIMITS, agree, dtype_of, native
-
-if TYPE_CHECKING:
-    from deliralike.conformance.suite.rows import Row
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ class Placed:
         return self.layout.view(nn, stored, self.values.shape)
 
 
-def agree_in_every_layout(row: Row, backend: Backend, network: Any) -> None:
+def agree_in_every_layout(row: Any, backend: Backend, network: Any) -> None:
     """An error where the results of a row depend on how inputs and gradients lie in memory.
 
     Compared are outputs, gradients and buffers, and what nobody may write to: the inputs, the
@@ -156,7 +153,7 @@ def agree_in_every_layout(row: Row, backend: Backend, network: Any) -> None:
                 agree(f"{where}: {name}", found[name], wanted, limit)
 
 
-def _layouts_of(row: Row) -> Iterator[tuple[list[Placed], list[Placed]]]:
+def _layouts_of(row: Any) -> Iterator[tuple[list[Placed], list[Placed]]]:
     """Inputs and gradients of outputs in each layout, and gradients alone; each case once."""
     cotangents = row.cotangents if row.differentiable else []
     seen: list[list[tuple[int, ...]]] = []
@@ -171,7 +168,7 @@ def _layouts_of(row: Row) -> Iterator[tuple[list[Placed], list[Placed]]]:
 
 
 def _results(
-    row: Row,
+    row: Any,
     backend: Backend,
     network: Any,
     state: dict[str, np.ndarray],
