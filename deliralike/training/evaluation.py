@@ -109,6 +109,7 @@ def evaluate(
         UnknownName: There is no metric of that name.
 
     Example:
+        >>> import numpy as np
         >>> from deliralike import zoo
         >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
         >>> samples = (np.zeros((5, 3), np.float32), np.zeros(5, np.int64))
