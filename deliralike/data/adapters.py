@@ -14,9 +14,8 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.data.field_access import Entry, entry, with_entries
+from deliralike.data.keyed_rng import GLOBALS
 from deliralike.errors import ArgumentError, BatchError
-
-_LOCK = threading.RLock()
 
 
 @contextmanager
@@ -33,7 +32,7 @@ def seeded_globals(generator: np.random.Generator) -> Iterator[None]:
         ...     first == np.random.rand()
         True
     """
-    with _LOCK:
+    with GLOBALS:
         numpy_state = np.random.get_state()
         python_state = random.getstate()
         np.random.seed(generator.integers(2**32, size=8, dtype=np.uint32))

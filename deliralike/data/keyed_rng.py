@@ -7,6 +7,7 @@ resumed.
 import inspect
 import random
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ import numpy as np
 
 from deliralike.nn import start
 
+#: Whoever seeds the global random states for a while and puts them back holds it.
+GLOBALS = threading.RLock()
 _GENERATOR_NAMES = ("generator", "rng")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -117,8 +120,9 @@ def watched(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _global_states() -> dict[str, Any]:
-    state: Any = np.random.get_state()
-    states = {"NumPy": (state[1].tobytes(), *state[2:]), "Python": random.getstate()}
+    with GLOBALS:
+        state: Any = np.random.get_state()
+        states = {"NumPy": (state[1].tobytes(), *state[2:]), "Python": random.getstate()}
     if torch := sys.modules.get("torch"):
         states["PyTorch"] = torch.get_rng_state().numpy().tobytes()
     return states

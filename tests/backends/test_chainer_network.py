@@ -523,18 +523,3 @@ def test_chainers_own_update_with_a_neutral_rule_skips_an_unused_parameter():
     native.update(lambda: squares(network, X[:, :, 0, 0], False))
     np.testing.assert_array_equal(network.neutral_state()["b.weight"], before["b.weight"])
     assert (network.neutral_state()["a.weight"] != before["a.weight"]).any()
-
-
-def test_a_state_without_counts_for_each_parameter_goes_on_from_the_common_count():
-    network, other = (Branches.on("chainer", dtype="float64")() for _ in range(2))
-    first, second = (BACKEND.optimizer(rule("adam", lr=0.1), n) for n in (network, other))
-    first.update(squares, X[:, :, 0, 0], True)
-    other.load_neutral_state(network.neutral_state())
-    second.load_neutral_state(
-        {k: v for k, v in first.neutral_state().items() if not k.endswith("/step")}
-    )
-    for optimizer in (first, second):
-        optimizer.update(squares, X[:, :, 0, 0], True)
-    np.testing.assert_array_equal(
-        other.neutral_state()["a.weight"], network.neutral_state()["a.weight"]
-    )

@@ -3,6 +3,7 @@ globals put back."""
 
 import os
 import random
+import time
 
 import numpy as np
 import pytest
@@ -229,6 +230,18 @@ def test_batchgenerators_draw_the_same_whatever_the_workers(way):
     assert (batch["y"].shape, batch["y"].dtype) == ((4, 7, 5), np.int64)
     assert np.corrcoef(batch["x"][:, 0].ravel(), batch["y"].ravel())[0, 1] > 0.5  # mirrored alike
     assert not np.array_equal(batch["y"], raw["y"])
+
+
+def test_global_states_that_a_thread_seeds_for_a_while_are_not_called_drawn_from():
+    def slow_after_the_first(batch, generator):
+        with seeded_globals(generator):
+            batch["x"] = batch["x"] + np.random.random()
+            time.sleep(0.0 if 0 in batch["y"][:, 0, 0] else 0.3)
+        return batch
+
+    arrays = {"x": np.zeros((4, 1)), "y": np.arange(4).reshape(4, 1, 1)}
+    loader = data.Loader(arrays, 1, batch_transform=slow_after_the_first, workers=3, shuffle=False)
+    assert len(list(loader.batches(1))) == 4
 
 
 @pytest.mark.parametrize("shape", [(7, 5), (4, 7, 5)], ids=["2d", "3d"])
