@@ -21,7 +21,6 @@ FRAMEWORKS = {"torch", "chainer", "jax", "flax", "optax"}
 EXTRAS = {
     "deliralike.backends.": FRAMEWORKS,
     "deliralike.parallel.processes.mpi": {"mpi4py"},
-    "deliralike.parallel.mpi": {"mpi4py"},  # its old path
     "deliralike.conformance.suite.": {"pytest"},
 }
 

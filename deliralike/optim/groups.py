@@ -114,8 +114,6 @@ class Groups:
             names.setdefault(id(slot.native), []).append(name)
         return {name: self.index(*names[id(slot.native)]) for name, slot in slots.items()}
 
-    assigned = indices  # deprecated alias
-
 
 def scaled_lr(own: float, first: float, lr: float) -> float:
     """Return a group's learning rate when that of the first group becomes `lr`.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from deliralike.parallel.batches.gather import gather
     from deliralike.parallel.batches.partition import partition
     from deliralike.parallel.batches.scatter import scatter
-    from deliralike.parallel.processes.group import Alone, Processes, ProcessGroup, SingleProcess
+    from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
     from deliralike.parallel.processes.topology import Nodes
     from deliralike.parallel.replicas.callbacks import CallbackContext, call_replication_callbacks
     from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
@@ -33,7 +33,7 @@ else:
             "deliralike.parallel.batches.gather": "gather",
             "deliralike.parallel.batches.partition": "partition",
             "deliralike.parallel.batches.scatter": "scatter",
-            "deliralike.parallel.processes.group": "Alone Processes ProcessGroup SingleProcess",
+            "deliralike.parallel.processes.group": "ProcessGroup SingleProcess",
             "deliralike.parallel.processes.topology": "Nodes",
             "deliralike.parallel.replicas.callbacks": "CallbackContext call_replication_callbacks",
             "deliralike.parallel.replicas.hooks": "AccumulateGradients CopyParameters",
@@ -43,7 +43,6 @@ else:
 
 __all__ = [
     "AccumulateGradients",
-    "Alone",
     "AveragedUpdates",
     "CallbackContext",
     "CopyParameters",
@@ -51,7 +50,6 @@ __all__ = [
     "Nodes",
     "Plan",
     "ProcessGroup",
-    "Processes",
     "Replica",
     "ReplicatedNetwork",
     "SingleProcess",

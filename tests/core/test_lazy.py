@@ -88,13 +88,6 @@ def test_a_package_finds_each_name_where_type_checkers_find_it(subtests):
             assert set(package.__all__) <= set(dir(package))
 
 
-def test_an_alias_that_was_imported_first_is_the_module_itself():
-    loaded_after(
-        "import deliralike.rules, deliralike.optim.rules\n"
-        "assert deliralike.rules is deliralike.optim.rules"
-    )
-
-
 def names_for_type_checkers(package):
     """Return the imports under ``if TYPE_CHECKING:``, by the name that they bind."""
     with open(package.__file__, encoding="utf-8") as file:

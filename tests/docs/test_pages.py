@@ -3,10 +3,8 @@ prints."""
 
 import contextlib
 import doctest
-import inspect
 import io
 import os
-import pkgutil
 import re
 import shlex
 import sys
@@ -118,38 +116,6 @@ def test_the_reference_describes_every_function():
     names = [name for name in dir(Functions) if callable(getattr(Functions, name))]
     functions = {re.sub("[123]d$", "", name) for name in names if not name.startswith("_")}
     assert sorted(functions - described()) == []
-
-
-MIGRATION = ROOT / "docs/howto/migrating_to_0_2.md"
-#: A row of its tables: the old name, the new one, and whether the old one is still found.
-RENAMED = re.compile(
-    r"^\| `(deliralike\S+)` \| `(deliralike\S+)` \| (alias|gone) \|$", re.MULTILINE
-)
-
-
-@pytest.mark.parametrize(("old", "new", "state"), RENAMED.findall(MIGRATION.read_text("utf-8")))
-def test_a_name_that_moved_is_found_where_the_migration_note_says(old, new, state):
-    found = pkgutil.resolve_name(new)
-    if state == "gone":
-        with pytest.raises((ImportError, AttributeError)):
-            pkgutil.resolve_name(old)
-    elif not inspect.ismodule(found):
-        assert pkgutil.resolve_name(old) is found
-    else:
-        aliased, own = pkgutil.resolve_name(old), vars(found).items()
-        defined = [name for name, value in own if getattr(value, "__module__", "") == new]
-        public = [name for name in getattr(found, "__all__", defined) if not name.startswith("_")]
-        assert [name for name in public if not hasattr(aliased, name)] == []
-
-
-def test_the_migration_note_has_every_module_that_is_an_alias():
-    modules = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for path in (ROOT / "deliralike").rglob("*.py")
-        if path.read_text("utf-8").startswith('"""Deprecated alias of')
-    }
-    noted = {old for old, _, state in RENAMED.findall(MIGRATION.read_text("utf-8"))}
-    assert {name for name in modules if not name.startswith("deliralike.heat.")} - noted == set()
 
 
 def test_one_version_stands_everywhere():

@@ -4,7 +4,7 @@ pending stay cleared."""
 import pytest
 import torch
 
-import deliralike.heat as ht
+from deliralike.compat import heat as ht
 from deliralike.parallel import SingleProcess
 
 X = torch.arange(6.0, dtype=torch.float64).reshape(2, 3)

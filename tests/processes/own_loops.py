@@ -10,8 +10,8 @@ from flax import nnx
 from torch.nn import functional as F
 
 from deliralike import DistributedDataParallel, FullyShardedDataParallel, in_replicas
-from deliralike import heat as ht
 from deliralike.backends.chainer.arrays import chainer
+from deliralike.compat import heat as ht
 from deliralike.errors import CapabilityError
 from deliralike.parallel import LocalSGD, SingleProcess
 

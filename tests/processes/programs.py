@@ -4,8 +4,8 @@ than its engine."""
 import os
 import sys
 
-from deliralike import heat as ht
 from deliralike.backends.processes.environment import PATIENCE
+from deliralike.compat import heat as ht
 
 
 def here(processes):

@@ -373,9 +373,6 @@ class ProcessGroup(ABC):
             "same steps, as many of them"
         )
 
-    # deprecated aliases
-    exchange, of_root, sum = all_gather_object, broadcast_object, all_reduce
-
     def __str__(self) -> str:
         """Return ``process 1 of 4 (MPI)``."""
         return f"process {self.rank} of {self.count} ({self.engine})"
@@ -418,8 +415,3 @@ class SingleProcess(ProcessGroup):
     def ask(self, what: str) -> None:
         """Make a request, which is agreed at once."""
         self.agreed = what
-
-
-Place = RankInfo  # deprecated alias
-Processes = ProcessGroup  # deprecated alias
-Alone = SingleProcess  # deprecated alias

@@ -221,6 +221,3 @@ def _add_bfloat16(first: Any, second: Any, _: MPI.Datatype) -> None:
     own = np.frombuffer(first, np.uint16)
     total = np.frombuffer(second, np.uint16)
     total[...] = to_bfloat16(from_bfloat16(own) + from_bfloat16(total))
-
-
-MPIProcesses = MPIProcessGroup  # deprecated alias

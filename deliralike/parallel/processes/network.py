@@ -739,8 +739,6 @@ class DistributedNetwork(ReplicatedNetwork):
         """
         return self.parallelism.empty_share()
 
-    sitting_out = empty_share  # deprecated alias
-
     def share_sizes(self, sizes: Sequence[int]) -> AbstractContextManager[None]:
         """Return a block in which each process has as many samples of a batch as `sizes` says.
 

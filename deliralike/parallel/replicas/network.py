@@ -92,8 +92,6 @@ class ReplicaSettings:
     @classmethod
     def of(cls, **settings: Any) -> ReplicaSettings:
         """Return the settings; the error for an unknown name suggests another."""
-        if "side_by_side" in settings:  # deprecated alias
-            settings["parallel"] = settings.pop("side_by_side")
         refuse_unknown_settings("DataParallel", settings, [field.name for field in fields(cls)])
         return cls(**settings)
 

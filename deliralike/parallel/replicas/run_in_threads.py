@@ -74,10 +74,6 @@ def run_in_turn(jobs: Sequence[Job], places: Sequence[object]) -> list[Any]:
     return results
 
 
-side_by_side = run_in_threads  # deprecated alias
-one_after_the_other = run_in_turn  # deprecated alias
-
-
 class _Worker:
     """A job in a thread; its failure stops the jobs of the others."""
 

@@ -7,8 +7,5 @@ from deliralike.backends.chainer.distributed.optimizer import unwrap_multi_node_
 __all__ = [
     "DistributedChainerNetwork",
     "LayerwiseChainerNetwork",
-    "taken_apart",
     "unwrap_multi_node_optimizer",
 ]
-
-taken_apart = unwrap_multi_node_optimizer  # deprecated alias

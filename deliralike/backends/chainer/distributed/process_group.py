@@ -36,6 +36,3 @@ class ChainerMNProcessGroup(MPIProcessGroup):
         chainer.get_device(device).use()
         name = "naive" if device == arrays.HOST else "pure_nccl"
         return chainermn.create_communicator(name, mpi_comm=self.comm)
-
-
-ChainerMNProcesses = ChainerMNProcessGroup  # deprecated alias

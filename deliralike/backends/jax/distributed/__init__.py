@@ -5,24 +5,19 @@ from deliralike.backends.jax.distributed.network import (
     DistributedJaxNetwork,
     DistributedJaxOptimizer,
 )
-from deliralike.backends.jax.distributed.process_group import JaxProcesses, JaxProcessGroup
+from deliralike.backends.jax.distributed.process_group import JaxProcessGroup
 from deliralike.backends.jax.distributed.sharded import ShardedJaxNetwork
 from deliralike.backends.jax.distributed.spmd import (
     SpmdJaxNetwork,
     SpmdJaxOptimizer,
-    TogetherJaxNetwork,
-    TogetherJaxOptimizer,
 )
 
 __all__ = [
     "DistributedJaxNetwork",
     "DistributedJaxOptimizer",
     "JaxProcessGroup",
-    "JaxProcesses",
     "LayerwiseJaxNetwork",
     "ShardedJaxNetwork",
     "SpmdJaxNetwork",
     "SpmdJaxOptimizer",
-    "TogetherJaxNetwork",
-    "TogetherJaxOptimizer",
 ]

@@ -300,6 +300,3 @@ def _failure() -> str:
         return global_state.client.key_value_try_get(_FAILURE)
     except JaxRuntimeError:
         return ""
-
-
-JaxProcesses = JaxProcessGroup  # deprecated alias

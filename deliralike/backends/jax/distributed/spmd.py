@@ -298,7 +298,3 @@ class SpmdJaxOptimizer(JaxOptimizer):
 
     def _jit(self, function: Callable, **options: Any) -> Callable:
         return self.network.process_mesh.compile(function, **options)
-
-
-TogetherJaxNetwork = SpmdJaxNetwork  # deprecated alias
-TogetherJaxOptimizer = SpmdJaxOptimizer  # deprecated alias

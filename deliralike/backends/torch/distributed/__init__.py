@@ -5,12 +5,11 @@ from deliralike.backends.torch.distributed.network import (
     DistributedTorchNetwork,
     TorchReplicasOverProcesses,
 )
-from deliralike.backends.torch.distributed.process_group import TorchProcesses, TorchProcessGroup
+from deliralike.backends.torch.distributed.process_group import TorchProcessGroup
 
 __all__ = [
     "DistributedTorchNetwork",
     "LayerwiseTorchNetwork",
     "TorchProcessGroup",
-    "TorchProcesses",
     "TorchReplicasOverProcesses",
 ]

@@ -345,6 +345,3 @@ def _failure_note() -> str:
 
 
 _FAILURE = "deliralike/failure"
-
-
-TorchProcesses = TorchProcessGroup  # deprecated alias

@@ -1,3 +1,0 @@
-"""Deprecated alias of `deliralike.network.closure`."""
-
-from deliralike.network.closure import *  # noqa: F403

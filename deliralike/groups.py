@@ -1,3 +1,0 @@
-"""Deprecated alias of `deliralike.optim.groups`."""
-
-from deliralike.optim.groups import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""Deprecated alias of `deliralike.compat.heat.communication`."""
-
-from deliralike.compat.heat.communication import *  # noqa: F403

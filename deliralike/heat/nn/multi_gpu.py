@@ -1,3 +1,0 @@
-"""Deprecated alias of `deliralike.compat.heat.nn.multi_gpu`."""
-
-from deliralike.compat.heat.nn.multi_gpu import *  # noqa: F403

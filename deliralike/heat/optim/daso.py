@@ -1,3 +1,0 @@
-"""Deprecated alias of `deliralike.compat.heat.optim.daso`."""
-
-from deliralike.compat.heat.optim.daso import *  # noqa: F403

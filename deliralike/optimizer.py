@@ -1,3 +1,0 @@
-"""Deprecated alias of `deliralike.optim.optimizer`."""
-
-from deliralike.optim.optimizer import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""Deprecated alias of `deliralike.parallel.processes.network`."""
-
-from deliralike.parallel.processes.network import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""Deprecated alias of `deliralike.optim.precision`."""
-
-from deliralike.optim.precision import *  # noqa: F403
