@@ -69,14 +69,12 @@ test-mpi: $(STAMP)
 	@$(ONE_THREAD) $(PY) -m pytest -n $(WORKERS) tests/processes tests/cli/test_launch.py -k mpi $(PYTEST)
 
 # Which changes of the package the tests see: hours. What was done is kept in build/mutation, and gone on from there.
-# Coverage's tracer and the threads that test_run_in_threads.py stops do not get on.
 mutation: MADE := build/mutation
 mutation: $(STAMP)
 	@PIP_CONSTRAINT=$(LOCK) $(PY) $(PIP) -q -r requirements/mutation.txt
-	@mkdir -p $(MADE)
-	@test -f $(MADE)/coverage || COVERAGE_FILE=$(CURDIR)/$(MADE)/coverage $(RUN_TESTS) -p tests.mutation.children \
-		--cov=deliralike --cov-context=test --cov-report= --junitxml=$(MADE)/junit.xml --deselect tests/parallel/test_run_in_threads.py
 	@test -f $(MADE)/mutants.jsonl || $(PY) -m tests.mutation sample
+	@test -d $(MADE)/records || $(ONE_THREAD) MPLBACKEND=Agg $(PY) -m tests.mutation reach -- -n $(WORKERS) --dist loadgroup \
+		-o addopts="--doctest-modules --import-mode=importlib"
 	@$(PY) -m tests.mutation run
 	@$(PY) -m tests.mutation report
 

@@ -1,14 +1,16 @@
-"""What the suite is worth: ``python -m tests.mutation sample``, then ``run``, then ``report``.
+"""What the suite is worth: ``python -m tests.mutation sample``, ``reach``, ``run``, ``report``.
 
-`sample` draws mutants of the package, `run` runs on each the tests that reach its line until one
-fails, `report` says which mutants were killed. `run` needs the coverage and the durations of one
-run of the suite.
+`sample` draws mutants of the package (again with ``--add`` for more), `reach` runs the suite once
+and notes which tests reach which mutant, `run` runs these on each until one fails, `report` says
+which mutants were killed.
 """
 
 import argparse
 import importlib
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -45,15 +47,17 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=Path.cwd(), help="the folder of the project")
     parser.add_argument("--package", default="deliralike")
     parser.add_argument("--mutants", type=Path, default=FOLDER / "mutants.jsonl")
+    parser.add_argument("--records", type=Path, default=FOLDER / "records")
     parser.add_argument("--results", type=Path, default=FOLDER / "results.jsonl")
     commands = parser.add_subparsers(dest="command", required=True)
     drawing = commands.add_parser("sample", help="draw mutants")
     drawing.add_argument("--count", type=int, default=300)
     drawing.add_argument("--seed", type=int, default=0)
+    drawing.add_argument("--add", action="store_true", help="to those that were drawn before")
     drawing.add_argument("--only", default="", help="in files whose path matches this expression")
+    reaching = commands.add_parser("reach", help="run the suite once, which tests reach which")
+    reaching.add_argument("arguments", nargs="*", help="for pytest")
     running = commands.add_parser("run", help="run the tests on each; goes on where it was stopped")
-    running.add_argument("--coverage", type=Path, default=FOLDER / "coverage")
-    running.add_argument("--durations", type=Path, default=FOLDER / "junit.xml")
     running.add_argument(
         "--budget", type=float, default=90.0, help="seconds of the processor for a mutant"
     )
@@ -64,7 +68,8 @@ def main() -> int:
     running.add_argument("--preload", nargs="*", default=PRELOADED)
     commands.add_parser("report", help="print the table")
     arguments = parser.parse_args()
-    return {"sample": _sample, "run": _run, "report": _report}[arguments.command](arguments)
+    commands = {"sample": _sample, "reach": _reach, "run": _run, "report": _report}
+    return commands[arguments.command](arguments)
 
 
 def _sample(arguments: argparse.Namespace) -> int:
@@ -73,9 +78,27 @@ def _sample(arguments: argparse.Namespace) -> int:
     drawn = sample(
         arguments.root, arguments.package, arguments.count, arguments.seed, arguments.only
     )
+    before = _read(arguments.mutants) if arguments.add else []
+    drawn = before + [mutant for mutant in drawn if mutant not in before]
     arguments.mutants.parent.mkdir(parents=True, exist_ok=True)
     arguments.mutants.write_text("".join(json.dumps(mutant) + "\n" for mutant in drawn))
     print(f"{len(drawn)} mutants in {arguments.mutants}")
+    return 0
+
+
+def _reach(arguments: argparse.Namespace) -> int:
+    from tests.mutation.forks import Copy
+    from tests.mutation.reach import RECORDS, mark
+
+    shutil.rmtree(arguments.records, ignore_errors=True)
+    arguments.records.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
+        copy = Copy(arguments.root, Path(folder) / "marked")
+        mark(copy.folder, arguments.package, _read(arguments.mutants))
+        environment = {**os.environ, "PYTHONPATH": str(copy.folder)}
+        environment[RECORDS] = str(arguments.records.resolve())
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "mutation_costs"]
+        subprocess.run([*command, *arguments.arguments], cwd=copy.folder, env=environment)
     return 0
 
 
@@ -84,7 +107,7 @@ def _run(arguments: argparse.Namespace) -> int:
         os.environ[f"{name}_NUM_THREADS"] = "1"
     os.environ["MPLBACKEND"] = "Agg"
     from tests.mutation import forks
-    from tests.mutation.planning import Planner
+    from tests.mutation.reach import Planner
 
     for name in arguments.preload:
         importlib.import_module(name)
@@ -95,7 +118,7 @@ def _run(arguments: argparse.Namespace) -> int:
             for number in range(arguments.workers)
         ]
         tests = forks.collected(copies[0])
-        planner = Planner(arguments.root, arguments.coverage, arguments.durations, tests)
+        planner = Planner(arguments.records, tests)
         while todo := _todo(mutants, arguments.results):
             for job in forks.finished(_jobs(todo, planner, arguments), copies):
                 _append(arguments.results, _result(job))
@@ -117,8 +140,9 @@ def _jobs(todo: list[dict[str, Any]], planner: Any, arguments: argparse.Namespac
     for row in _controlled(arguments.results):
         if not row["passes"]:
             planner.tests.discard(row["control"])
+    numbers = {_key(mutant): number for number, mutant in enumerate(_read(arguments.mutants))}
     for mutant in todo:
-        tests, reached = planner.plan(mutant)
+        tests, reached = planner.plan(numbers[_key(mutant)], mutant["file"])
         tests = [test for test in tests if test.cost <= arguments.budget] or tests[:1]
         if not tests:
             _append(

@@ -2,4 +2,4 @@
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("cosmic_ray") and find_spec("pytest_cov") else ["*.py"]
+collect_ignore_glob = [] if find_spec("cosmic_ray") else ["*.py"]

@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.mutation.planning import Test
+from tests.mutation.reach import Test
 
 OPTIONS = [
     "-q",

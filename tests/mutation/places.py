@@ -1,9 +1,7 @@
-"""Places in a source file: what is no code of interest, and which lines tell that a piece of code
-was run."""
+"""Places in a source file: what is no code of interest, and which statements tell that a piece of
+code was run."""
 
 import ast
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: Without these decorators everything is the same: they are for the type checker, the reader, or
@@ -19,22 +17,6 @@ IDLE = (
     "cached_property",
 )
 MESSAGES = ("warn", "warning", "info", "debug", "error", "echo", "secho", "print")
-
-
-@dataclass(frozen=True)
-class Lines:
-    """The lines of which one was run by every test that may notice a change.
-
-    Attributes:
-        own: Those of the statement itself; if it is run on import, also those of the functions it
-            is part of.
-        module: Those of all functions of the module.
-        on_import: Whether the statement is run on import, when no test is under way.
-    """
-
-    own: frozenset[int]
-    module: frozenset[int]
-    on_import: bool
 
 
 def left_out(tree: ast.AST) -> list[tuple[tuple[int, int], tuple[int, int]]]:
@@ -65,34 +47,39 @@ def left_out(tree: ast.AST) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     ]
 
 
-def lines(tree: ast.AST, line: int) -> Lines:
-    """The lines to ask about for a change in that line."""
-    module = frozenset(_of_functions(tree))
+def marked_statements(tree: ast.Module, line: int) -> list[ast.stmt]:
+    """The statements of which one is run by every test that may notice a change in that line.
+
+    The innermost one; where it is run on import, when no test is under way, or its result is kept,
+    the first of each function that it is part of or decides about.
+    """
     around = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, (ast.stmt, ast.ExceptHandler)) and line in span(node)
+        if isinstance(node, ast.stmt) and first(node) <= line <= node.end_lineno
     ]
-    inner = min(around, key=lambda node: len(span(node)), default=tree)
     inside = [
         node for node in around if isinstance(node, FUNCTIONS) and line >= first(node.body[0])
     ]
     if inside and not any(
         "cache" in ast.unparse(name) for node in inside for name in node.decorator_list
     ):
-        return Lines(frozenset(header(inner)), module, on_import=False)
-    owners = [node for node in around if isinstance(node, (*FUNCTIONS, ast.ClassDef))] or [tree]
-    owner = min(owners, key=lambda node: len(span(node)) if node is not tree else 0)
-    return Lines(frozenset([*_of_functions(owner), *header(inner)]), module, on_import=True)
+        return [min(around, key=_height)]
+    owners = [node for node in around if isinstance(node, (*FUNCTIONS, ast.ClassDef))]
+    owner = min(owners, key=_height, default=tree)
+    return _first_of_functions(owner) or _first_of_functions(tree) or [min(around, key=_height)]
 
 
-def header(node: ast.AST) -> range:
-    """The lines of a statement without the statements in it."""
-    if isinstance(node, ast.mod):
-        return range(0)
-    body = getattr(node, "body", None)
-    end = max(node.lineno, first(body[0]) - 1) if isinstance(body, list) else node.end_lineno
-    return range(first(node), end + 1)
+def _height(node: ast.stmt) -> int:
+    return node.end_lineno - first(node)
+
+
+def _first_of_functions(tree: ast.AST) -> list[ast.stmt]:
+    """The first statement of each function in there, behind its docstring."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
+    return [
+        node.body[ast.get_docstring(node) is not None and len(node.body) > 1] for node in functions
+    ]
 
 
 def first(node: ast.AST) -> int:
@@ -100,14 +87,3 @@ def first(node: ast.AST) -> int:
     return min(
         [node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))]
     )
-
-
-def span(node: ast.AST) -> range:
-    """All lines of a statement."""
-    return range(first(node), node.end_lineno + 1)
-
-
-def _of_functions(tree: ast.AST) -> Iterable[int]:
-    for node in ast.walk(tree):
-        if isinstance(node, FUNCTIONS):
-            yield from range(first(node.body[0]), node.end_lineno + 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutation.places import left_out, lines
+from tests.mutation.places import left_out, marked_statements
 from tests.mutation.sampling import difference, mutated, positions, sample
 
 ROOT = Path(__file__).parents[2]
@@ -104,7 +104,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """The folder of the small package, with what coverage recorded of its tests."""
+    """The folder of the small package, and its tests."""
     root = tmp_path_factory.mktemp("mutation")
     for name, text in {
         "small/__init__.py": PACKAGE,
@@ -115,25 +115,6 @@ def project(tmp_path_factory):
     }.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
-    (root / "children.ini").write_text(
-        (ROOT / "tests/mutation/children.ini").read_text().replace("deliralike", "small")
-    )
-    (root / "children.py").write_text((ROOT / "tests/mutation/children.py").read_text())
-    environment = {**os.environ, "PYTHONPATH": str(root), "COVERAGE_FILE": str(root / "coverage")}
-    command = [
-        "pytest",
-        "-q",
-        "-p",
-        "children",
-        "--cov=small",
-        "--cov-context=test",
-        "--cov-report=",
-        "--junitxml=junit.xml",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=root, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
     return root
 
 
@@ -145,6 +126,8 @@ def command(root, *arguments):
         "small",
         "--mutants",
         root / "mutants",
+        "--records",
+        root / "records",
         "--results",
         root / "results",
     ]
@@ -186,8 +169,8 @@ def results(project):
     (project / "mutants").write_text(
         "".join(json.dumps(mutant) + "\n" for mutant in mutants.values())
     )
-    options = ["--coverage", project / "coverage", "--durations", project / "junit.xml"]
-    options += ["--budget", 300, "--patience", 5, "--preload"]
+    command(project, "reach")
+    options = ["--budget", 300, "--patience", 5, "--preload"]
     said = command(project, "run", *options)
     again = command(project, "run", *options)
     rows = [json.loads(line) for line in (project / "results").read_text().splitlines()]
@@ -242,18 +225,17 @@ def test_annotations_and_messages_are_left_out():
     assert left_out(ast.parse("x: int = 1")) == [((1, 2), (1, 6))]
 
 
-def test_the_lines_to_ask_about():
+def test_the_statements_that_are_marked():
     tree = ast.parse(
         "A = 1\n\n@f(\n  2)\ndef g(\n  a=3,\n):\n"
         "  if (\n    a):\n    return 4\n\nclass C:\n  B = 5\n"
     )
-    of = {line: lines(tree, line) for line in (1, 4, 6, 9, 10, 13)}
-    assert {line: (sorted(asked.own), asked.on_import) for line, asked in of.items()} == {
-        1: ([1, 8, 9, 10], True),
-        4: ([*range(3, 11)], True),
-        6: ([*range(3, 11)], True),
-        9: ([8, 9], False),
-        10: ([10], False),
-        13: ([13], True),
+    of = {line: marked_statements(tree, line) for line in (1, 4, 6, 9, 10, 13)}
+    assert {line: [found.lineno for found in statements] for line, statements in of.items()} == {
+        1: [8],
+        4: [8],
+        6: [8],
+        9: [8],
+        10: [10],
+        13: [8],
     }
-    assert sorted(of[13].module) == [8, 9, 10]
