@@ -23,12 +23,12 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.processes import NETWORKS
+from benchmarks.step_time import Link, Work, ring_all_reduce, synchronous
 from benchmarks.timing import Ratio, seconds
 from deliralike import DistributedDataParallel, join, zoo
 from deliralike.backends.processes.launch import launched
 from deliralike.backends.torch.distributed import TorchProcessGroup
 from deliralike.optim.rules import rule
-from deliralike.parallel.step_time import Link, Work, ring_all_reduce, synchronous
 
 RANKS = (1, 2, 4)
 BATCH = 64

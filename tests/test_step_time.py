@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from deliralike.errors import SettingError
-from deliralike.parallel.step_time import (
+from benchmarks.step_time import (
     BUCKET,
     Cluster,
     Link,
@@ -22,6 +21,7 @@ from deliralike.parallel.step_time import (
     ring_all_reduce,
     synchronous,
 )
+from deliralike.errors import SettingError
 
 LINK = Link(latency=0.025, bandwidth=12.5e6)
 WORK = Work(forward=0.03, backward=0.07, update=0.01, size=3e6)
