@@ -9,7 +9,6 @@ from tests.conftest import BACKENDS
 from tests.nn.agreement import (
     NAMES,
     FunctionCase,
-    LayerCase,
     agree_all,
     get,
     hold,
@@ -35,19 +34,6 @@ def test_the_far_tail_of_the_sigmoid_is_kept_relative_to_its_size(name):
     (x,) = backend.prepare((np.array([-20.0, -30.0, -600.0]),), network)
     found = backend.numpy(network.nn.sigmoid(x))
     np.testing.assert_allclose(found, 1.0 / (1.0 + np.exp([20.0, 30.0, 600.0])), rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_prelu_agrees_with_one_slope_and_with_one_for_each_channel(name):
-    shapes = [(3, 4), (3, 4, 5), (2, 4, 3, 2)]
-    agree_all(
-        name,
-        {
-            f"{n} slopes, {shape}": LayerCase("PReLU", {"num_parameters": n}, [normal(5, *shape)])
-            for n in (1, 4)
-            for shape in shapes
-        },
-    )
 
 
 def softmax(dim):

@@ -9,7 +9,6 @@ from deliralike import Network, backends, build
 from tests.conftest import BACKENDS
 from tests.nn.agreement import (
     NAMES,
-    FunctionCase,
     LayerCase,
     agree,
     agree_all,
@@ -142,65 +141,6 @@ def test_norms_of_tiny_values_keep_their_epsilon(name):
         {
             layer: LayerCase(layer, {"num_features": 2}, [x])
             for layer in ("BatchNorm2d", "InstanceNorm2d")
-        },
-    )
-
-
-def batch_norm(x, mean, var, weight=None, bias=None):
-    """By its formula: PyTorch's has no gradient with respect to mean and variance."""
-    mean, var = mean[:, None], var[:, None]
-    y = (x - mean) / torch.sqrt(var + 1e-3)
-    return y if weight is None else y * weight[:, None] + bias[:, None]
-
-
-def norms(with_weights):
-    x, mean, var = normal(0, 3, 4, 5), normal(1, 4), np.abs(normal(2, 4)) + 0.1
-    weights = [normal(3, 4), normal(4, 4)] if with_weights else []
-    return FunctionCase(
-        lambda nn, x, mean, var, *w: [
-            nn.batch_norm(x, mean, var, *w, eps=1e-3),
-            nn.group_norm(x, 2, *w, eps=1e-3),
-        ],
-        lambda x, mean, var, *w: [batch_norm(x, mean, var, *w), F.group_norm(x, 2, *w, eps=1e-3)],
-        [x, mean, var, *weights],
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_functions_of_norms_agree(name):
-    agree_all(name, {f"{with_weights=}": norms(with_weights) for with_weights in (True, False)})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_batch_norm_train_gives_the_mean_and_the_biased_variance(name):
-    agree_function(
-        name,
-        lambda nn, x, w, b: nn.batch_norm_train(x, w, b, eps=1e-3),
-        lambda x, w, b: (
-            F.batch_norm(x, None, None, w, b, True, eps=1e-3),
-            x.mean((0, 2)),
-            x.var((0, 2), correction=0),
-        ),
-        [normal(0, 3, 4, 5), normal(1, 4), normal(2, 4)],
-    )
-
-
-def variances(dim, correction):
-    return FunctionCase(
-        lambda nn, x: [nn.var(x, dim, keepdim, correction) for keepdim in (False, True)],
-        lambda x: [x.var(dim, correction=correction, keepdim=keepdim) for keepdim in (False, True)],
-        [normal(0, 3, 4, 5, shift=100.0)],
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_variances_agree(name):
-    agree_all(
-        name,
-        {
-            f"{dim=} {correction=}": variances(dim, correction)
-            for dim in (0, -1, (0, 2), [1])
-            for correction in (0, 1)
         },
     )
 

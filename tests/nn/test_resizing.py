@@ -11,7 +11,6 @@ from deliralike.nn import geometry
 from tests.nn.agreement import (
     NAMES,
     FunctionCase,
-    LayerCase,
     agree_all,
     normal,
     numbers,
@@ -107,28 +106,3 @@ def test_the_nearest_neighbour_of_a_scale_is_pytorchs_but_for_its_rounding(scale
         np.testing.assert_array_equal(
             geometry.nearest_index(old, len(expected), scale)[keep], expected[keep]
         )
-
-
-def by_its_name(n):
-    return FunctionCase(
-        lambda nn, x: nn.interpolate(x, scale_factor=1.5, mode=LINEAR[n], align_corners=True),
-        lambda x: resize(x, scale_factor=1.5, mode="linear", align_corners=True),
-        [normal(1, 2, 2, *(5, 3, 4)[:n])],
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_linear_goes_by_pytorchs_names_too(name):
-    agree_all(name, {LINEAR[n]: by_its_name(n) for n in LINEAR})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_upsample_layers_agree(name):
-    settings = [
-        dict(scale_factor=2),
-        dict(size=(7, 3)),
-        dict(size=5, mode="bilinear", align_corners=True),
-    ]
-    agree_all(
-        name, {str(each): LayerCase("Upsample", each, [normal(2, 2, 3, 4, 5)]) for each in settings}
-    )
