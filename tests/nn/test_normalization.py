@@ -10,7 +10,6 @@ from tests.conftest import BACKENDS
 from tests.nn.agreement import (
     NAMES,
     LayerCase,
-    agree,
     agree_all,
     agree_function,
     normal,
@@ -56,81 +55,6 @@ def test_batch_norm_is_exact_where_the_mean_is_far_larger_than_the_deviation(nam
             for training in (True, False)
         },
     )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_running_statistics_move_with_every_batch_and_only_in_training(name):
-    def batches(layer, x, y):
-        first, second = layer(x), layer(y)
-        layer.eval()
-        third = layer(x)
-        layer.train()
-        return first, second, third
-
-    agree(
-        name,
-        "BatchNorm1d",
-        {"num_features": 2, "momentum": None},
-        [normal(0, 3, 2), normal(1, 5, 2)],
-        call=batches,
-    )
-
-
-@st.composite
-def instance_norms(draw):
-    n, channels = draw(st.integers(1, 3)), draw(st.integers(1, 4))
-    settings = {
-        "num_features": channels,
-        "eps": draw(epsilons),
-        "momentum": draw(momenta),
-        "affine": draw(st.booleans()),
-        "track_running_stats": draw(st.booleans()),
-    }
-    shape = (draw(st.integers(1, 3)), channels, *(draw(st.integers(2, 4)) for _ in range(n)))
-    return f"InstanceNorm{n}d", settings, shape
-
-
-@property_test(10, case=instance_norms(), training=st.booleans(), seed=numbers)
-def test_instance_norms_of_any_settings_agree(case, training, seed):
-    layer, settings, shape = case
-    return LayerCase(
-        layer, settings, [normal(seed, *shape, shift=0.5)], training=training, seed=seed
-    )
-
-
-@property_test(
-    8,
-    groups=st.integers(1, 3),
-    width=st.integers(1, 3),
-    n=st.integers(0, 3),
-    eps=epsilons,
-    affine=st.booleans(),
-    seed=numbers,
-)
-def test_group_norms_of_any_settings_agree(groups, width, n, eps, affine, seed):
-    width += n == 0  # one value less its own mean is rounding alone, which a small eps makes large
-    settings = {"num_groups": groups, "num_channels": groups * width, "eps": eps, "affine": affine}
-    return LayerCase(
-        "GroupNorm",
-        settings,
-        [normal(seed, 2, groups * width, *(2, 3, 2)[:n], shift=1.0)],
-        seed=seed,
-    )
-
-
-@property_test(
-    8,
-    before=st.lists(st.integers(1, 3), max_size=3),
-    last=st.lists(st.integers(2, 4), min_size=1, max_size=2),
-    eps=epsilons,
-    affine=st.booleans(),
-    bias=st.booleans(),
-    seed=numbers,
-)
-def test_layer_norms_of_any_settings_agree(before, last, eps, affine, bias, seed):
-    shape = last[0] if len(last) == 1 else tuple(last)
-    settings = {"normalized_shape": shape, "eps": eps, "elementwise_affine": affine, "bias": bias}
-    return LayerCase("LayerNorm", settings, [normal(seed, *before, *last)], seed=seed)
 
 
 @pytest.mark.parametrize("name", NAMES)

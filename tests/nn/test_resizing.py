@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import strategies as st
 
 from deliralike.nn import geometry
 from tests.nn.agreement import (
@@ -13,13 +12,9 @@ from tests.nn.agreement import (
     FunctionCase,
     agree_all,
     normal,
-    numbers,
-    per_axis,
-    property_test,
 )
 
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
-scales = st.sampled_from([2, 4, 0.5, 1.5, 2.7, 0.61, 1 / 3, 1.0])
 
 
 def resize(x, size=None, scale_factor=None, mode="nearest", align_corners=False):
@@ -29,39 +24,6 @@ def resize(x, size=None, scale_factor=None, mode="nearest", align_corners=False)
         return torch.nn.functional.interpolate(x, size, scale_factor, mode)
     return torch.nn.functional.interpolate(
         x, size, scale_factor, LINEAR[x.dim() - 2], align_corners
-    )
-
-
-@st.composite
-def resizings(draw):
-    n = draw(st.integers(1, 3))
-    old = [draw(st.integers(3, 7)) for _ in range(n)]
-    how = draw(st.sampled_from(["size", "scale_factor"]))
-    settings = {how: draw(per_axis(st.integers(1, 9), n)) if how == "size" else draw(scale_of(n))}
-    return settings, (2, draw(st.integers(1, 2)), *old)
-
-
-def scale_of(n):
-    return st.one_of(scales, st.tuples(*[scales] * n))
-
-
-@property_test(8, case=resizings(), seed=numbers)
-def test_nearest_neighbours_agree(case, seed):
-    settings, shape = case
-    return FunctionCase(
-        lambda nn, x: nn.interpolate(x, **settings),
-        lambda x: resize(x, **settings),
-        [normal(seed, *shape)],
-    )
-
-
-@pytest.mark.parametrize("align_corners", [False, True])
-@property_test(8, case=resizings(), seed=numbers)
-def test_linear_interpolations_agree(align_corners, case, seed):
-    settings = {"mode": "linear", "align_corners": align_corners} | case[0]
-    x = normal(seed, *case[1])
-    return FunctionCase(
-        lambda nn, x: nn.interpolate(x, **settings), lambda x: resize(x, **settings), [x]
     )
 
 
