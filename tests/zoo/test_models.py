@@ -44,19 +44,23 @@ def on_each(backends_and_labels):
     ]
 
 
-# Tracers of whole programs take seconds: there the families by what their networks compute, of
-# which the other classes are compositions, each with its smallest network.
-TRACED = frozenset(
+# JAX compiles for seconds: there the families by what their networks compute, each with its
+# smallest one; the other classes are compositions of the same blocks, and run on Chainer. A value
+# that is looked at in a forward pass shows in the outline of every case, which has no values.
+ON_JAX = frozenset(
     {
-        *("lenet", "vgg11", "squeezenet1_0", "densenet121", "inception_time", "tcn", "wavenet"),
-        *("resnet8", "resnetv2_50", "regnet_y_400mf", "mobilenet_v3_large", "convnext_tiny"),
-        *("mlp", "mixer_s32_224", "vit_b_16", "swin_t", "samvit_base_patch16", "clip_vit_b_32"),
-        *("fcn_resnet50", "deeplabv3_resnet50", "fpn", "nnunet"),
+        *("lenet", "vgg11", "squeezenet1_0", "inception_time", "tcn", "wavenet", "resnet8"),
+        *("resnetv2_50", "mobilenet_v3_large", "convnext_tiny", "mlp", "mixer_s32_224"),
+        *("vit_b_16", "swin_t", "samvit_base_patch16", "fcn_resnet50", "fpn", "nnunet"),
         *("dcgan_generator", "dcgan_discriminator", "wgan_gp_critic", "vae", "conv_vae"),
-        *("diffusion_model_unet", "transformer_classifier", "bert_base_uncased", "gpt2"),
-        *("llama_3_2_1b", "t5_small", "lstm_classifier"),
+        *("diffusion_model_unet", "transformer_classifier", "gpt2", "llama_3_2_1b", "t5_small"),
+        "lstm_classifier",
     }
 )
+# TorchDynamo breaks at forms of Python code: one of each.
+TRACED = ("resnet8", "densenet121", "swin_t", "samvit_base_patch16", "fcn_resnet50", "nnunet")
+TRACED += ("conv_vae", "diffusion_model_unet", "t5_small", "llama_3_2_1b", "lstm_classifier")
+TRACED += ("wavenet",)
 
 
 # Each name, at its full size
@@ -117,27 +121,13 @@ def test_stages_are_there():
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("label", "name"), on_each({"chainer": FAMILIES, "jax": TRACED}))
+@pytest.mark.parametrize(("label", "name"), on_each({"chainer": FAMILIES, "jax": ON_JAX}))
 def test_a_network_is_proved_to_be_the_one_on_torch(label, name):
     """Names, outputs in both modes, loss, gradients of parameters and inputs, and statistics."""
     came, wanted = computed(label, name), computed(label, "torch")
     assert list(came.state) == list(wanted.state)
     assert list(came.parameters) == list(wanted.parameters)
     assert_same(came, wanted, 1e-9)
-
-
-@pytest.mark.skipif("jax" not in BACKENDS, reason="JAX is left out on request")
-@pytest.mark.parametrize(
-    "label", [CASES[label].as_parameter() for label in sorted(FAMILIES - TRACED)]
-)
-def test_jax_traces_the_whole_network_in_training(label):
-    from flax import nnx
-
-    network = built(label, "jax").train()
-    inputs = network.backend.prepare(CASES[label].inputs(), network)
-    traced = nnx.eval_shape(lambda network, *inputs: network(*inputs), network, *inputs)
-    shapes = {path: leaf.shape for path, leaf in by_path(traced, lambda leaf: leaf).items()}
-    assert shapes == {path: leaf.shape for path, leaf in ours(label).trained.items()}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +170,7 @@ def test_each_parameter_gets_a_gradient(label):
 
 
 @pytest.mark.parametrize(
-    ("label", "name"), on_each({"torch": FAMILIES, "chainer": FAMILIES, "jax": SAMPLES})
+    ("label", "name"), on_each({"torch": SAMPLES, "chainer": FAMILIES, "jax": SAMPLES})
 )
 def test_single_precision_is_near_double(label, name):
     """A constant of another type would make the outputs, or an operation, one of that type."""
@@ -204,7 +194,7 @@ def test_training_steps_are_the_same_on_every_backend(label, name):
 
 # TorchDynamo looks at each tensor that it meets.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
-@pytest.mark.parametrize("label", [CASES[label].as_parameter() for label in sorted(TRACED)])
+@pytest.mark.parametrize("label", [CASES[label].as_parameter() for label in TRACED])
 def test_torch_traces_the_whole_network_in_training_without_a_break(label):
     network = started(label, "torch").train()
     inputs = [torch.from_numpy(x) for x in CASES[label].inputs()]
