@@ -169,8 +169,7 @@ def test_outputs_of_sequences_of_several_lengths_are_those_of_packed_ones(name):
         name,
         {
             f"{layer} {batch_first=}": several_lengths(layer, batch_first)
-            for layer in ("LSTM", "GRU")
-            for batch_first in (True, False)
+            for layer, batch_first in (("LSTM", True), ("GRU", False))
         },
     )
 
