@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from deliralike import backends, nest, zoo
+from deliralike.conformance import compare, distance_loss
 from deliralike.zoo.inputs import is_shape
 from deliralike.zoo.summary import count_parameters
 from tests.conftest import BACKENDS
@@ -129,6 +130,12 @@ def test_a_network_is_proved_to_be_the_one_on_torch(label, name):
     assert list(came.state) == list(wanted.state)
     assert list(came.parameters) == list(wanted.parameters)
     assert_same(came, wanted, 1e-9)
+
+
+@pytest.mark.parametrize(("label", "name"), on_each({"chainer": [*SAMPLES, "ddpm_cifar10"]}))
+def test_compare_proves_it_too(label, name):
+    sides = started(label, "torch"), started(label, name)
+    compare(*sides, CASES[label].inputs(), loss=distance_loss, levels=("L0", "L1")).check()
 
 
 @pytest.mark.parametrize(
