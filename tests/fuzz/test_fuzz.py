@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("fuzz")
 
 
-RUN = ("--count", "50", "--crafted")
+RUN = ("--count", "20", "--crafted")
 
 
 @cache

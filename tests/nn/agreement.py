@@ -307,43 +307,29 @@ def property_test(examples, **strategies):
     """A test of every backend by so many cases of any settings: the function makes a case of what
     is drawn.
 
-    The same ones are drawn on every run. Where each is compiled there are half as many, and half of
-    those are left to the long suite; the first is always the simplest, which says little.
+    The same ones are drawn on every run. Where each is compiled there are a quarter as many; the
+    first is always the simplest, which says little.
     """
 
     def decorate(function):
-        def run(name, part, **parameters):
+        def run(name, **parameters):
             cases = drawn(examples * (20 if THOROUGH else 1), strategies)
-            cases = cases[: max(4, len(cases) // 2)] if name in COMPILED else cases
-            cases = PARTS[part](cases) if name in COMPILED else cases
+            cases = cases[: max(3, len(cases) // 4)] if name in COMPILED else cases
             agree_all(name, {str(case): function(**parameters, **case) for case in cases})
 
         signature = inspect.signature(function)
         left = [
             parameter for key, parameter in signature.parameters.items() if key not in strategies
         ]
-        more = [
-            inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-            for key in ("name", "part")
-        ]
+        of_name = inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         run.__name__, run.__doc__, run.__signature__ = (
             function.__name__,
             function.__doc__,
-            signature.replace(parameters=[*more, *left]),
+            signature.replace(parameters=[of_name, *left]),
         )
-        rest = [pytest.param(name, "more", id=f"{name}-more") for name in COMPILED]
-        all_of_them = [pytest.param(name, "some", id=name) for name in NAMES]
-        return pytest.mark.parametrize(
-            ("name", "part"), all_of_them + [each for each in rest if each.values[0] in NAMES]
-        )(run)
+        return pytest.mark.parametrize("name", NAMES)(run)
 
     return decorate
-
-
-PARTS = {
-    "some": lambda cases: cases[: (len(cases) + 1) // 2],
-    "more": lambda cases: cases[(len(cases) + 1) // 2 :],
-}
 
 
 def drawn(count, strategies):

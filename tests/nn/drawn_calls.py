@@ -1151,7 +1151,7 @@ def affine(d, *shape):
 def _(d):
     x = d.real(*[d.pick(1, 2, 3) for _ in range(d.pick(1, 2, 3))])
     shape = x.shape[d.pick(0, -1) :]
-    return x, shape, *affine(d, *shape)
+    return x, shape, *affine(d, *shape), d.some(eps=0.1)
 
 
 @row("rms_norm")
@@ -1165,7 +1165,7 @@ def _(d):
 def _(d):
     groups = d.pick(1, 2)
     x = d.real(d.pick(1, 2, 3), groups * d.pick(1, 2, 3), *d.pick((), (3,), (2, 3)))
-    return x, groups, *affine(d, x.shape[1])
+    return x, groups, *affine(d, x.shape[1]), d.some(eps=0.1)
 
 
 @row("batch_norm")

@@ -8,9 +8,6 @@ from deliralike import Network, build
 from tests.conftest import BACKENDS
 from tests.nn.agreement import (
     NAMES,
-    FunctionCase,
-    LayerCase,
-    agree_all,
     get,
     hold,
     normal,
@@ -35,44 +32,6 @@ def test_the_far_tail_of_the_sigmoid_is_kept_relative_to_its_size(name):
     (x,) = backend.prepare((np.array([-20.0, -30.0, -600.0]),), network)
     found = backend.numpy(network.nn.sigmoid(x))
     np.testing.assert_allclose(found, 1.0 / (1.0 + np.exp([20.0, 30.0, 600.0])), rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_prelu_agrees_with_one_slope_and_with_one_for_each_channel(name):
-    shapes = [(3, 4), (3, 4, 5), (2, 4, 3, 2)]
-    agree_all(
-        name,
-        {
-            f"{n} slopes, {shape}": LayerCase("PReLU", {"num_parameters": n}, [normal(5, *shape)])
-            for n in (1, 4)
-            for shape in shapes
-        },
-    )
-
-
-def softmax(dim):
-    x = normal(6, 3, 4, 5, scale=300.0)
-    x[0, 0, :4] = -np.inf
-    return FunctionCase(lambda nn, x: nn.softmax(x, dim), lambda x: torch.softmax(x, dim), [x])
-
-
-def log_softmax(dim):
-    x = normal(7, 3, 4, 5, scale=300.0)
-    return FunctionCase(
-        lambda nn, x: nn.log_softmax(x, dim), lambda x: torch.log_softmax(x, dim), [x]
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_softmax_agrees_over_every_axis_with_large_values_and_forbidden_ones(name):
-    agree_all(
-        name,
-        {
-            f"{case.__name__} {dim}": case(dim)
-            for case in (softmax, log_softmax)
-            for dim in (0, 1, 2, -1)
-        },
-    )
 
 
 IN_PLACE = {

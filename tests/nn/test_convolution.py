@@ -2,23 +2,15 @@
 
 import pytest
 import torch
-from hypothesis import strategies as st
 
 from tests.nn.agreement import (
     NAMES,
     LayerCase,
     agree_all,
-    agree_function,
     normal,
 )
 
 F = torch.nn.functional
-
-
-def sizes(draw, n, kernel, dilation, pads):
-    """Sizes that hold one window at least."""
-    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
-    return [max(1, r - 2 * p) + draw(st.integers(0, 5)) for r, p in zip(reach, pads, strict=True)]
 
 
 # Settings that the zoo's models have (ZOO.md, section 3), at odd sizes.
@@ -66,13 +58,3 @@ def test_a_transposed_convolution_reaches_the_size_asked_for(name):
         )
 
     agree_all(name, {str(size): to(size) for size in [(9, 7), (10, 8), (10, 7)]})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_asymmetric_padding_is_a_pad_before_the_convolution(name):
-    agree_function(
-        name,
-        lambda nn, x, w: nn.conv2d(nn.pad(x, [(1, 0), (2, 1)]), w, stride=2),
-        lambda x, w: F.conv2d(F.pad(x, (2, 1, 1, 0)), w, stride=2),
-        [normal(0, 2, 3, 8, 7), normal(1, 4, 3, 3, 3)],
-    )

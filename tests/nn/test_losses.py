@@ -72,15 +72,3 @@ def test_dice_agrees_with_its_formula(name):
             for background in (True, False)
         },
     )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_one_hot_puts_the_class_on_axis_one(name):
-    backend, network = get(name), hold(name)
-    for shape in [(4,), (2, 3), (2, 3, 2)]:
-        labels = np.random.default_rng(0).integers(0, 5, shape)
-        target, like = backend.prepare((labels, np.zeros(1)), network)
-        found = backend.numpy(network.nn.one_hot(target, 5, like=like))
-        np.testing.assert_array_equal(
-            found, np.moveaxis(np.eye(5)[labels], -1, 1), err_msg=str(shape)
-        )

@@ -30,8 +30,9 @@ def has_one_more_in_ceil_mode(size, *window):
 
 @cache
 def windows_in(ceil_mode):
-    """In ceil mode those that are not the same in both modes."""
-    return [window for window in WINDOWS if not ceil_mode or has_one_more_in_ceil_mode(*window)]
+    """Of three sizes; in ceil mode those that are not the same in both modes."""
+    windows = [window for window in WINDOWS if window[0] in (5, 8, 11)]
+    return [window for window in windows if not ceil_mode or has_one_more_in_ceil_mode(*window)]
 
 
 def max_pools(ceil_mode):
@@ -46,7 +47,7 @@ def max_pools(ceil_mode):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_max_pools_agree_in_96_combinations_of_size_kernel_stride_and_padding(name):
+def test_max_pools_agree_in_combinations_of_size_kernel_stride_and_padding(name):
     agree_all(name, {f"{ceil_mode=}": max_pools(ceil_mode) for ceil_mode in (False, True)})
 
 
@@ -64,7 +65,7 @@ def average_pools(count_include_pad, ceil_mode):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_average_pools_agree_in_96_combinations_of_size_kernel_stride_and_padding(name):
+def test_average_pools_agree_in_combinations_of_size_kernel_stride_and_padding(name):
     agree_all(
         name,
         {

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 
-from tests.nn.agreement import BACKENDS, NAMES, flat, get, hold, naming, normal, same, shelf
+from tests.nn.agreement import NAMES, flat, get, hold, naming, normal, shelf
 
 IMAGE, SERIES, VOLUME, TOKENS = (2, 4, 7, 6), (2, 4, 7), (2, 4, 5, 4, 4), (3, 2, 4)
 INDEX = np.array([[0, 1], [2, 2]])
@@ -230,76 +229,3 @@ def test_functions_of_float32_stay_float32(name):
     found = get(name).gradients(loss, hold(name, dtype="float32"), normal(0, 3, 4))
     assert {label: kinds for label, kinds in types.items() if kinds != {"float32"}} == {}
     assert found.inputs[0].dtype == np.float32
-
-
-# Gradients of gradients: the sum of the squares of the input's gradient, by finite differences of
-# the first gradient.
-TWICE = {
-    "Conv2d": {"args": (4, 3, 3), "stride": 2, "padding": 1},
-    "ConvTranspose2d": {"args": (4, 3, 3), "stride": 2},
-    "Linear": {"args": (6, 3)},
-    "BatchNorm2d": {"args": (4,)},
-    "LeakyReLU": {"args": (0.2,)},
-    "MaxPool2d": {"args": (3, 2, 1)},
-    "AvgPool2d": {"args": (2,)},
-    "GELU": {},
-    "LayerNorm": {"args": (6,)},
-}
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_second_derivatives_agree(name):
-    backend = get(name)
-    if "double_backward" not in backend.capabilities:
-        pytest.fail(f"{name} does not declare double_backward")
-    x, direction = normal(0, *IMAGE), normal(1, *IMAGE)
-    layers = {f"the_{layer}": (layer, settings) for layer, settings in TWICE.items()}
-    network, oracle = shelf(name, layers), shelf("torch", layers)
-    state = {
-        key: 0.5 * normal(2, *v.shape) if v.dtype == np.float64 else v
-        for key, v in network.neutral_state().items()
-    }
-    network.load_neutral_state(state)
-    oracle.load_neutral_state(state)
-    found = second_derivatives(backend, network, layers, x, direction)
-    wanted = second_derivatives(get("torch"), oracle, layers, x, direction)
-    for layer, mine, other in zip(layers, found, wanted, strict=True):
-        same(mine, other, layer)
-
-
-def second_derivatives(backend, network, layers, x, direction):
-    """The gradients of <gradient, direction> through each layer, in each framework's own words."""
-    if backend.name == "torch":
-        return [by_torch(getattr(network, layer), x, direction) for layer in layers]
-    if backend.name == "chainer":
-        return [by_chainer(network.nn, getattr(network, layer), x, direction) for layer in layers]
-    import jax
-    from flax import nnx
-
-    definition, state = nnx.split(network)
-
-    def loss(x, layer):
-        y = getattr(nnx.merge(definition, state, copy=True), layer)(x)
-        return (y * y).sum()
-
-    def second(x, layer):
-        return jax.grad(lambda x: (jax.grad(loss)(x, layer) * direction).sum())(x)
-
-    found = jax.jit(lambda x: [second(x, layer) for layer in layers])(jax.numpy.asarray(x))
-    return [np.asarray(each) for each in found]
-
-
-def by_torch(layer, x, direction):
-    tensor = torch.tensor(x, requires_grad=True)
-    (first,) = torch.autograd.grad((layer(tensor) ** 2).sum(), tensor, create_graph=True)
-    return torch.autograd.grad((first * torch.tensor(direction)).sum(), tensor)[0].numpy()
-
-
-def by_chainer(nn, layer, x, direction):
-    import chainer
-
-    variable = chainer.Variable(x)
-    y = layer(variable)
-    (first,) = chainer.grad([nn.sum(y * y)], [variable], enable_double_backprop=True)
-    (second,) = chainer.grad([nn.sum(first * direction)], [variable])
-    return second.array

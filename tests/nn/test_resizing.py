@@ -5,22 +5,16 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import strategies as st
 
 from deliralike.nn import geometry
 from tests.nn.agreement import (
     NAMES,
     FunctionCase,
-    LayerCase,
     agree_all,
     normal,
-    numbers,
-    per_axis,
-    property_test,
 )
 
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
-scales = st.sampled_from([2, 4, 0.5, 1.5, 2.7, 0.61, 1 / 3, 1.0])
 
 
 def resize(x, size=None, scale_factor=None, mode="nearest", align_corners=False):
@@ -30,39 +24,6 @@ def resize(x, size=None, scale_factor=None, mode="nearest", align_corners=False)
         return torch.nn.functional.interpolate(x, size, scale_factor, mode)
     return torch.nn.functional.interpolate(
         x, size, scale_factor, LINEAR[x.dim() - 2], align_corners
-    )
-
-
-@st.composite
-def resizings(draw):
-    n = draw(st.integers(1, 3))
-    old = [draw(st.integers(3, 7)) for _ in range(n)]
-    how = draw(st.sampled_from(["size", "scale_factor"]))
-    settings = {how: draw(per_axis(st.integers(1, 9), n)) if how == "size" else draw(scale_of(n))}
-    return settings, (2, draw(st.integers(1, 2)), *old)
-
-
-def scale_of(n):
-    return st.one_of(scales, st.tuples(*[scales] * n))
-
-
-@property_test(8, case=resizings(), seed=numbers)
-def test_nearest_neighbours_agree(case, seed):
-    settings, shape = case
-    return FunctionCase(
-        lambda nn, x: nn.interpolate(x, **settings),
-        lambda x: resize(x, **settings),
-        [normal(seed, *shape)],
-    )
-
-
-@pytest.mark.parametrize("align_corners", [False, True])
-@property_test(8, case=resizings(), seed=numbers)
-def test_linear_interpolations_agree(align_corners, case, seed):
-    settings = {"mode": "linear", "align_corners": align_corners} | case[0]
-    x = normal(seed, *case[1])
-    return FunctionCase(
-        lambda nn, x: nn.interpolate(x, **settings), lambda x: resize(x, **settings), [x]
     )
 
 
@@ -107,28 +68,3 @@ def test_the_nearest_neighbour_of_a_scale_is_pytorchs_but_for_its_rounding(scale
         np.testing.assert_array_equal(
             geometry.nearest_index(old, len(expected), scale)[keep], expected[keep]
         )
-
-
-def by_its_name(n):
-    return FunctionCase(
-        lambda nn, x: nn.interpolate(x, scale_factor=1.5, mode=LINEAR[n], align_corners=True),
-        lambda x: resize(x, scale_factor=1.5, mode="linear", align_corners=True),
-        [normal(1, 2, 2, *(5, 3, 4)[:n])],
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_linear_goes_by_pytorchs_names_too(name):
-    agree_all(name, {LINEAR[n]: by_its_name(n) for n in LINEAR})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_upsample_layers_agree(name):
-    settings = [
-        dict(scale_factor=2),
-        dict(size=(7, 3)),
-        dict(size=5, mode="bilinear", align_corners=True),
-    ]
-    agree_all(
-        name, {str(each): LayerCase("Upsample", each, [normal(2, 2, 3, 4, 5)]) for each in settings}
-    )

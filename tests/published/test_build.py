@@ -221,8 +221,6 @@ def outputs(network, x):
         ("torchvision's ResNet", "torch"),
         ("timm's ResNet", "torch"),
         ("MedicalNet", "torch"),
-        ("MedicalNet", "chainer"),
-        ("MedicalNet", "jax"),
     ],
 )
 def test_weights_by_name_give_the_librarys_outputs(which, backend, publish):

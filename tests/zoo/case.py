@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from deliralike import backends, nest, zoo
-from deliralike.conformance import Proof, compare, distance_loss
 from deliralike.optim import rules
 from deliralike.zoo.inputs import inputs
 
@@ -247,17 +246,46 @@ def start_state(label: str) -> dict[str, np.ndarray]:
     return scrambled(built(label, "torch").neutral_state())
 
 
-def proof(label: str, backend_name: str) -> Proof:
-    """Names, outputs in both modes, loss, all gradients and statistics beside those on PyTorch."""
+@cache
+def computed(label: str, backend_name: str) -> Results:
+    """What our network gives on a backend, without dropout: both modes and all gradients in one
+    program."""
     from tests.zoo.cases import CASES
 
-    return compare(
-        started(label, "torch"),
-        started(label, backend_name),
-        CASES[label].inputs(),
-        loss=distance_loss,
-        levels=("L0", "L1"),
-    )
+    backend, network = backends.get(backend_name), started(label, backend_name)
+
+    def passes(network, *inputs):
+        with network.training_mode(False):
+            evaluated = network(*inputs)
+        with network.training_mode(True):
+            trained = network(*inputs)
+        return weighted_mean(trained, network.nn), evaluated, trained
+
+    found = backend.gradients(passes, network, *CASES[label].inputs())
+    state, parameters = network.neutral_state(), {}
+    for name, gradient in found.parameters.items():
+        parameters[name] = np.zeros(state[name].shape) if gradient is None else gradient
+    inputs = [gradient for gradient in found.inputs if gradient is not None]
+    evaluated, trained = (by_path(outputs, np.asarray) for outputs in found.beside)
+    return Results(evaluated, trained, found.loss, parameters, inputs, state)
+
+
+def assert_same(came: Results, wanted: Results, tolerance: float) -> None:
+    """Names, outputs in both modes, loss, gradients of parameters and inputs, and statistics."""
+    for mine, outputs in ((came.evaluated, wanted.evaluated), (came.trained, wanted.trained)):
+        assert list(mine) == list(outputs)
+        for path, leaf in outputs.items():
+            close(mine[path], leaf, tolerance, name=path)
+    assert came.loss == pytest.approx(wanted.loss, rel=tolerance, abs=1e-12)
+    assert set(wanted.parameters) <= set(came.parameters)
+    scale = max(np.abs(gradient).max(initial=0.0) for gradient in wanted.parameters.values())
+    for name, gradient in wanted.parameters.items():
+        close(came.parameters[name], gradient, tolerance, scale, f"the gradient of {name}")
+    assert len(came.inputs) == len(wanted.inputs)
+    for mine, gradient in zip(came.inputs, wanted.inputs, strict=True):
+        close(mine, gradient, tolerance, name="the gradient of an input")
+    for name, value in wanted.state.items():
+        close(came.state[name], value, tolerance, name=f"{name} after the pass")
 
 
 def evaluate(

@@ -18,7 +18,14 @@ def pytest_runtest_teardown(item, nextitem):
     ):
         from tests.zoo import case
 
-        for results in (case.theirs, case.ours, case.built, case.start_state, case.stepped):
+        for results in (
+            case.theirs,
+            case.ours,
+            case.built,
+            case.computed,
+            case.start_state,
+            case.stepped,
+        ):
             results.cache_clear()
         if "jax" in sys.modules:
             sys.modules["jax"].clear_caches()

@@ -68,7 +68,7 @@ def test_chainers_own_resnet_gives_its_outputs_from_ours(tmp_path):
     for child in link.links():
         if hasattr(child, "eps"):
             child.eps = 1e-5
-    chainer.serializers.save_npz(tmp_path / "x.npz", link)
+    chainer.serializers.save_npz(tmp_path / "x.npz", link, compression=False)
     x = np.random.default_rng(1).standard_normal((1, 3, 64, 64)).astype(np.float32)
     with chainer.using_config("train", False), chainer.no_backprop_mode():
         wanted = link(x, layers=["fc6"])["fc6"].array

@@ -49,8 +49,8 @@ def test_the_taps_are_the_references_and_its_state_is_ours(subtests):
 
 # An encoder of the reference: ours, its settings, and the layout of the reference's names.
 EFFICIENTNETS = {
-    **{f"timm-efficientnet-b{i}": (f"efficientnet_b{i}", {}, "timm") for i in range(8)},
-    **{f"efficientnet-b{i}": (f"efficientnet_b{i}", {}, "efficientnet_pytorch") for i in range(8)},
+    **{f"timm-efficientnet-b{i}": (f"efficientnet_b{i}", {}, "timm") for i in (0, 7)},
+    **{f"efficientnet-b{i}": (f"efficientnet_b{i}", {}, "efficientnet_pytorch") for i in (0, 7)},
     "efficientnet-b0": (
         "efficientnet_b0",
         {"feature_blocks": (2, 4, 8, 15)},
