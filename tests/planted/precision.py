@@ -1,8 +1,7 @@
 """Mistakes of precision: short types within, and formulas that are right on paper only.
 
 A type that is too short shows in float64 anywhere. A formula that loses digits shows where there
-are some to lose: in the fixture ``"far"``, whose mean is 1e4 times its deviation, and in
-``"steep"``, whose exponentials overflow.
+are some to lose: in the fixture ``"far"``, whose mean is 1e4 times its deviation.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from tests.planted.planting import Plant, with_loss, with_methods
 # -----------------------------------------------------------------------------
 
 
-def _short(nn: Any, x: Any, dtype: str = "float32") -> Any:
+def _short(nn: Any, x: Any) -> Any:
     """Rounded to a shorter type."""
-    return nn.cast(nn.cast(x * 1.0, dtype), x)
+    return nn.cast(nn.cast(x * 1.0, "float32"), x)
 
 
 def _statistics(self, x):

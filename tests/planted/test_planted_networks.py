@@ -40,7 +40,7 @@ ON_CHAINER = {mistake.name for mistake in precision.MISTAKES} | {
     "attention: padding mask inverted",
 }
 LEVELS = ("L0", "L1", "L3")
-ALSO = ("vectors", "steep", "tasks", "optimizers")  # fixtures of other mistakes
+ALSO = ("vectors", "tasks", "optimizers")  # fixtures of other mistakes
 
 
 def cases():
