@@ -450,10 +450,6 @@ def flags_of_all(z):
     return binary(z, FLAGS).mean()
 
 
-def flags_of_probabilities(z):
-    return -(FLAGS * np.log(z) + (1 - FLAGS) * np.log(1 - z)).mean()
-
-
 TRAPS = {
     "softmax first": (plain, lambda z: plain(probabilities(z)), LABELS, "softmax twice"),
     "smoothing": (plain, lambda z: smoothed(z, 0.1), LABELS, "label_smoothing=0.1 instead of 0"),

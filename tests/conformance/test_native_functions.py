@@ -127,8 +127,22 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("chosen", "cause"), MISTAKES, ids=["scale", "axis", "gelu"])
-@pytest.mark.parametrize("how", ["at the top", "in a block"])
+@pytest.fixture(autouse=True)
+def no_programs():
+    """The same operations in one network after another: whole programs take longer to compile."""
+    with backends.get("jax").op_by_op():
+        yield
+
+
+@pytest.mark.parametrize(
+    ("how", "chosen", "cause"),
+    [
+        ("at the top", *MISTAKES[0]),
+        ("in a block", *MISTAKES[1]),
+        ("at the top", *MISTAKES[2]),
+    ],
+    ids=["scale", "axis", "gelu"],
+)
 def test_mistakes_in_attention_that_is_written_out(how, chosen, cause):
     pairs = {"at the top": (TorchAttention, FlaxAttention), "in a block": (TorchModel, FlaxModel)}
     reference, port = pairs[how]
@@ -139,11 +153,8 @@ def test_mistakes_in_attention_that_is_written_out(how, chosen, cause):
     assert first(proof).startswith("the network" if how == "at the top" else "attention ")
 
 
-@pytest.mark.parametrize("how", ["at the top", "in a block"])
-def test_a_right_port_of_attention_is_proved(how):
-    sides = (
-        (TorchAttention(), FlaxAttention()) if how == "at the top" else (TorchModel(), FlaxModel())
-    )
+def test_a_right_port_of_attention_is_proved():
+    sides = TorchModel(), FlaxModel()
     assert compare(*sides, TOKENS, loss=mean_square, weights="load", levels=QUICK).proved
 
 
@@ -160,9 +171,6 @@ def test_mistakes_in_a_port_to_chainer(chosen, cause):
     sides = TorchPlain(), ChainerAttention(**chosen)
     proof = compare(*sides, TOKENS, loss=mean_square, weights="load", levels=QUICK)
     assert cause in first(proof)
-    assert compare(
-        TorchPlain(), ChainerAttention(), TOKENS, loss=mean_square, weights="load", levels=QUICK
-    ).proved
 
 
 class FlaxOther(FlaxAttention):
@@ -176,19 +184,8 @@ class FlaxOther(FlaxAttention):
         return nnx.gelu(self.o(y), approximate=self.approximate)
 
 
-class FlaxScaled(FlaxAttention):
-    """The same with queries that are scaled."""
-
-    def __call__(self, x):
-        q, k, v = (layer(x).reshape(3, 6, 2, 4) for layer in (self.q, self.k, self.v))
-        weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q / self.scale, k))
-        y = jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(3, 6, 8)
-        return nnx.gelu(self.o(y), approximate=self.approximate)
-
-
-@pytest.mark.parametrize("port", [FlaxOther, FlaxScaled])
-def test_right_code_in_other_words_is_not_accused_beside_a_mistake(port):
-    sides = TorchAttention(), port(approximate=True)
+def test_right_code_in_other_words_is_not_accused_beside_a_mistake():
+    sides = TorchAttention(), FlaxOther(approximate=True)
     proof = compare(*sides, TOKENS, loss=mean_square, weights="load", levels=QUICK)
     places = [str(finding) for finding in proof.findings if finding.level == "L3"]
     assert len(places) == 1, places
@@ -204,14 +201,15 @@ def test_a_pool_of_another_size_is_explained():
         def forward(self, x):
             return self.head(F.max_pool2d(torch.relu(self.conv(x)), 2, 2).mean((2, 3)))
 
-    class Port(nnx.Module):
+    class Port(chainer.Chain):
         def __init__(self):
-            self.conv = nnx.Conv(2, 3, (3, 3), padding="VALID", rngs=nnx.Rngs(0))
-            self.head = linear(3, 5)
+            super().__init__()
+            with self.init_scope():
+                self.conv, self.head = L.Convolution2D(2, 3, 3), L.Linear(3, 5)
 
-        def __call__(self, x):
-            y = nnx.max_pool(nnx.relu(self.conv(x)), (2, 2), strides=(1, 1))
-            return self.head(y.mean(axis=(1, 2)))
+        def forward(self, x):
+            y = CF.max_pooling_2d(CF.relu(self.conv(x)), 2, stride=1, cover_all=False)
+            return self.head(CF.mean(y, axis=(2, 3)))
 
     pictures = GENERATOR.normal(size=(4, 2, 8, 9)), GENERATOR.integers(0, 5, 4)
     proof = compare(Original(), Port(), pictures, weights="load", levels=QUICK)
@@ -276,9 +274,7 @@ def by_hand(network, x, y):
 
 TORCH, JAX = TorchMlp, FlaxMlp
 LOSSES = [
-    (TORCH, smoothed, JAX, optax_plain, "no label smoothing instead of 0.1"),
     (TORCH, smoothed, JAX, by_hand, "no label smoothing instead of 0.1"),
-    (TORCH, plain, JAX, optax_smoothed, "label_smoothing=0.1 instead of 0"),
     (TORCH, plain, JAX, optax_summed, "loss times 6 (sum instead of mean)"),
     (
         TORCH,
@@ -288,8 +284,6 @@ LOSSES = [
         "softmax of the scores first (softmax twice, where the loss has its own)",
     ),
     (JAX, optax_plain, TORCH, smoothed, "label_smoothing=0.1 instead of 0"),
-    (JAX, optax_plain, JAX, optax_summed, "loss times 6 (sum instead of mean)"),
-    (TORCH, plain, JAX, optax_plain, ""),
     (TORCH, plain, JAX, by_hand, ""),
     (TORCH, smoothed, JAX, optax_smoothed, ""),
 ]

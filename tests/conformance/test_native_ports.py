@@ -18,7 +18,6 @@ from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
 from deliralike.conformance.seen import fit
 from deliralike.conformance.subject import Subject
-from tests.conformance import ports
 
 L, CF = chainer.links, chainer.functions
 QUICK = ("L0", "L1", "L3")
@@ -162,9 +161,9 @@ class Stage(nn.Module):
 
 class UNet(nn.Module):
     """One level deep; sizes are halved by a stride, and doubled by a transposed convolution or by
-    resizing."""
+    resizing, with corners aligned or not."""
 
-    def __init__(self, resized=False):
+    def __init__(self, resized=False, aligned=True):
         super().__init__()
         self.enter, self.down, self.leave = (
             Stage(2, 4),
@@ -172,13 +171,13 @@ class UNet(nn.Module):
             Stage(8, 4),
         )
         self.up = nn.Conv2d(6, 4, 1) if resized else nn.ConvTranspose2d(6, 4, 2, stride=2)
-        self.head, self.resized = nn.Conv2d(4, 3, 1), resized
+        self.head, self.resized, self.aligned = nn.Conv2d(4, 3, 1), resized, aligned
 
     def forward(self, x):
         skip = self.enter(x)
         x = self.up(torch.relu(self.down(skip)))
         if self.resized:
-            x = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
+            x = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=self.aligned)
         return self.head(self.leave(torch.cat([skip, x], dim=1)))
 
 
@@ -202,7 +201,6 @@ class Choices:
     momentum: float = 0.9
     padding: object = 1
     skip_first: bool = True
-    resized: bool = False
 
 
 class FlaxStage(nnx.Module):
@@ -226,15 +224,12 @@ class FlaxUNet(nnx.Module):
         rngs = nnx.Rngs(0)
         self.encoder, self.decoder = FlaxStage(2, 4, chosen), FlaxStage(8, 4, chosen)
         self.downsample = nnx.Conv(4, 6, (3, 3), strides=2, padding=chosen.padding, rngs=rngs)
-        transposed = nnx.ConvTranspose(6, 4, (2, 2), strides=2, rngs=rngs)
-        self.upsample = nnx.Conv(6, 4, (1, 1), rngs=rngs) if chosen.resized else transposed
+        self.upsample = nnx.ConvTranspose(6, 4, (2, 2), strides=2, rngs=rngs)
         self.classifier, self.chosen = nnx.Conv(4, 3, (1, 1), rngs=rngs), chosen
 
     def __call__(self, x):
         skip = self.encoder(x)
         x = self.upsample(nnx.relu(self.downsample(skip)))
-        if self.chosen.resized:
-            x = jax.image.resize(x, skip.shape, "bilinear")
         both = [skip, x] if self.chosen.skip_first else [x, skip]
         return self.classifier(self.decoder(jnp.concatenate(both, axis=-1)))
 
@@ -256,16 +251,13 @@ def test_all_mistakes_of_a_flax_port_at_once():
 
 
 def test_a_mended_flax_port_is_proved():
-    levels = ("L0", "L1", "L3", "L4", "L5")
-    proof = compare(UNet(), FlaxUNet(Choices()), SCENES, weights="load", levels=levels, steps=3)
+    proof = compare(UNet(), FlaxUNet(Choices()), SCENES, weights="load", levels=QUICK)
     assert proof.proved, proof
-    assert {level.status for level in proof.levels if level.name != "L3"} == {"passed"}
 
 
 def test_resizing_that_is_joined_with_a_skip_connection():
-    proof = compare(
-        UNet(resized=True), FlaxUNet(Choices(resized=True)), SCENES, weights="load", levels=QUICK
-    )
+    sides = UNet(resized=True), UNet(resized=True, aligned=False)
+    proof = compare(*sides, SCENES, weights="load", levels=QUICK)
     why = sole(proof, "the network", "output")
     assert why.startswith("Explained by resizing linear, align_corners=False instead of linear")
     assert len(found(proof)) == 1
@@ -275,23 +267,9 @@ def test_resizing_that_is_joined_with_a_skip_connection():
 # -----------------------------------------------------------------------------
 
 
-def test_pictures_that_are_flattened_in_another_order():
-    """The columns of a weight are matched so; what is forced on the layer has to follow."""
-    nets = [ports.made(ports.PORTS["cnn"][name], name) for name in ("torch", "jax")]
-    nets[0].native.drop.p = nets[1].native.dropout.rate = 0.0
-    batch = (*ports.batch("cnn"), np.array([0, 2]))
-    proof = compare(*nets, batch, weights="load", levels=QUICK)
-    assert [(place, what) for place, what, _ in found(proof)] == [
-        ("bn1", "running_var"),
-        ("bn2", "running_var"),
-    ]
-    assert all("biased" in why and why.startswith("Explained") for _, _, why in found(proof))
-
-
 def test_a_network_that_runs_in_no_layout_shows_how_far_it_came():
     """The order in which most of its blocks run is the likely one."""
-    chosen = Choices()
-    port = FlaxUNet(chosen)
+    port = FlaxUNet(Choices())
     port.classifier = nnx.Linear(5, 3, rngs=nnx.Rngs(0))  # wants other channels
     found = fit(
         Subject(backends.get("torch").wrap(UNet())), Subject(backends.get("jax").wrap(port)), SCENES
@@ -396,16 +374,15 @@ class Unbiased(nnx.BatchNorm):
 VECTORS = GENERATOR.normal(size=(6, 4)), np.arange(6) % 3
 
 
-@pytest.mark.parametrize("thorough", [False, True])
-def test_a_right_batch_norm_may_take_a_batch_of_one_that_pytorch_refuses(thorough):
+def test_a_right_batch_norm_may_take_a_batch_of_one_that_pytorch_refuses():
     """And flax's computes the variance in one pass, which shows far from zero only."""
     sides = Normed(nn.BatchNorm1d(4)), FlaxNormed(Unbiased)
     levels = ("L0", "L1", "L7")
-    proof = compare(*sides, VECTORS, weights="load", levels=levels, thorough=thorough)
+    proof = compare(*sides, VECTORS, weights="load", levels=levels, thorough=True)
     assert proof.proved, proof
     notes = " ".join(proof.level("L7").notes)
     assert "batch of one: no error where the reference raises ValueError" in notes
-    assert ("inputs with a mean of 1e4 deviations: " in notes) == thorough
+    assert "inputs with a mean of 1e4 deviations: " in notes
 
 
 def test_a_port_that_cannot_evaluate_a_single_sample_diverges():
@@ -465,15 +442,14 @@ def optimized(network, make):
     )
 
 
-@pytest.mark.parametrize("decay", [0.0, 1e-2])
-def test_the_frameworks_own_adam_is_the_same_as_long_as_all_parameters_are_used(decay):
+def test_the_frameworks_own_adam_is_the_same_as_long_as_all_parameters_are_used():
     """PyTorch skips a parameter without a gradient, and optax does not; here there is none."""
     sides = (
         optimized(
             Normed(nn.LayerNorm(4)),
-            lambda net: torch.optim.AdamW(net.parameters(), 1e-3, weight_decay=decay),
+            lambda net: torch.optim.AdamW(net.parameters(), 1e-3, weight_decay=1e-2),
         ),
-        optimized(FlaxNormed(nnx.LayerNorm), lambda net: optax.adamw(1e-3, weight_decay=decay)),
+        optimized(FlaxNormed(nnx.LayerNorm), lambda net: optax.adamw(1e-3, weight_decay=1e-2)),
     )
     proof = compare(*sides, VECTORS, weights="load", levels=("L0", "L1", "L4", "L5"), steps=3)
     assert proof.proved, proof

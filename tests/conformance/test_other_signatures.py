@@ -64,15 +64,13 @@ class FlaxNormBetween(nnx.Module):
         return self.fc(x.mean((1, 2)))
 
 
-@pytest.mark.parametrize("shape", [(4, 3, 8, 8), (8, 3, 8, 8)])
-def test_axes_of_one_size_between_layouts(shape):
-    pictures = normal(*shape)
-    assert proof(NormBetween, FlaxNormBetween(), pictures).proved
-    norm = proof(NormBetween, FlaxNormBetween(epsilon=1e-3), pictures).findings[0]
-    assert (norm.place, norm.what) == ("ln", "output")
+def test_axes_of_one_size_between_layouts():
+    """Samples, channels, rows and columns are eight each; one mistake is in a layer, one between
+    layers."""
+    found = proof(NormBetween, FlaxNormBetween(1e-3, approximate=True), normal(8, 3, 8, 8))
+    norm, gelu = found.level("L3").findings
+    assert (norm.place, norm.what, gelu.kind) == ("ln", "output", "gelu")
     assert "eps=0.001 instead of 1e-05" in norm.explanation.cause
-    gelu = proof(NormBetween, FlaxNormBetween(approximate=True), pictures).findings[0]
-    assert gelu.kind == "gelu"
     assert "tanh" in gelu.explanation.cause
 
 
@@ -91,7 +89,7 @@ class Flattened(nn.Module):
 class FlaxFlattened(nnx.Module):
     """They are flattened with the channels last, and the layers have other names."""
 
-    def __init__(self, change=lambda x: nnx.leaky_relu(x, 0.2)):
+    def __init__(self, change):
         rngs = nnx.Rngs(0)
         self.conv, self.hidden = nnx.Conv(1, 4, (3, 3), rngs=rngs), nnx.Linear(24, 5, rngs=rngs)
         self.out, self.change = nnx.Linear(5, 4, rngs=rngs), change
@@ -102,16 +100,10 @@ class FlaxFlattened(nnx.Module):
 
 
 def test_an_order_of_columns_behind_a_mistake():
-    pictures = normal(5, 1, 2, 3)
-    assert proof(Flattened, FlaxFlattened(), pictures).proved
-    found = proof(Flattened, FlaxFlattened(nnx.leaky_relu), pictures)
+    found = proof(Flattened, FlaxFlattened(nnx.leaky_relu), normal(5, 1, 2, 3))
     assert found.findings[0].place == "act"
     assert "negative_slope=0.01 instead of 0.2" in found.findings[0].explanation.cause
     assert all(one.place != "mu" for one in found.findings)
-    without = proof(Flattened, FlaxFlattened(lambda x: x), pictures)
-    assert all(one.place != "mu" for one in without.findings)
-    assert without.findings[0].place == "act"
-    assert without.findings[0].explanation.known
 
 
 # Signatures
@@ -146,7 +138,7 @@ class Loop(nnx.Module):
 
 
 def test_a_loop_over_a_cell_for_a_recurrent_layer():
-    words = np.random.default_rng(2).integers(0, 11, (5, 6))
+    words = np.random.default_rng(2).integers(0, 11, (5, 3))
     assert proof(Recurrent, Loop(), words).proved
     found = proof(Recurrent, Loop(jnp.tanh), words).findings[0]
     assert found.place == "rnn"
@@ -381,22 +373,6 @@ def test_blocks_that_are_counted_from_elsewhere_are_matched_in_the_order_of_call
     assert found.verdict == "diverges"
     assert "a cast in float32" in str(found)
     assert max(finding.difference for level in found.levels for finding in level.findings) < 1e-6
-
-
-class Unlike(nnx.Module):
-    """Nothing says what its parameter is."""
-
-    def __init__(self):
-        self.everything = nnx.Param(jnp.zeros((6, 4)))
-
-    def __call__(self, x):
-        return x @ self.everything[...]
-
-
-def test_what_cannot_be_matched_is_not_decided():
-    found = proof(Two, Unlike(), normal(5, 6))
-    assert found.verdict == "undecided"
-    assert "names=" in found.headline
 
 
 class Words(nn.Module):

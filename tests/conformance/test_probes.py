@@ -55,13 +55,9 @@ def test_there_are_as_many_mistakes_as_names():
     assert len({mistake.name for mistake in planted.MISTAKES}) == len(planted.MISTAKES) >= 15
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", [name for name in FIXTURES if name != "unet"])
-def test_right_pairs_give_no_alarm(name, seed):
-    (reference, batch), (candidate, _) = (
-        fixture(name, "torch", seed),
-        fixture(name, "chainer", seed),
-    )
+def test_right_pairs_give_no_alarm(name):
+    (reference, batch), (candidate, _) = fixture(name, "torch"), fixture(name, "chainer")
     before = candidate.network.neutral_state()
     level = probes.level(reference, candidate, batch)
     assert level.status == "passed", level.findings
@@ -69,14 +65,12 @@ def test_right_pairs_give_no_alarm(name, seed):
     assert all(np.array_equal(before[each], after[each]) for each in before)
 
 
-@pytest.mark.parametrize("name", ["vectors", "recurrent"])
-def test_a_right_pair_with_jax_gives_no_alarm(name):
-    (reference, batch), (candidate, _) = fixture(name, "torch"), fixture(name, "jax")
+def test_a_right_pair_with_jax_gives_no_alarm():
+    (reference, batch), (candidate, _) = fixture("vectors", "torch"), fixture("vectors", "jax")
     level = probes.level(reference, candidate, batch)
     assert level.status == "passed", level.findings
-    assert ("batch of one" in level.figures) and ("index -1 among the inputs" in level.figures) == (
-        name == "recurrent"
-    )
+    assert "batch of one" in level.figures
+    assert "index -1 among the inputs" not in level.figures
 
 
 def test_probes_that_do_not_fit_are_named_and_not_counted():

@@ -189,8 +189,11 @@ def test_groups_of_parameters_are_right_and_wrong():
     assert found.explanation.cause.startswith("learning rate times 0.333333")
 
 
-@pytest.mark.parametrize("name", ["sgd", "clipped"])
+@pytest.mark.parametrize(
+    ("backend", "name"), [("torch", "clipped"), ("chainer", "sgd"), ("jax", "sgd")]
+)
 def test_replicated_networks_are_judged_too(backend, name):
+    backend = get(backend)
     reference, plain = right(get("torch")), right(backend)
     candidate = plain.but(network=DataParallel(plain.network, devices(backend, 2)))
     reference, candidate = (

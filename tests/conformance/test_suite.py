@@ -1,7 +1,6 @@
 """The suite on our own backends, all three required; and its own rules: what counts as what, and
 the report."""
 
-import functools
 import json
 import os
 import subprocess
@@ -19,9 +18,6 @@ from deliralike.conformance.slopes import differences
 from deliralike.conformance.suite import plugin
 from deliralike.conformance.suite.comparing import refused
 from deliralike.errors import BackendUnavailable, SettingError, UnknownName
-from deliralike.nn.functional import Functions
-from deliralike.nn.layers import LAYERS
-from deliralike.nn.primitives import Primitives
 from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
 from deliralike.parallel.replicas.network import Replicas
 from tests.conformance.stranger import BACKEND as STRANGER
@@ -35,8 +31,20 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}  # for
 UNDECLARED = {"torch": set(), "chainer": {"files/files of its own"}, "jax": set()}
 
 
-@pytest.mark.parametrize("check", suite.CHECKS, ids=str)
-@pytest.mark.parametrize("name", BACKENDS)
+# JAX compiles each check anew, so these are left to `tests/nn`, which compares them with PyTorch's
+# there, many in one program: outputs and gradients.
+OF_PYTORCH = {f"layers/{row.name}" for row in vocabulary.LAYERS}
+OF_PYTORCH |= {f"functions/{name}" for name in TABLE}
+
+
+def checks_of_backends():
+    for name in BACKENDS:
+        for check in suite.CHECKS:
+            if name != "jax" or str(check) not in OF_PYTORCH:
+                yield pytest.param(name, check, id=f"{name}-{check}")
+
+
+@pytest.mark.parametrize(("name", "check"), list(checks_of_backends()))
 def test_our_backends_pass(name, check, request):
     plugin.settle(check, backends.get(name), None, request.node)
 
@@ -57,46 +65,6 @@ def test_our_backends_declare_all_but_what_is_listed(backend):
 def test_every_check_has_a_place_in_the_matrix():
     assert {check.level for check in suite.CHECKS} == set(suite.LEVELS)
     assert len({str(check) for check in suite.CHECKS}) == len(suite.CHECKS) > 200
-
-
-# Blocks of blocks, which are checked through their parts.
-CONTAINERS = {"ParameterDict", "ParameterList", "TransformerDecoder", "TransformerEncoder"}
-
-
-def test_the_suite_calls_every_primitive_and_whatever_a_backend_replaces(monkeypatch):
-    """What no backend replaces stands on those, and is tested in `tests/nn`."""
-    known = [type(backends.get(name).nn) for name in BACKENDS] + [type(STRANGER.nn)]
-    wanted = {
-        name
-        for name in dir(Functions)
-        if not name.startswith("_")
-        and callable(getattr(Functions, name))
-        and any(getattr(kind, name) is not getattr(Functions, name) for kind in known)
-    }
-    assert {"matmul", "convolve", "cross_entropy", "lstm"} <= wanted
-    called, kinds = set(), set()
-    for name in wanted:
-        monkeypatch.setitem(
-            vars(STRANGER.nn), name, noted(called, name, getattr(STRANGER.nn, name))
-        )
-    for name in LAYERS:
-        kind = getattr(STRANGER.nn, name)
-        monkeypatch.setattr(kind, "__init__", noted(kinds, name, kind.__init__))
-    assert suite.run(STRANGER).passed
-    assert wanted - called <= set(TABLE)  # compared with PyTorch there
-    assert set(Primitives.__abstractmethods__) <= called
-    assert set(LAYERS) - kinds - CONTAINERS <= {row.name for row in vocabulary.LAYERS}
-
-
-def noted(names, name, function):
-    """The function, which notes its name when it is called."""
-
-    @functools.wraps(function)
-    def call(*args, **kwargs):
-        names.add(name)
-        return function(*args, **kwargs)
-
-    return call
 
 
 def test_checks_are_functions_that_need_no_pytest_and_no_other_framework():
@@ -202,10 +170,10 @@ def test_what_is_not_declared_is_not_run_and_counted(lacking):
 
 
 def test_a_backend_without_float64_is_checked_in_float32(lacking):
-    report = suite.run(lacking, "*")
+    report = suite.run(lacking, ["functions/*", "losses/*"])
     assert report.passed, report
     assert report.header["checked in"] == "float32 on cpu (limit 0.0001)"
-    assert report.count()["not declared"] > 10 and report.count("functions")["passed"] > 60
+    assert report.count()["not declared"] > 2 and report.count("functions")["passed"] > 60
 
 
 def test_what_is_declared_and_raises_fails(monkeypatch):
@@ -440,7 +408,7 @@ def test_the_command_for_a_backend_elsewhere(tmp_path):
         str(expected),
         "-k",
         "arrays or replicas or loaded",
-        "-n2",
+        "-n1",
     )
     assert run.returncode == 1, run.stdout
     reports = json.loads((tmp_path / "out.json").read_text())

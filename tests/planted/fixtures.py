@@ -368,19 +368,6 @@ class Vectors(Network):
         return self.fc(self.relu(self.norm(self.hidden(x))))
 
 
-class Steep(Network):
-    """Scores in the thousands, whose exponentials are no numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden = self.nn.Linear(6, 4)
-        self.softmax = self.nn.Softmax(1)
-        self.fc = self.nn.Linear(4, CLASSES)
-
-    def forward(self, x):
-        return self.fc(self.softmax(self.hidden(x) * 1e3) + x[:, :4]) * 1e3
-
-
 # Losses
 # -----------------------------------------------------------------------------
 
@@ -503,5 +490,4 @@ FIXTURES: dict[str, tuple[Callable[..., Any], Callable[[np.random.Generator], Ba
     "optimizers": (_written(Tasks), _numbers_and_flags, task_losses),
     "far": (_written(Far), _pictures(4, 2, 6, 5, mean=1e4), weighted_cross_entropy),
     "vectors": (_written(Vectors), _pictures(6, 6), weighted_cross_entropy),
-    "steep": (_written(Steep), _pictures(6, 6), weighted_cross_entropy),
 }
