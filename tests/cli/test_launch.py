@@ -22,7 +22,7 @@ from tests.cli.test_commands import run
 
 TRAIN = ["train", "mlp", "--set", "hidden=[9]", "--batch-size", "200", "--dtype", "float64"]
 #: A process of MPI that trains on Chainer needs no PyTorch, whose import takes longest.
-BACKENDS = {"torch": "torch", "mpi": "chainer", "chainermn": "chainer", "jax": "jax"}
+BACKENDS = {"torch": "torch", "mpi": "chainer", "jax": "jax"}
 WAIT = 600  # seconds
 
 
@@ -50,11 +50,10 @@ def alone(tmp_path_factory):
 
 
 # Over the other engines, runs that a signal ends are compared below.
-@pytest.mark.parametrize("engine", ["torch", "chainermn"])
-def test_training_is_that_of_one_process_and_one_of_them_writes_and_shows(engine, alone, tmp_path):
+def test_training_is_that_of_one_process_and_one_of_them_writes_and_shows(alone, tmp_path):
     several = tmp_path / "several"
-    train = [*TRAIN, "--epochs", "2", "--backend", BACKENDS[engine], "--out", str(several)]
-    done = deliralike("launch", "--processes", "2", "--engine", engine, *train)
+    train = [*TRAIN, "--epochs", "2", "--backend", "chainer", "--out", str(several)]
+    done = deliralike("launch", "--processes", "2", "--engine", "chainermn", *train)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (
         done.stdout.count("held-out accuracy")
@@ -116,10 +115,14 @@ def said_under_slurm(job, *arguments):
     return said
 
 
-def test_under_slurm_the_tasks_of_a_step_train_together_and_one_of_them_shows(tmp_path):
-    train = ["-m", "deliralike", *TRAIN, "--epochs", "1", "--out", str(tmp_path / "run")]
-    said = said_under_slurm(1078, *train)
-    assert "in 2 processes" in said[0] and not said[1]
+def test_under_slurm_the_tasks_of_a_step_are_together():
+    program = (
+        "from deliralike.backends.processes.join import join\n"
+        "processes = join()\n"
+        "print(processes.all_gather_object('here', processes.rank))\n"
+        "processes.close()"
+    )
+    assert said_under_slurm(1078, "-c", program) == ["[0, 1]\n"] * 2
 
 
 @pytest.mark.parametrize(
@@ -173,7 +176,8 @@ def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(
 ):
     several = tmp_path / "several"
     train = [*LONG_RUN, "--backend", BACKENDS[engine], "--out", str(several)]
-    command = [sys.executable, "-m", "deliralike", "launch", "--engine", engine, *train]
+    command = [sys.executable, "-m", "deliralike", "launch", "--processes", "2", "--engine", engine]
+    command += train
     with tempfile.TemporaryFile("w+") as output:
         launcher = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         while not (several / "metrics.jsonl").exists() and launcher.poll() is None:

@@ -3,9 +3,10 @@
 import pytest
 
 from tests.hosts.ways import WAYS
-from tests.processes.crews import call
+from tests.processes.crews import call, together
 
 
+@together
 def test_what_sends_less_ends_with_the_loss_of_what_sends_everything():
     """Two nodes of two processes, which here are one machine: what is sent when does not depend on
     the link."""

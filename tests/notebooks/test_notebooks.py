@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client import KernelManager
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
@@ -32,27 +33,38 @@ def printed(notebook):
     ]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, id=path.stem) for path in NOTEBOOKS],
-)
-def test_a_notebook_prints_what_it_was_stored_with(path, tmp_path, monkeypatch):
-    monkeypatch.setenv(
-        "PYTHONPATH",
-        os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
-    )
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel's own, which keeps pictures
-    stored = nbformat.read(path, as_version=4)
-    fresh = nbformat.read(path, as_version=4)
-    folder = tmp_path / "work"
-    folder.mkdir()
-    # Limits are for what hangs: a kernel on a busy machine starts, computes and answers late.
-    limits = {"startup_timeout": 600, "timeout": 1800, "iopub_timeout": 600}
-    NotebookClient(
-        fresh, **limits, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
-    ).execute()
-    for came, wanted in zip(printed(fresh), printed(stored), strict=True):
+# Limits are for what hangs: a kernel on a busy machine starts, computes and answers late.
+LIMITS = {"startup_timeout": 600, "timeout": 1800, "iopub_timeout": 600}
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    """One for all notebooks: its start and its imports take longer than most of them."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    changes = {
+        "PYTHONPATH": os.pathsep.join(paths).rstrip(os.pathsep),
+        "IPYTHONDIR": str(tmp_path_factory.mktemp("ipython")),
+    }
+    # without MPLBACKEND: the kernel has its own, which keeps pictures
+    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(env=environment | changes)
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
+@pytest.mark.xdist_group("notebooks")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_prints_what_it_was_stored_with(path, tmp_path, kernel):
+    stored, fresh = (nbformat.read(path, as_version=4) for _ in range(2))
+    begin = f"%reset -f\nimport os; os.chdir({str(tmp_path)!r}); del os"
+    fresh.cells.insert(0, nbformat.v4.new_code_cell(begin))
+    client = NotebookClient(fresh, **LIMITS, km=kernel)
+    try:
+        client.execute()
+    finally:
+        client.kc.stop_channels()  # which is left to the owner of the kernel
+    for came, wanted in zip(printed(fresh)[1:], printed(stored), strict=True):
         assert FRACTION.sub("#", came) == FRACTION.sub("#", wanted)
         assert fractions(came) == pytest.approx(fractions(wanted), rel=0.5, abs=0.05), (
             f"{came}\nwas\n{wanted}"

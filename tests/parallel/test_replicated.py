@@ -32,14 +32,7 @@ from tests.parallel.networks import (
 
 STEPS = 20
 SYNC = {"buffers": "sync"}
-RUNS = [
-    ("sgd", 1, 7),
-    ("sgd", 2, 7),
-    ("sgd", 3, 10),
-    ("sgd", 4, 10),
-    ("adam", 3, 7),
-    ("adamw", 4, 10),
-]
+RUNS = [("sgd", 1, 7), ("sgd", 3, 7), ("adamw", 4, 10)]
 
 
 def batches(samples, steps=STEPS):
@@ -67,19 +60,13 @@ def test_twenty_steps_are_those_of_one_device(backend, rule, count, samples):
     same_runs(found, reference(backend.name, rule, samples))
 
 
-@pytest.mark.parametrize(
-    ("rule", "count", "samples"), [("sgd", 4, 10), ("adam", 3, 7), ("adamw", 2, 7)]
-)
+@pytest.mark.parametrize(("rule", "count", "samples"), [("sgd", 3, 7), ("adamw", 4, 10)])
 def test_twenty_steps_with_the_loss_in_the_replicas_are_those_of_one_device(
     backend, rule, count, samples
 ):
     network = replicated(backend, count, network=Convolutional, settings=SYNC)
     found = train(network, in_replicas(cross_entropy), batches(samples), rule)
-    if (rule, samples) == ("adamw", 7):
-        wanted = train(built(backend, Convolutional), cross_entropy, batches(samples), rule)
-    else:
-        wanted = reference(backend.name, rule, samples)
-    same_runs(found, wanted)
+    same_runs(found, reference(backend.name, rule, samples))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +105,7 @@ def test_gradients_of_the_backend_are_those_of_one_network(backend):
 )
 def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss):
     states = []
-    for count in (1, 2, 4) if loss is cross_entropy else (1, 4):
+    for count in (1, 4):
         network = replicated(backend, count, settings={"virtual_shards": 4, "buffers": "root"})
         run = train(network, loss, [batch_of(10, seed=step) for step in range(4)], "adam")
         states.append((run["losses"], run["states"][-1]))

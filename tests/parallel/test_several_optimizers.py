@@ -141,10 +141,9 @@ def clip(optimizer, gradients):
     return {name: None if g is None else g * (0.01 / norm) for name, g in gradients.items()}
 
 
-@WAYS
-def test_clipping_sees_the_accumulated_gradient(backend, wrap):
+def test_clipping_sees_the_accumulated_gradient(backend):
     network, single = pair(backend, Small, 0.0)
-    for each, loss in ((network, wrap(cross_entropy)), (single, cross_entropy)):
+    for each, loss in ((network, in_replicas(cross_entropy)), (single, cross_entropy)):
         optimizer = optimizer_of(each)
         optimizer.pre_update_hooks.append(clip)
         seen = watch_gradients(optimizer)
@@ -184,10 +183,9 @@ def telling_apart(network, noise, real):
     return network.nn.mean(network.nn.softplus(made)) + network.nn.mean(network.nn.softplus(-true))
 
 
-@WAYS
-def test_two_optimizers_train_two_parts_in_turn(backend, wrap):
+def test_two_optimizers_train_two_parts_in_turn(backend):
     network, single = pair(backend, Adversaries, count=2)
-    for each, way in ((network, wrap), (single, lambda loss: loss)):
+    for each, way in ((network, in_replicas), (single, lambda loss: loss)):
         of_generator, of_discriminator = (
             optimizer_of_part(each, "adam", pattern)
             for pattern in ("generator.*", "discriminator.*")
@@ -230,22 +228,20 @@ def test_a_pattern_that_matches_nothing_suggests_another(backend):
         optimizer_of_part(network, "adam", "generater.*")
 
 
-@WAYS
-def test_updates_in_turn_by_two_optimizers_do_not_mix_their_gradients(backend, wrap):
+def test_updates_in_turn_by_two_optimizers_do_not_mix_their_gradients(backend):
     """What the discriminator's loss left in the generator's parameters is not taken for the
     generator's own."""
     network = replicated(backend, 2, network=Adversaries, settings=SYNC)
     single = built(backend, Adversaries)
     seen = []
-    for each, way in ((network, wrap), (single, lambda loss: loss)):
+    for each in (network, single):
         first, second = (
             optimizer_of_part(each, "sgd", f"{part}.*") for part in ("discriminator", "generator")
         )
         watched = watch_gradients(second)
-        losses = way(telling_apart), way(fooling)
         for step in range(2):
-            first.update(losses[0], rows(7, seed=step), rows(7, seed=9))
-            second.update(losses[1], rows(7, seed=step))
+            first.update(telling_apart, rows(7, seed=step), rows(7, seed=9))
+            second.update(fooling, rows(7, seed=step))
         wait_for_callbacks(backend)
         seen.append(watched)
     for found, wanted in zip(*seen, strict=True):

@@ -1,10 +1,13 @@
 """What goes wrong in one of the processes of the tests."""
 
 import errno
+import importlib
 import os
 import signal
 import time
 import warnings
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +37,9 @@ class Fault(Callback):
             self.what()
 
 
+SHORT = 3.0  # seconds that a process waits for one that stops
+
+
 def raising():
     raise ValueError("the disk is full of cats")
 
@@ -48,8 +54,18 @@ FAULTS = {
 def one_fails(processes, backend, fault, rank=1):
     """A run in which something happens to one process."""
     trainer: Trainer = training.trainer(backend, processes)
-    trainer.callbacks += [Fault(FAULTS[fault])] if processes.rank == rank else []
+    # a short time limit from that step on: before it, a busy machine may keep a process waiting
+    what = FAULTS[fault] if processes.rank == rank else partial(time_limit, processes)
+    trainer.callbacks += [Fault(what)] if fault == "stops" or processes.rank == rank else []
     trainer.fit(training.pictures(), epochs=training.EPOCHS, batch_size=training.BATCH)
+
+
+def time_limit(processes):
+    """Give up the others after a short time from now on."""
+    processes.timeout = SHORT
+    if processes.engine == "torch.distributed":
+        torch = importlib.import_module("torch")
+        torch.distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=SHORT))
 
 
 def in_its_loss(processes, backend, in_backward):

@@ -2,9 +2,10 @@
 than its engine."""
 
 import os
+import signal
 import sys
 
-from deliralike.backends.processes.environment import PATIENCE
+from deliralike.backends.processes.environment import PATIENCE, restarts
 from deliralike.compat import heat as ht
 
 
@@ -26,6 +27,13 @@ def ends_early(processes):
     for _ in range(2 if processes.rank == 1 else 3):
         processes.all_gather_object("a step of my own", 0)
     sys.exit(0)
+
+
+def killed_at_first(processes):
+    """The second process is killed when it is started for the first time."""
+    if processes.rank == 1 and restarts()[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return restarts()
 
 
 def fails_in_its_own_loop(processes):

@@ -18,7 +18,7 @@ TRAIN, PROGRAM = "tests.processes.steps:train", "tests.processes.multi_node:prog
     ("backend", "shares", "in_backward"),
     [
         ("chainer", [4, 3], None),
-        ("chainer", [3, 0, 2, 2], {}),
+        ("chainer", [7, 0], {}),
         ("torch", [4, 3], None),
     ],
 )
@@ -44,21 +44,14 @@ def test_over_mpi_a_parameter_that_one_process_uses_counts_as_zero_in_the_others
 
 
 @pytest.mark.parametrize(
-    ("count", "data", "buffers"),
-    [
-        (1, "multi-node", "sync"),
-        (2, "loader", "root"),
-        (2, "synchronized", "sync"),
-        (2, "multi-node", "sync"),
-        (4, "multi-node", "sync"),
-    ],
+    ("data", "buffers"), [("loader", "root"), ("synchronized", "sync"), ("multi-node", "sync")]
 )
-def test_a_chainermn_program_over_mpi_trains_as_one_process(count, data, buffers):
+def test_a_chainermn_program_over_mpi_trains_as_one_process(data, buffers):
     """Its optimizer, batch norm and iterators; batches of 7 and a last one of a single sample,
     momentum, clipping."""
     wanted = multi_node.alone()
-    came = call("chainermn", count, PROGRAM, data, buffers)
-    assert len(came) == count
+    came = call("chainermn", 2, PROGRAM, data, buffers)
+    assert len(came) == 2
     for each in came:
         assert each["samples"] == wanted["samples"] == [7, 7, 7, 7, 1] * multi_node.EPOCHS
         assert training.largest_difference(wanted, each) < 1e-12
@@ -101,22 +94,22 @@ def test_batch_norm_over_mpi_has_neutral_names_and_may_do_without_gamma(of_two):
     assert [each["batch_norm"] for each in of_two] == [[names, 1]] * 2
 
 
-@pytest.mark.parametrize(("processes", "count"), [(2, 8), (2, 9), (4, 10)])
+@pytest.mark.parametrize("count", [8, 9])
 def test_evaluation_over_mpi_agrees_with_chainermn_where_shares_are_equal_and_counts_each_sample_once(  # noqa: E501
-    processes, count
+    count,
 ):
-    came = call("chainermn", processes, "tests.processes.multi_node:evaluated", count)
+    came = call("chainermn", 2, "tests.processes.multi_node:evaluated", count)
     x, labels = multi_node.samples(count)
     for each in came:
         assert each["ours"][-1] == np.mean(np.argmax(each["outputs"], 1) == labels)
         assert (each["theirs"] == pytest.approx(each["ours"], abs=1e-7)) == (
-            count % processes == 0
+            count % 2 == 0
         )  # float32
     loaded = sorted(index for each in came for index in each["loaded"])
     assert loaded == list(range(count))
     scattered = [value for each in came for value in each["scattered"]]
     assert (
-        len(scattered) == -(-count // processes) * processes
+        len(scattered) == -(-count // 2) * 2
     )  # filled up with samples that another process has, too
     assert set(scattered) == {float(each.sum()) for each in x}
 

@@ -4,7 +4,6 @@ import atexit
 import re
 import signal
 import sys
-import time
 from functools import cache
 
 import numpy as np
@@ -54,17 +53,12 @@ def test_an_error_that_nothing_catches_is_told_once(error, told, monkeypatch):
     assert sent == getattr(error, "__notes__", []) == ([words] if told else [])
 
 
-@pytest.mark.parametrize(
-    ("engine", "rank"),
-    [("torch", 0), ("mpi", 1)],
-)
-def test_an_exception_in_one_process_ends_all_and_is_told(engine, rank):
-    ended = run(engine, 2, FAILS, BACKENDS[engine], "raises", rank, check=False)
+def test_an_exception_in_one_process_ends_all_and_is_told():
+    ended = run("mpi", 2, FAILS, "chainer", "raises", check=False)
     assert ended.code != 0 and not ended.results
-    told = f"process {rank} of 2 "
-    assert (
-        told in ended.said
-        and f"failed in epoch 1, step {STEP}: ValueError: the disk is full of cats" in ended.said
+    assert re.search(
+        rf"process 1 of 2 .*failed in epoch 1, step {STEP}: ValueError: the disk is full of cats",
+        ended.said,
     )
 
 
@@ -81,9 +75,8 @@ def test_an_exception_in_a_loss_while_that_of_others_is_under_way_is_told(engine
     )
 
 
-@pytest.mark.parametrize("engine", ["torch", "mpi"])
-def test_a_process_that_is_killed_ends_all(engine):
-    ended = run(engine, 2, FAILS, BACKENDS[engine], "is killed", check=False)
+def test_a_process_that_is_killed_ends_all():
+    ended = run("mpi", 2, FAILS, "chainer", "is killed", check=False)
     assert ended.code != 0 and not ended.results
     assert "signal 9" in ended.said.lower()
     assert re.search(rf"process 0 of 2 \(.*\).* in epoch 1, step {STEP}", ended.said)
@@ -91,10 +84,8 @@ def test_a_process_that_is_killed_ends_all(engine):
 
 @pytest.mark.parametrize("engine", ["torch", "mpi"])
 def test_a_process_that_stops_is_given_up_after_the_timeout_and_named(engine):
-    begin = time.monotonic()
-    ended = run(engine, 2, FAILS, BACKENDS[engine], "stops", check=False, patience=40)
+    ended = run(engine, 2, FAILS, BACKENDS[engine], "stops", check=False)
     assert ended.code != 0 and not ended.results
-    assert time.monotonic() - begin > 40
     assert re.search(
         r"ProcessError: process 0 of 2 \(.*\): process 1 has not come to .*, and no answer",
         ended.said,
@@ -102,20 +93,15 @@ def test_a_process_that_stops_is_given_up_after_the_timeout_and_named(engine):
     assert re.search(rf"process 0 of 2 \(.*\) was in epoch 1, step {STEP}", ended.said)
 
 
-@pytest.mark.parametrize("engine", ["torch", "mpi", "jax"])
-def test_a_process_may_start_late(engine):
-    assert run(engine, 2, f"{PROGRAMS}:here", patience=120, late=4).of_ranks() == [[0, 1]] * 2
-
-
 def test_a_process_that_never_starts_is_given_up_by_the_others():
     """All engines at the same time, as this takes as long as the time limit."""
     wanted = {
-        "torch": "process 0 of 2: within 40 s these have not come at all: 1",
+        "torch": "process 0 of 2: within 5 s these have not come at all: 1",
         "mpi": "in _wait_for_mpi_to_start",
-        "jax": "process 0 of 2 (JAX): within 40 s not all of the others have come",
+        "jax": "process 0 of 2 (JAX): within 5 s not all of the others have come",
     }
     started = {
-        engine: Run(engine, 2, f"{PROGRAMS}:here", patience=40, late=600) for engine in wanted
+        engine: Run(engine, 2, f"{PROGRAMS}:here", patience=5, late=600) for engine in wanted
     }
     ended = {engine: run.outcome(check=False) for engine, run in started.items()}
     for engine, words in wanted.items():
@@ -123,9 +109,8 @@ def test_a_process_that_never_starts_is_given_up_by_the_others():
         assert ended[engine].code != 0 and not ended[engine].results, engine
 
 
-@pytest.mark.parametrize("engine", ["torch", "mpi"])
-def test_a_full_disk_ends_all_and_the_checkpoint_before_it_is_good(engine, tmp_path):
-    ended = run(engine, 2, f"{FAULTS}:full_disk", BACKENDS[engine], str(tmp_path), check=False)
+def test_a_full_disk_ends_all_and_the_checkpoint_before_it_is_good(tmp_path):
+    ended = run("mpi", 2, f"{FAULTS}:full_disk", "chainer", str(tmp_path), check=False)
     assert ended.code != 0 and not ended.results
     assert (
         "process 0 of 2 (" in ended.said
@@ -138,31 +123,28 @@ def test_a_full_disk_ends_all_and_the_checkpoint_before_it_is_good(engine, tmp_p
     half = tmp_path / f".step-{STEP:08d}.new" / "network.safetensors"
     before = tmp_path / f"step-{STEP - 1:08d}"
     assert half.exists() and Checkpoints.latest(tmp_path) == before
-    assert the_rest_is_the_same(before, BACKENDS[engine])
+    assert the_rest_is_the_same(before)
 
 
-def the_rest_is_the_same(checkpoint, backend):
+def the_rest_is_the_same(checkpoint):
     """Whether a run that goes on from it ends like one that was never interrupted."""
-    wanted, found = uninterrupted(backend), training.alone(backend, resume=checkpoint)
+    wanted, found = uninterrupted(), training.alone("chainer", resume=checkpoint)
     made = len(found["losses"])
     last = wanted | {"losses": wanted["losses"][-made:]}
     return 0 < made < len(wanted["losses"]) and training.largest_difference(last, found) < 1e-11
 
 
 @cache
-def uninterrupted(backend):
-    return training.alone(backend)
+def uninterrupted():
+    return training.alone("chainer")
 
 
-@pytest.mark.parametrize(
-    ("engine", "name", "said"),
-    [("mpi", "SIGTERM", "SIGTERM"), ("torch", "SIGINT", "Ctrl-C")],
-)
+@pytest.mark.parametrize(("name", "said"), [("SIGTERM", "SIGTERM"), ("SIGINT", "Ctrl-C")])
 def test_a_signal_to_one_process_ends_all_after_the_same_step_with_a_checkpoint(
-    engine, name, said, tmp_path
+    name, said, tmp_path
 ):
     """It comes when the messages of step 4 have been sent: so all know after the next one."""
-    ended = run(engine, 2, f"{FAULTS}:asked_to_end", BACKENDS[engine], str(tmp_path), name, 1)
+    ended = run("mpi", 2, f"{FAULTS}:asked_to_end", "chainer", str(tmp_path), name, 1)
     assert ended.of_ranks() == [[said, getattr(signal, name), STEP + 1]] * 2
     assert (
         "process 1 of 2 (" in ended.said
@@ -170,20 +152,25 @@ def test_a_signal_to_one_process_ends_all_after_the_same_step_with_a_checkpoint(
     )
     latest = Checkpoints.latest(tmp_path)
     assert latest == tmp_path / f"step-{STEP + 1:08d}"
-    assert the_rest_is_the_same(latest, BACKENDS[engine])
+    assert the_rest_is_the_same(latest)
 
 
-@pytest.mark.parametrize("engine", ["torch", "mpi"])
-def test_a_run_goes_on_by_itself_after_a_process_was_killed(engine, tmp_path):
-    backend = BACKENDS[engine]
-    came = run(engine, 2, f"{FAULTS}:killed_once", backend, str(tmp_path), restarts=1).of_ranks()
+def test_a_run_goes_on_by_itself_after_a_process_was_killed(tmp_path):
+    came = run("mpi", 2, f"{FAULTS}:killed_once", "chainer", str(tmp_path), restarts=1).of_ranks()
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "killed").touch()
-    wanted, _ = faults.killed_once(SingleProcess(), backend, str(tmp_path / "alone"))
+    wanted, _ = faults.killed_once(SingleProcess(), "chainer", str(tmp_path / "alone"))
     assert (tmp_path / "killed").exists()
     for losses, count in came:
         assert count == [1, 1]
         np.testing.assert_allclose(losses, wanted, rtol=1e-12)
+
+
+def test_torchrun_starts_all_again_after_a_process_was_killed():
+    """Of two restarts the first one will do."""
+    ended = run("torch", 2, f"{PROGRAMS}:killed_at_first", restarts=2)
+    assert ended.of_ranks() == [[1, 2]] * 2
+    assert "signal 9" in ended.said.lower()
 
 
 @together
@@ -201,9 +188,8 @@ def test_processes_at_different_places_do_not_mix_their_numbers(engine):
         ]
 
 
-@pytest.mark.parametrize("engine", ["torch", "mpi"])
-def test_a_process_with_fewer_batches_is_told_from_one_with_more(engine):
-    ended = run(engine, 2, f"{FAULTS}:fewer_batches", BACKENDS[engine], check=False)
+def test_a_process_with_fewer_batches_is_told_from_one_with_more():
+    ended = run("mpi", 2, f"{FAULTS}:fewer_batches", "chainer", check=False)
     assert ended.code != 0 and 0 not in ended.results
     at_batch, at_end = "is at a batch, the samples of each share", "is at the end"
     assert (
@@ -230,14 +216,11 @@ def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named
     assert came[0][0].startswith("not finite in step 0 of epoch 0: in process 1: ")
 
 
-@pytest.mark.parametrize(
-    ("engine", "count"),
-    [("torch", 3), ("mpi", 2), ("jax", 2)],
-)
-def test_a_process_that_has_finished_is_told_as_such_at_once(engine, count):
+@pytest.mark.parametrize("engine", ["torch", "mpi", "jax"])
+def test_a_process_that_has_finished_is_told_as_such_at_once(engine):
     """By the end of its program, without a word; their own time limit is far longer than the
     test's."""
-    ended = run(engine, count, f"{PROGRAMS}:ends_early", check=False, patience=1000, timeout=600)
+    ended = run(engine, 2, f"{PROGRAMS}:ends_early", check=False, patience=1000, timeout=600)
     assert ended.code != 0 and not ended.results
     assert re.search(
         r"process 0 of . \(.*\) is at a step of my own, and process 1 has finished: every",
@@ -253,10 +236,10 @@ def test_a_process_that_has_finished_is_told_as_such_at_once(engine, count):
         ("jax", "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'"),
     ],
 )
-def test_an_error_in_a_loop_of_ones_own_is_told_to_the_others(engine, words):
-    ended = run(
-        engine, 2, f"{PROGRAMS}:fails_in_its_own_loop", check=False, patience=1000, timeout=600
-    )
+def test_an_error_in_a_loop_of_ones_own_is_told_to_the_others_by_one_that_started_late(
+    engine, words
+):
+    ended = run(engine, 2, f"{PROGRAMS}:fails_in_its_own_loop", check=False, patience=1000, late=3)
     assert ended.code != 0 and not ended.results
     assert words in ended.said
 

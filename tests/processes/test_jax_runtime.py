@@ -2,7 +2,6 @@
 where it is spread."""
 
 import json
-import time
 
 import numpy as np
 import pytest
@@ -122,23 +121,10 @@ def test_sums_and_long_messages_of_groups_keep_their_type():
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("function", "arguments", "said"),
-    [
-        (
-            "one_fails",
-            ["raises"],
-            "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats",
-        ),
-        ("one_fails", ["is killed"], "process 1 of 2 ended by signal 9"),
-    ],
-)
-def test_a_process_that_fails_ends_all_and_is_told(function, arguments, said):
-    ended = run(
-        "jax", 2, f"tests.processes.jax_runtime:{function}", *arguments, check=False, patience=1000
-    )
-    assert ended.code != 0 and not ended.results
-    assert said in ended.said
+def test_a_process_that_is_killed_ends_all_and_is_told():
+    ended = run("jax", 2, "tests.processes.programs:killed_at_first", check=False, patience=1000)
+    assert ended.code != 0
+    assert "process 1 of 2 ended by signal 9" in ended.said
 
 
 def test_a_process_that_fails_under_mpiexec_ends_all_and_is_told():
@@ -150,10 +136,6 @@ def test_a_process_that_fails_under_mpiexec_ends_all_and_is_told():
 
 
 def test_a_process_that_stops_is_given_up_after_the_timeout():
-    begin = time.monotonic()
-    ended = run(
-        "jax", 2, "tests.processes.jax_runtime:one_fails", "stops", check=False, patience=40
-    )
+    ended = run("jax", 2, "tests.processes.jax_runtime:one_fails", "stops", check=False)
     assert ended.code != 0 and not ended.results
-    assert time.monotonic() - begin > 40
-    assert "ProcessError: process 0 of 2 (JAX): process 1 has not come in 40 seconds" in ended.said
+    assert "ProcessError: process 0 of 2 (JAX): process 1 has not come in 3 seconds" in ended.said

@@ -19,17 +19,11 @@ def worst(found, wanted):
     return float(np.abs(np.array(found) - np.array(wanted)).max())
 
 
-@pytest.mark.parametrize(
-    ("engine", "wrappers"),
-    [
-        ("torch", ["after", "in backward", "sharded"]),
-        ("mpi", ["after"]),
-    ],
-)
-def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process(engine, wrappers):
+def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process():
     """Shares of 4 and 3 samples, synchronised batch norm, several passes a step, networks in a row,
     a penalty."""
-    for found in call(engine, 2, "tests.processes.own_loops:on_torch", wrappers):
+    wrappers = ["after", "in backward", "sharded"]
+    for found in call("torch", 2, "tests.processes.own_loops:on_torch", wrappers):
         for wrapper in wrappers:
             wanted = own_loops.alone(wrapper)
             differences = {name: worst(each, wanted[name]) for name, each in found[wrapper].items()}
@@ -50,12 +44,11 @@ def test_a_loop_that_would_leave_other_weights_in_each_process_is_an_error_at_th
     assert second[1] is None
 
 
-@pytest.mark.parametrize("engine", ["torch", "chainermn"])
-def test_loops_with_chainers_own_optimizers_are_those_of_one_process(engine):
+def test_loops_with_chainers_own_optimizers_are_those_of_one_process():
     """Shares of 4 and 3 samples, hooks, a classifier around the network, several passes a step,
     networks in a row."""
     wanted = own_loops.on_chainer(SingleProcess())
-    for found in call(engine, 2, "tests.processes.own_loops:on_chainer"):
+    for found in call("torch", 2, "tests.processes.own_loops:on_chainer"):
         differences = {name: worst(found[name], wanted[name]) for name in wanted}
         assert max(differences.values()) < 1e-13, differences
 

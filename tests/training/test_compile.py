@@ -84,9 +84,9 @@ def test_the_updates_are_those_of_eager_mode_in_one_graph_for_each_of_two_sizes(
 
 
 @normalised_apart
-@pytest.mark.parametrize("name", SETTINGS)
-def test_the_programs_of_inductor_make_the_updates_of_eager_mode(name):
-    assert_equal_runs(trained(True, **SETTINGS[name]), trained(False, **SETTINGS[name]))
+def test_the_programs_of_inductor_make_the_updates_of_eager_mode():
+    settings = SETTINGS["native masks, accumulated"]
+    assert_equal_runs(trained(True, **settings), trained(False, **settings))
 
 
 def test_a_layer_that_is_frozen_between_steps_does_not_move(programs):
