@@ -151,9 +151,7 @@ def matched(
     if is_open or does_not_fit:
         hint = ""
         if does_not_fit:
-            hint = (
-                "\n  strict=False of weights.load leaves alone what is missing or in the file alone."
-            )
+            hint = "\n  strict=False of weights.load leaves alone what one side alone has."
         if is_open:
             hint += "\n  guess=True takes the pairs as they are above."
         raise StateError(

@@ -171,8 +171,7 @@ class Prepared:
         """Write the start of the run into the folder, now that the checkpoint has been accepted."""
         if not record.has_begun:
             record.begin()
-        write_settings(folder / run_folder.SETTINGS, self.settings)
-        self._record(folder)
+        record_start(folder, self.settings, self.dataset, self.network)
 
     def _accepted(self) -> list[str]:
         """Return the fingerprints of the accepted settings."""
@@ -224,15 +223,20 @@ class Prepared:
             return trainer.evaluate(held_out)
         return history.epochs[-1].held_out
 
-    def _record(self, folder: Path) -> None:
-        """Add this start to the records of the code and the environment."""
-        start = {**code_version(), **origin(self.settings.network, self.dataset)}
-        self._append(folder / run_folder.CODE, start | {"settings": asdict(self.settings)})
-        self._append(folder / run_folder.ENVIRONMENT, environment(self.network))
 
-    def _append(self, path: Path, entry: Mapping[str, Any]) -> None:
+def record_start(
+    folder: Path, settings: Settings, dataset: data.Dataset, network: AbstractNetwork
+) -> None:
+    """Write the settings, and add this start to the records of the code and the environment."""
+    write_settings(folder / run_folder.SETTINGS, settings)
+    start = {**code_version(), **origin(settings.network, dataset), "settings": asdict(settings)}
+    for name, entry in (
+        (run_folder.CODE, start),
+        (run_folder.ENVIRONMENT, environment(network)),
+    ):
+        path = folder / name
         before = run_folder.read_json(path) if path.exists() else []
-        run_folder.write_json(path, [*before, {**entry, "seed": self.settings.seed}])
+        run_folder.write_json(path, [*before, {**entry, "seed": settings.seed}])
 
 
 def load_result(folder: str | PathLike[str], network: AbstractNetwork | None = None) -> RunResult:
