@@ -151,7 +151,7 @@ def test_a_part_of_the_demo_is_a_run_of_its_own(demo):
     _, folder = demo
     assert (
         "of 359 held-out samples are right"
-        in run("predict", folder / "chainer", "--backend", "torch").stdout
+        in run("predict", folder / "chainer", "--backend", "torch", "--data", "digits").stdout
     )
 
 
