@@ -289,11 +289,14 @@ class TorchFunctions(Functions):
         ceil_mode=False,
         return_indices=False,
     ):
+        n = x.dim() - 2
         if dilation != 1 or return_indices:
-            # the checks there refuse windows of padding alone, for which PyTorch writes anywhere
-            settings = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-            return super().max_pool(x, *settings)
-        return _MAX_POOL[x.dim() - 2](x, kernel_size, stride, padding, dilation, ceil_mode)
+            # windows of padding alone are refused: PyTorch writes anywhere for them
+            settings = geometry.pool_settings(n, kernel_size, stride, padding, dilation)
+            geometry.pool_pads_per_axis(x.shape[2:], settings, ceil_mode)
+        return _MAX_POOL[n](
+            x, kernel_size, stride, padding, dilation, ceil_mode, return_indices=return_indices
+        )
 
     def sum_windows(self, x, kernel, stride, pads):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
