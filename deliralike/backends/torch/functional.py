@@ -223,6 +223,9 @@ class TorchFunctions(Functions):
         return torch.scatter_add(x, dim, index, src)
 
     def argsort_along(self, x, dim):
+        if torch.onnx.is_in_onnx_export():
+            # it has no stable sort; what this becomes there, TopK, keeps the order of equals
+            return torch.sort(x, dim)[1]
         return torch.argsort(x, dim=dim, stable=True)
 
     def cumsum(self, x, dim):
