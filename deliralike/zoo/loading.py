@@ -521,7 +521,11 @@ class Plan:
         adapt = getattr(self._network, "adapt_weight", None)
         if adapt is None:
             return None
-        adapted = adapt(name, value, shape)
+        keymap = self.choice.keymap
+        if keymap is None or keymap.resampling is None:
+            adapted = adapt(name, value, shape)
+        else:
+            adapted = adapt(name, value, shape, keymap.resampling)
         if adapted is None:
             return None
         return np.asarray(adapted), "by the network itself"
