@@ -1,6 +1,8 @@
 """flax's own files: networks of nnx, saved by flax and Orbax, give the same outputs from our
 networks."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -272,3 +274,12 @@ def test_a_tree_whose_order_is_unknown_is_refused(tmp_path):
     ):
         zoo.convert(path, tmp_path / "y.npz", "mlp", **settings)
     assert not (tmp_path / "y.npz").exists()
+
+
+@pytest.mark.parametrize("name", ["_METADATA", "manifest.ocdbt"])
+def test_a_folder_of_orbax_with_a_pipe_in_it_is_refused(tmp_path, name):
+    path = save_orbax(tmp_path / "x", {"fc": {"kernel": np.ones((2, 3), np.float32)}})
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    with pytest.raises(WeightFileError, match=f"{name} is a device or pipe, wanted an ordinary"):
+        weights.read(path)
