@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -107,7 +107,7 @@ def load(
     path: str | os.PathLike[str],
     strict: bool = True,
     names: Mapping[str, str | None] | None = None,
-    guess: bool = False,
+    guess: bool | Collection[str] = False,
 ) -> MatchReport:
     """Match a file and load it; see `deliralike.weights.load`."""
     file_contents = contents(path)
@@ -131,7 +131,7 @@ def matched(
     file_contents: Contents,
     source: str | os.PathLike[str],
     names: Mapping[str, str | None] | None = None,
-    guess: bool = False,
+    guess: bool | Collection[str] = False,
     strict: bool = True,
 ) -> tuple[FileMatch, dict[str, np.ndarray]]:
     """Match a file's contents to a network, and return its arrays in the network's layouts too.
@@ -163,8 +163,9 @@ def matched(
     if not guess:
         foreign_layouts.refuse(turned, source)
     state = found.state()
+    chosen = turned if isinstance(guess, bool) else [one for one in turned if one[0] in guess]
     originals = {pair.reference[0].source: pair.candidate[0].source for pair in found.match.names}
-    for name, doubt in turned:
+    for name, doubt in chosen:
         if name in originals:
             state[name] = doubt.usual(found.match.candidate.tensors[originals[name]].value)
     return found, state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from deliralike.errors import StateError
@@ -20,7 +20,7 @@ def load(
     path: str | os.PathLike[str],
     strict: bool = True,
     match: bool | Mapping[str, str | None] = False,
-    guess: bool = False,
+    guess: bool | Collection[str] = False,
 ) -> LoadReport:
     """Load the weights in a file into a network; see `read`.
 
@@ -35,7 +35,8 @@ def load(
             counterpart). Without it the names are the network's own.
         guess: Whether arrays of flax and Keras whose layout the file does not tell are taken as
             these usually have them: pixels before channels where a picture is flattened, and
-            kernels of flax's transposed convolutions turned around. Otherwise they are refused.
+            kernels of flax's transposed convolutions turned around; or the names of those, while
+            all others are taken as they are. Otherwise they are refused.
             With `match` all pairs are taken as proposed, though another choice would do as well.
 
     Returns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def convert(
     dry_run: bool = False,
     check: bool = False,
     names: Mapping[str, str | None] | None = None,
-    guess: bool = False,
+    guess: bool | Collection[str] = False,
     **settings: Any,
 ) -> ConversionReport:
     """Write the weights of one file into another; see `deliralike.weights.convert`.
@@ -103,7 +103,7 @@ class _Plan:
         to: str | None,
         target: Path,
         names: Mapping[str, str | None] | None,
-        guess: bool,
+        guess: bool | Collection[str],
     ) -> None:
         self._architecture = architecture
         self._settings = dict(settings)
