@@ -115,7 +115,7 @@ def _columns(shapes: Shapes) -> dict[str, Doubt]:
     """
     found = {}
     channels = former = 0
-    flattened = set()
+    flattened: set[int] = set()
     for name, (kind, shape) in shapes.items():
         if len(shape) > 2:
             channels, former = shape[kind.startswith("convtranspose")], 0
