@@ -147,13 +147,17 @@ def matched(
     found = match(network, replace(file_contents, kind=str(source)), names)
     is_left_over = bool(found.missing or found.unexpected)
     does_not_fit = not found.match.names or (strict and is_left_over)
-    is_open = bool(found.open_pairs) and not guess
+    by_order = any(pair.decided == "order" for pair in found.open_pairs)
+    may_guess = not by_order or bool(file_contents.order)
+    is_open = bool(found.open_pairs) and not (guess and may_guess)
     if is_open or does_not_fit:
         hint = ""
         if does_not_fit:
             hint = "\n  strict=False of weights.load leaves alone what one side alone has."
-        if is_open:
+        if is_open and may_guess:
             hint += "\n  guess=True takes the pairs as they are above."
+        elif is_open:
+            hint += "\n  The order of names in such a file says nothing, so these are no guesses."
         raise StateError(
             f"{found}{hint}\n  Say which is which by the names that you know, match= of "
             "weights.load or names= of zoo.convert: "

@@ -273,6 +273,8 @@ def test_a_tree_whose_order_is_unknown_is_refused(tmp_path):
         match=r"(?s)not certain: layers.0.weight is query.weight, or key.weight, or value.weight",
     ):
         zoo.convert(path, tmp_path / "y.npz", "mlp", **settings)
+    with pytest.raises(StateError, match="order of names in such a file says nothing"):
+        zoo.convert(path, tmp_path / "y.npz", "mlp", guess=True, **settings)
     assert not (tmp_path / "y.npz").exists()
 
 
