@@ -444,7 +444,8 @@ def _explaining(source: str, advice: str) -> Iterator[None]:
         status = getattr(response, "status_code", None)
         reason = _reason(error, response)
         message = f"{source} cannot be downloaded: {reason}"
-        if status is None:
+        is_of_disk = getattr(error, "errno", None) is not None
+        if status is None and not is_of_disk:
             message = f"{message}. Without a network: {advice}"
         raise DownloadError(message, reason, status) from error
 
