@@ -1,6 +1,7 @@
 """The application: its subcommands, its common options, and how errors reach the user."""
 
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from deliralike.cli import (
     zoo,
 )
 from deliralike.errors import DeliralikeError
+from deliralike.terminal import PlainFormatter, say_error
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -46,6 +48,8 @@ class Commands(TyperGroup):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         """Run with `args`; ``--debug`` may stand anywhere."""
+        if logging.lastResort is not None:  # it prints records where nobody has set up logging
+            logging.lastResort.setFormatter(PlainFormatter())
         words = list(sys.argv[1:] if args is None else args)
         others = [word for word in words if word != "--debug"]
         if len(others) < len(words):
@@ -57,18 +61,16 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            print("deliralike: stopped", file=sys.stderr)
+            say_error("deliralike: stopped")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             raise  # whoever reads our output has seen enough; typer ends quietly
         except (DeliralikeError, OSError) as error:
             if ctx.params.get("debug"):
                 raise
-            from deliralike.cli.console import plain
-
-            print(plain(f"deliralike: {type(error).__name__}: {error}"), file=sys.stderr)
+            say_error(f"deliralike: {type(error).__name__}: {error}")
             for note in getattr(error, "__notes__", []):
-                print(plain(note), file=sys.stderr)
+                say_error(note)
             raise typer.Exit(BAD_INPUT) from None
 
 

@@ -81,12 +81,13 @@ def command(
     counts = tuple(_whole(replicas, "--replicas"))
 
     from deliralike import join, zoo
-    from deliralike.cli.console import console, is_piped, plain, progress
+    from deliralike.cli.console import console, is_piped, progress
     from deliralike.cli.options import key_values, limit_threads
     from deliralike.cli.zoo import shape_of
     from deliralike.conformance.comparing import LEVELS, QUICK, compare
     from deliralike.conformance.proof import Proofs, check_ending
     from deliralike.errors import ArgumentError, suggestion
+    from deliralike.terminal import plain
 
     files = [check_ending(path) for path in report or ()]  # before all the work
     usual = QUICK if quick else LEVELS

@@ -12,6 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from deliralike import terminal
+
 PIPED_WIDTH = 10_000  # so that no row of a table is broken
 
 
@@ -20,27 +22,10 @@ def is_piped() -> bool:
     return not sys.stdout.isatty() and "COLUMNS" not in os.environ
 
 
-def plain(text: object) -> str:
-    r"""Return a text with its control characters written out, but for ends of lines and tabs.
-
-    Names in files, the words of a server and the reasons of runs may hold what a terminal obeys.
-
-    Example:
-        >>> plain(f"a{chr(27)}[2Jb") == r"a\x1b[2Jb"
-        True
-    """
-    characters = []
-    for each in str(text):
-        if not (each.isprintable() or each in "\n\t"):
-            each = each.encode("unicode_escape").decode("ascii")
-        characters.append(each)
-    return "".join(characters)
-
-
 def console() -> Console:
     """Return a console on standard output."""
     width = PIPED_WIDTH if is_piped() else None
-    return Console(width=width, highlight=False)
+    return terminal.console(width=width, highlight=False)
 
 
 @contextmanager
@@ -52,15 +37,15 @@ def progress() -> Iterator[Callable[..., None]]:
         is true the text is a line that stays as well. Where standard error is no terminal, there
         are such lines alone.
     """
-    error = Console(stderr=True, highlight=False)
+    error = terminal.console(stderr=True, highlight=False)
     columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
     with Progress(*columns, console=error, transient=True, disable=not error.is_terminal) as bar:
         task = bar.add_task("", total=1.0)
 
         def update(text: str, done: float, stays: bool = False) -> None:
-            bar.update(task, description=plain(text), completed=done)
+            bar.update(task, description=text, completed=done)
             if stays:
-                error.print(Text(plain(text)), soft_wrap=True)
+                error.print(Text(text), soft_wrap=True)
 
         yield update
 
@@ -87,10 +72,10 @@ def show_table(
         is_whole = column == columns[0] or column in right
         table.add_column(column, justify=justify, overflow="fold", no_wrap=is_whole)
     for row in rows:
-        table.add_row(*[Text(plain(cell).replace("\n", r"\n")) for cell in row])
+        table.add_row(*[Text(str(cell).replace("\n", r"\n")) for cell in row])
     console().print(table)
 
 
 def say(text: str = "", style: str = "") -> None:
     """Print a line; it is wrapped on a terminal only, and never read as markup."""
-    console().print(Text(plain(text), style=style), soft_wrap=True)
+    console().print(Text(text, style=style), soft_wrap=True)

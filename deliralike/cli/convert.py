@@ -33,14 +33,18 @@ def command(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the model: num_classes=10."),
     ] = None,
-    pairs: Annotated[
-        Path | None,
+    name: Annotated[
+        list[str] | None,
         typer.Option(
-            "--pairs",
-            help="A CSV file that says which tensor is which of the model's: written where it is "
-            "not there, to be read and edited, and followed where it is.",
+            "--name",
+            metavar="OURS=THEIRS",
+            help="A name of the model and the one in the file that it is: fc.weight=dense.kernel.",
         ),
     ] = None,
+    guess: Annotated[
+        bool,
+        typer.Option("--guess", help="Take what the file does not tell as it is usually."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")
     ] = False,
@@ -58,5 +62,6 @@ def command(
     from deliralike.cli.options import key_values
 
     settings = key_values(set_ or (), "--set")
-    report = zoo.convert(source, target, model, to, dry_run, check, pairs, **settings)
+    names = key_values(name or (), "--name")
+    report = zoo.convert(source, target, model, to, dry_run, check, names, guess, **settings)
     say(str(report))

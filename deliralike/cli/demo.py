@@ -140,11 +140,12 @@ def _train(
     from deliralike.conformance import probe
     from deliralike.training import JsonLines, ProgressBar, experiment
     from deliralike.training.experiment.folder import recorded
+    from deliralike.training.experiment.run import record_start
 
     settings = shared.with_(backend=result.backend)
     network = experiment.build_network(settings, dataset)
     own = experiment.new_folder(folder / result.backend)
-    experiment.write_settings(own / experiment.SETTINGS, settings)
+    record_start(own, settings, dataset, network)
     bar = ProgressBar(result.version, progress=progress)
     logs = [
         JsonLines(folder / experiment.METRICS, append=True, backend=result.backend),

@@ -20,7 +20,13 @@ def key_values(pairs: Iterable[str], option: str) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not (key.strip() and equals):
             raise SettingError(f"{option} {pair!r}: wanted key=value")
-        settings[key.strip()] = _literal(text)
+        try:
+            settings[key.strip()] = _literal(text)
+        except (TypeError, MemoryError, RecursionError) as error:  # as Python's parser has them
+            reason = str(error) or "it is nested too deep"
+            raise SettingError(
+                f"{option} {pair:.60}: the value cannot be read: {reason}"
+            ) from error
     return settings
 
 

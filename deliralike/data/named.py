@@ -8,7 +8,7 @@ import numpy as np
 
 from deliralike.data import pictures, template
 from deliralike.data.dataset import Dataset, Samples, stratified_split
-from deliralike.data.own import is_own, load_own
+from deliralike.data.own import kind, load_own
 from deliralike.data.packages import needed
 from deliralike.errors import ArgumentError, UnknownName, suggestion
 
@@ -38,7 +38,7 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
         >>> digits.train.inputs.shape, digits.held_out.inputs.shape, digits.classes[:3]
         ((1438, 1, 8, 8), (359, 1, 8, 8), ('0', '1', '2'))
     """
-    if name not in _READERS and is_own(name):
+    if name not in _READERS and kind(name):
         return load_own(name, held_out=held_out, seed=seed, **options)
     if name not in _READERS:
         raise UnknownName(f"there is no dataset {name!r}. {suggestion(name, _READERS)}")

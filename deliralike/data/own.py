@@ -31,16 +31,19 @@ from deliralike.weights.inflate import refuse_expansion
 _ALWAYS_ALLOWED = 2**31  # bytes of arrays in an archive
 
 
-def is_own(name: str) -> bool:
-    """Return whether a name is that of code, a file or a folder.
+def kind(name: str) -> str:
+    """Return whether a name is that of code, a folder or a file; empty for none of them.
 
     Example:
-        >>> is_own("my_data.py:make"), is_own("scans.npz"), is_own("./pictures"), is_own("digits")
-        (True, True, True, False)
+        >>> kind("my_data.py:make"), kind("scans.npz"), kind("./pictures"), kind("digits")
+        ('code', '.npz', 'folder', '')
     """
+    if own_code.is_name(name):
+        return "code"
     path = Path(name)
-    is_path = path.suffix in _FILES or "/" in name or path.is_dir()
-    return own_code.is_name(name) or is_path
+    if path.suffix in _FILES:
+        return path.suffix
+    return "folder" if "/" in name or path.is_dir() else ""
 
 
 def load_own(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> Dataset:

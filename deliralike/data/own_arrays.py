@@ -244,6 +244,21 @@ def class_numbers(labels: np.ndarray, classes: Sequence[str], name: str) -> np.n
     return labels.astype(np.int64)
 
 
+def renumbered(dataset: Dataset, classes: Sequence[str]) -> Dataset:
+    """Return a dataset whose labels are the places of their names among other classes.
+
+    Raises:
+        SettingError: One of its classes is not among them.
+    """
+    if dataset.classes == tuple(classes):
+        return dataset
+    places = class_numbers(np.array(dataset.classes, dtype=str), classes, dataset.name)
+    train, held_out = (
+        Samples(part.inputs, places[part.labels]) for part in (dataset.train, dataset.held_out)
+    )
+    return replace(dataset, train=train, held_out=held_out, classes=tuple(classes))
+
+
 def _refuse_others(labels: np.ndarray, classes: Sequence[str], name: str) -> None:
     if len(labels):
         raise SettingError(

@@ -118,6 +118,20 @@ def tap_slices(kernel: int, count: int, stride: int, dilation: int) -> list[slic
     return [slice(start, start + length, stride) for start in range(0, kernel * dilation, dilation)]
 
 
+def first_inside(count: int, kernel: int, stride: int, before: int, dilation: int) -> np.ndarray:
+    """Return for each window along an axis which of its elements is the first that is no padding.
+
+    Args:
+        before: The padding in front; one that crops is negative.
+
+    Example:
+        >>> first_inside(3, 3, 1, before=1, dilation=1)
+        array([1, 0, 0])
+    """
+    lacking = np.maximum(before - np.arange(count) * stride, 0)
+    return np.minimum(-(-lacking // dilation), kernel - 1)
+
+
 def conv_transposed_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
     """Return the length of an axis after a transposed convolution, without output padding."""
     reach = dilation * (kernel - 1) + 1

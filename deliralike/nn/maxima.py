@@ -65,10 +65,10 @@ class Maxima(Elementwise):
         """
         table = geometry.window_table(x.shape[2:], axes)
         flat = self.reshape(self.stop_gradient(x), (*x.shape[:2], math.prod(x.shape[2:])))
-        inside = np.maximum(table, 0)
+        # in the place of padding stands the first element, so that windows of -inf have it too
+        first = np.take_along_axis(table, (table >= 0).argmax(1)[:, None], 1)
+        inside = np.where(table < 0, first, table)
         taps = self.select(flat, self.constant(inside, like=x), 2)  # (batch, channels, *table)
-        if (table < 0).any():
-            taps = self.where(self.constant(table >= 0, like=x), taps, -np.inf)
         best = self.argmax_along(taps, 3)
         positions = self.broadcast_to(self.constant(inside, like=x), taps.shape)
         found = self.select_along(positions, self.reshape(best, (*best.shape, 1)), 3)

@@ -1,8 +1,8 @@
 """Files of weights on the network: fetched when asked for, into the user's cache, and checked.
 
-The transfer is done by `huggingface_hub`, also from other hosts: it resumes, waits where a server
-asks for it, shows a progress bar, takes proxies from the environment and works offline. A file is
-held against its SHA-256 before each use.
+Requests are those of `huggingface_hub`, also to other hosts: they wait where a server asks for it,
+take proxies from the environment and work offline. A file is held against its SHA-256 before each
+use.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ _NEEDED = (
 )
 _OFFLINE = "HF_HUB_OFFLINE=1 forbids the network"
 _BYTES_AT_ONCE = 1 << 20
+_PATIENCE = 60.0  # seconds, and as many more as what has come takes at the lowest speed
+_SLOWEST = 1 << 13  # bytes a second
+_BREAKS = 5  # in a row that brought nothing
 _REFUSED = (401, 403)
 _DELETE = "Delete it to download it again"
 _NOT_KEPT = "It was not kept: the address, or a mirror or proxy, gives another file"
@@ -48,6 +52,23 @@ class WebFile:
 
     url: str
     sha256: str = ""
+
+    def __post_init__(self) -> None:
+        """Check what becomes the name of a file in the cache.
+
+        Raises:
+            SettingError: The address has no file's name.
+        """
+        try:
+            parts = urlsplit(self.url)
+            name = Path(parts.path).name
+            is_address = bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port or a host that cannot be
+            is_address = False
+        if not is_address or not self.url.isprintable() or name in ("", ".."):
+            raise SettingError(
+                f"{self.url!r} is no address of a file, wanted https://host/path/name"
+            )
 
     def __str__(self) -> str:
         return self.url
@@ -74,10 +95,11 @@ class WebFile:
         path = self.place
         if not path.is_file():
             hub = _library()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with hub.utils.WeakFileLock(_beside(path, ".lock")):
-                if not path.is_file():  # another process may have been quicker
-                    self._download(hub)
+            with _explaining(self.url, self._advice):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with hub.utils.WeakFileLock(_beside(path, ".lock")):
+                    if not path.is_file():  # another process may have been quicker
+                        self._download(hub)
         _check(path, self.sha256, str(self), _DELETE)
         return path
 
@@ -129,13 +151,7 @@ class WebFile:
         """Download what a part of the file lacks; a part that is spoilt is deleted."""
         try:
             with _explaining(self.url, self._advice), part.open("ab") as file:
-                hub.file_download.http_get(
-                    mirrored(self.url),
-                    file,
-                    resume_size=file.tell(),
-                    headers={"Accept-Encoding": "identity"},
-                    displayed_filename=self.place.name,
-                )
+                _append(hub, mirrored(self.url), file, self.place.name)
             _check(part, self.sha256, str(self), _NOT_KEPT)
         except (DownloadError, WeightFileError) as error:
             # 416: the server has no such part, since the file is whole already, or another one
@@ -353,6 +369,63 @@ def _library() -> Any:
         raise BackendUnavailable(_NEEDED) from error
 
 
+def _append(hub: Any, url: str, file: Any, name: str) -> None:
+    """Append what a file lacks; a connection that breaks off is opened again where it broke.
+
+    Raises:
+        OSError: The server sends packed bytes, or hardly any.
+    """
+    httpx = hub.utils.httpx
+    begin = time.monotonic()
+    first = file.tell()
+    breaks = 0
+    while True:
+        before = file.tell()
+        try:
+            for _ in _received(hub, url, file, name):
+                seconds = time.monotonic() - begin
+                count = max(file.tell() - first, 0)
+                if seconds > _PATIENCE + count / _SLOWEST:
+                    raise OSError(f"the server sent {count:,} bytes in {seconds:.0f} seconds")
+            return
+        except (httpx.ConnectError, httpx.TimeoutException, httpx.RemoteProtocolError):
+            breaks = 0 if file.tell() > before else breaks + 1
+            if breaks > _BREAKS:
+                raise
+            time.sleep(1)
+
+
+def _received(hub: Any, url: str, file: Any, name: str) -> Iterator[None]:
+    """Append what a file lacks, as far as one connection gives it; yield after each piece."""
+    start = file.tell()
+    headers = {"Accept-Encoding": "identity"}  # a packed answer may unpack into anything
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    with hub.utils.http_stream_backoff(
+        "GET",
+        url,
+        headers=headers,
+        timeout=hub.constants.HF_HUB_DOWNLOAD_TIMEOUT,
+        retry_on_exceptions=(),
+        retry_on_status_codes=(408, 429),
+    ) as response:
+        hub.utils.hf_raise_for_status(response)
+        coding = response.headers.get("Content-Encoding", "identity")
+        if coding != "identity":
+            raise OSError(f"the server sent it packed as {coding!r:.30}, which was not asked for")
+        if start and response.status_code == 200:  # the server sends all of it
+            file.truncate(0)
+            start = 0
+        length = response.headers.get("Content-Length")
+        total = start + int(length) if length else None
+        options = {"total": total, "initial": start, "unit": "B", "unit_scale": True}
+        with hub.utils.tqdm(desc=name[-40:], disable=None, **options) as bar:
+            for piece in response.iter_raw():
+                file.write(piece)
+                bar.update(len(piece))
+                yield
+
+
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(f"{path.name}{suffix}")
 
@@ -360,17 +433,19 @@ def _beside(path: Path, suffix: str) -> Path:
 @contextmanager
 def _explaining(source: str, advice: str) -> Iterator[None]:
     """Turn any failure of the transfer into an error that says what to do."""
-    errors = (OSError, _library().utils.httpx.HTTPError)
+    httpx = _library().utils.httpx
+    errors = (OSError, httpx.HTTPError, httpx.InvalidURL)
     try:
         yield
-    except DownloadError:
+    except (DownloadError, WeightFileError):
         raise
     except errors as error:
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
         reason = _reason(error, response)
         message = f"{source} cannot be downloaded: {reason}"
-        if status is None:
+        is_of_disk = getattr(error, "errno", None) is not None
+        if status is None and not is_of_disk:
             message = f"{message}. Without a network: {advice}"
         raise DownloadError(message, reason, status) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from deliralike.errors import StateError
 from deliralike.network.state import LoadReport
-from deliralike.weights import foreign_layouts, pairs_file
+from deliralike.weights import foreign_layouts
 from deliralike.weights.file_match import FileMatch
 from deliralike.weights.matching.match import propose_between
 from deliralike.weights.matching.naming import role
@@ -66,7 +66,7 @@ class MatchReport(LoadReport):
 def match(
     network: AbstractNetwork,
     weights: str | os.PathLike[str] | Contents | Mapping[str, np.ndarray],
-    names: str | os.PathLike[str] | Mapping[str, str | None] | None = None,
+    names: Mapping[str, str | None] | None = None,
 ) -> FileMatch:
     """Find which tensor of a file is which of a network; nothing is loaded.
 
@@ -79,8 +79,7 @@ def match(
         network: Any network, on any backend.
         weights: A file, its contents, or arrays by name.
         names: What is known: names of the file by those of the network, or None for a tensor of
-            either that has no counterpart; or a file of pairs, as `FileMatch.write` writes it,
-            which is then taken as it is.
+            either that has no counterpart.
 
     Raises:
         UnknownName: `names` has a name that is not there.
@@ -100,8 +99,6 @@ def match(
     if not hasattr(getattr(network, "root", network), "native"):
         # however the backend keeps kernels, the network itself has the channels first
         reference = replace(reference, channels_last=False)
-    if isinstance(names, str | os.PathLike):
-        return pairs_file.given(file.matched(reference, {}), names)
     return file.matched(reference, names or {})
 
 
@@ -109,31 +106,73 @@ def load(
     network: AbstractNetwork,
     path: str | os.PathLike[str],
     strict: bool = True,
-    names: str | os.PathLike[str] | Mapping[str, str | None] | None = None,
+    names: Mapping[str, str | None] | None = None,
+    guess: bool | Collection[str] = False,
 ) -> MatchReport:
     """Match a file and load it; see `deliralike.weights.load`."""
     file_contents = contents(path)
-    found = match(network, replace(file_contents, kind=str(path)), names)
-    if not found.confirmed:
-        foreign_layouts.refuse(_turned_kernels(network, file_contents), path)
-    is_left_over = bool(found.missing or found.unexpected)
-    does_not_fit = not found.match.names or (strict and is_left_over)
-    if found.open_pairs or does_not_fit:
-        hint = ""
-        if does_not_fit:
-            hint = "\n  strict=False leaves alone what is missing or in the file alone."
+    try:
+        found, state = matched(network, file_contents, path, names, guess, strict)
+    except StateError as error:
         raise StateError(
-            f"the weights were not loaded, and {type(network).__name__} is unchanged: {found}"
-            f"{hint}\n  Write the pairs into a file, correct it, and give it: "
-            f"weights.match(network, {str(path)!r}).write('pairs.csv'), then match='pairs.csv'"
-        )
-    loaded = network.load_neutral_state(found.state(), strict=False)
+            f"the weights were not loaded, and {type(network).__name__} is unchanged: {error}"
+        ) from None
+    loaded = network.load_neutral_state(state, strict=False)
     report = MatchReport(
         loaded.loaded, loaded.missing, found.unexpected, loaded.mismatched, match=found
     )
     level = logging.INFO if found.confirmed and report.complete else logging.WARNING
     _LOGGER.log(level, "%s", report)
     return report
+
+
+def matched(
+    network: AbstractNetwork,
+    file_contents: Contents,
+    source: str | os.PathLike[str],
+    names: Mapping[str, str | None] | None = None,
+    guess: bool | Collection[str] = False,
+    strict: bool = True,
+) -> tuple[FileMatch, dict[str, np.ndarray]]:
+    """Match a file's contents to a network, and return its arrays in the network's layouts too.
+
+    Args:
+        guess: Whether what is open is taken as it was proposed, and as its framework usually has
+            it.
+        strict: Whether tensors of either side without counterpart are refused.
+
+    Raises:
+        StateError: Something is open or without counterpart.
+    """
+    found = match(network, replace(file_contents, kind=str(source)), names)
+    is_left_over = bool(found.missing or found.unexpected)
+    does_not_fit = not found.match.names or (strict and is_left_over)
+    by_order = any(pair.decided == "order" for pair in found.open_pairs)
+    may_guess = not by_order or bool(file_contents.order)
+    is_open = bool(found.open_pairs) and not (guess and may_guess)
+    if is_open or does_not_fit:
+        hint = ""
+        if does_not_fit:
+            hint = "\n  strict=False of weights.load leaves alone what one side alone has."
+        if is_open and may_guess:
+            hint += "\n  guess=True takes the pairs as they are above."
+        elif is_open:
+            hint += "\n  The order of names in such a file says nothing, so these are no guesses."
+        raise StateError(
+            f"{found}{hint}\n  Say which is which by the names that you know, match= of "
+            "weights.load or names= of zoo.convert: "
+            '{"network\'s name": "file\'s name", "name of either": None}'
+        )
+    turned = [] if found.confirmed else _turned_kernels(network, file_contents)
+    if not guess:
+        foreign_layouts.refuse(turned, source)
+    state = found.state()
+    chosen = turned if isinstance(guess, bool) else [one for one in turned if one[0] in guess]
+    originals = {pair.reference[0].source: pair.candidate[0].source for pair in found.match.names}
+    for name, doubt in chosen:
+        if name in originals:
+            state[name] = doubt.usual(found.match.candidate.tensors[originals[name]].value)
+    return found, state
 
 
 def _turned_kernels(

@@ -7,14 +7,14 @@ flattened, and whether the kernel of a transposed convolution is turned around.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from deliralike.errors import StateError
+from deliralike.errors import StateError, UnknownName, suggestion
 from deliralike.weights.matching.kinds import bare
 from deliralike.weights.reading import Contents
 
@@ -71,25 +71,36 @@ def refuse(found: Iterable[tuple[str, Doubt]], source: object) -> None:
     raise StateError(
         f"{source} does not say how some arrays lie, and nothing was loaded: "
         f"{'; '.join(lines[:_MOST_SHOWN])}{more}. Take what the framework does usually by "
-        "guess=True in weights.load or zoo.load, and compare outputs with those of the original"
+        "guess=True in weights.load or zoo.load, or for some of them by guess=[names], and compare "
+        "outputs with those of the original"
     )
 
 
 def settled(
-    network: Any, contents: Contents, state: Mapping[str, Any], source: object, guess: bool
+    network: Any,
+    contents: Contents,
+    state: Mapping[str, Any],
+    source: object,
+    guess: bool | Collection[str],
 ) -> dict[str, Any]:
     """Return a state under the network's names with what is open as the framework usually has it.
 
+    Args:
+        guess: Whether this is done; or the names for which it is, while all others stay.
+
     Raises:
-        StateError: Something is open, and `guess` is false.
+        StateError: Something is open, and nothing is guessed.
+        UnknownName: `guess` names what is not open.
     """
     found = doubts(network, contents)
     opened = {name: doubt for name, doubt in found.items() if name in state}
-    if not guess:
+    if guess is False:
         refuse(opened.items(), source)
     usual = dict(state)
-    for name, doubt in opened.items():
-        usual[name] = doubt.usual(np.asarray(state[name]))
+    for name in opened if isinstance(guess, bool) else guess:
+        if name not in opened:
+            raise UnknownName(f"guess={name!r} is not open. {suggestion(name, opened)}")
+        usual[name] = opened[name].usual(np.asarray(state[name]))
     return usual
 
 
@@ -97,18 +108,30 @@ Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 def _columns(shapes: Shapes) -> dict[str, Doubt]:
-    """Return the matrices behind a convolution with more columns than it gives channels."""
+    """Return the matrices behind a convolution that may take its pixels in an order of their own.
+
+    A matrix that takes as many numbers as the one before it gives is fed by that one, as far as
+    shapes tell.
+    """
     found = {}
-    channels = columns = 0
+    channels = former = 0
+    flattened: set[int] = set()
     for name, (kind, shape) in shapes.items():
         if len(shape) > 2:
-            channels, columns = shape[kind.startswith("convtranspose")], 0
-        elif channels and (shape[1] > channels if not columns else shape[1] == columns):
-            columns = shape[1]
-            words = f"its {columns} inputs may be pixels of {channels} channels"
-            found[name] = Doubt(words, partial(_swapped, channels=channels, axis=1))
-        elif not columns:
-            channels = 0
+            channels, former = shape[kind.startswith("convtranspose")], 0
+            flattened.clear()
+            continue
+        rows, columns = shape
+        follows = columns == former
+        former = rows
+        if channels and columns > channels and columns % channels == 0:
+            if follows and columns not in flattened:
+                continue
+            flattened.add(columns)
+            usual = np.asarray if follows else partial(_swapped, channels=channels, axis=1)
+            found[name] = Doubt(f"its {columns} inputs may be pixels of {channels} channels", usual)
+        elif columns == channels:
+            channels = 0  # its pixels were averaged
     return found
 
 

@@ -7,6 +7,7 @@ They are ``x.weights.h5`` of Keras 3, the older ``.h5`` with its list of layers,
 from __future__ import annotations
 
 import importlib
+import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ import numpy as np
 from deliralike.errors import BackendUnavailable, WeightFileError
 from deliralike.weights import chainer_names, trees
 from deliralike.weights.inflate import refuse_expansion
-from deliralike.weights.name_matching import natural
 
 BEGINNING = b"\x89HDF"
 IN_ARCHIVE = "model.weights.h5"  # in a whole model, ``x.keras``
@@ -137,7 +137,7 @@ def _by_tree(h5py: Any, root: Any) -> dict[trees.Path, Any]:
     distinct = set(layer_names.values())
     are_unique = len(distinct) == len(groups) and "" not in distinct
     datasets = {}
-    for place in sorted(groups, key=natural):
+    for place in sorted(groups, key=_natural):
         group = groups[place]
         arrays = [group[number] for number in sorted(group, key=int)]
         path = _layer_path(place)
@@ -223,3 +223,9 @@ def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode()
     return str(value)
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Return a key that sorts numbers within texts by value."""
+    parts = re.split(r"(\d+)", text)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

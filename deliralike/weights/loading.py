@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from deliralike.errors import StateError
@@ -19,8 +19,8 @@ def load(
     network: AbstractNetwork,
     path: str | os.PathLike[str],
     strict: bool = True,
-    match: bool | str | os.PathLike[str] | Mapping[str, str | None] = False,
-    guess: bool = False,
+    match: bool | Mapping[str, str | None] = False,
+    guess: bool | Collection[str] = False,
 ) -> LoadReport:
     """Load the weights in a file into a network; see `read`.
 
@@ -32,12 +32,12 @@ def load(
         strict: Whether names that are missing or unexpected are refused.
         match: Whether names of another hand are matched to the network's by names, shapes and
             order: True, or names of the file by names of the network (None for one that has no
-            counterpart), or a file of pairs that `deliralike.weights.match` has written. Without
-            it the names are the network's own.
+            counterpart). Without it the names are the network's own.
         guess: Whether arrays of flax and Keras whose layout the file does not tell are taken as
             these usually have them: pixels before channels where a picture is flattened, and
-            kernels of flax's transposed convolutions turned around. Otherwise they are refused.
-            With `match` they are open pairs.
+            kernels of flax's transposed convolutions turned around; or the names of those, while
+            all others are taken as they are. Otherwise they are refused.
+            With `match` all pairs are taken as proposed, though another choice would do as well.
 
     Returns:
         The report; with `match` it also lists the pairs, as `deliralike.weights.match` does.
@@ -48,7 +48,7 @@ def load(
         WeightFileMissing, WeightFileError, BackendUnavailable: As for `read`.
     """
     if match is not False:
-        return foreign.load(network, path, strict, None if match is True else match)
+        return foreign.load(network, path, strict, None if match is True else match, guess)
     file_contents = contents(path)
     state, notes = file_contents.first()
     slots = network.neutral_slots()

@@ -226,6 +226,9 @@ def _folder_format(path: Path) -> tuple[str, Any]:
     name, files = frameworks.find(lambda files: bool(names.intersection(files.folder_marks)))
     if files is None:
         raise WeightFileError(f"{path} is a directory, wanted {_wanted()}")
+    for member in path.rglob("*"):
+        if not (member.is_file() or member.is_dir()):
+            raise WeightFileError(f"{member} is a device or pipe, wanted an ordinary file")
     return name, files
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from deliralike.weights import (
     ConversionReport,
     Renaming,
     chainer_names,
+    foreign,
     foreign_layouts,
-    name_matching,
     trees,
 )
 from deliralike.zoo import chainer_links, loading
@@ -38,15 +38,17 @@ def convert(
     to: str | None = None,
     dry_run: bool = False,
     check: bool = False,
-    pairs: str | os.PathLike[str] | None = None,
+    names: Mapping[str, str | None] | None = None,
+    guess: bool | Collection[str] = False,
     **settings: Any,
 ) -> ConversionReport:
     """Write the weights of one file into another; see `deliralike.weights.convert`.
 
     Args:
         model: The architecture that they belong to. Names are then converted to its own, as `load`
-            does; where they are unknown (another library's network of the same layers), layers are
-            matched by their order and shapes, and refused where these leave a choice.
+            does; where they are unknown (another library's network of the same layers), arrays are
+            matched by names, shapes and order, as `deliralike.weights.match` does, and refused
+            where these leave a choice.
         to: The layout of the target: ``"torchvision"`` (this zoo's own names, also where they are
             another library's), ``"chainer"``, or one of the architecture's key maps, ``"timm"`` …;
             the zoo's own when not given.
@@ -54,9 +56,9 @@ def convert(
         check: Compare outputs in double precision: of the network with the weights as they were
             read and as they were written, and of the framework's own network where there is one. A
             file of another framework's layouts without one is reported as not checked.
-        pairs: A file that says which tensor of the source is which of the model's: followed where
-            it is there, else written with the pairs that names, shapes and order propose (see
-            `deliralike.weights.match`).
+        names: Names in the source by those of the model, as far as they are known; None for one of
+            either that has no counterpart.
+        guess: Whether a choice that is open is taken as proposed; see `deliralike.weights.load`.
         settings: The settings of the architecture.
 
     Raises:
@@ -65,14 +67,14 @@ def convert(
         WeightFileMissing, WeightFileError, BackendUnavailable: As for `deliralike.weights.convert`.
     """
     if model is None:
-        if check or settings or pairs is not None or to not in (None, "chainer"):
+        if check or settings or names or guess or to not in (None, "chainer"):
             raise SettingError(
                 "which network the weights belong to is not said: name it, model=... (--model)"
             )
         rename = _to_chainer if to else None
         return weight_files.convert(source, target, dry_run, rename)
     architecture = find(model)
-    plan = _Plan(architecture, settings, to, Path(target), pairs)
+    plan = _Plan(architecture, settings, to, Path(target), names, guess)
     if not check:
         return weight_files.convert(source, target, dry_run, plan)
     # The check works in a folder that is deleted, so a failure leaves the target alone.
@@ -100,13 +102,15 @@ class _Plan:
         settings: Mapping[str, Any],
         to: str | None,
         target: Path,
-        pairs: str | os.PathLike[str] | None,
+        names: Mapping[str, str | None] | None,
+        guess: bool | Collection[str],
     ) -> None:
         self._architecture = architecture
         self._settings = dict(settings)
         self._to = to
         self._target = target
-        self._pairs = None if pairs is None else Path(pairs)
+        self._names = names
+        self._guess = guess
         outline = importlib.import_module("deliralike.backends.outline").BACKEND
         self._network = architecture.on(outline)(**settings)
         self._slots = self._network.neutral_slots()
@@ -161,47 +165,28 @@ class _Plan:
         Returns:
             The weights, a description of how their names were found, and their former layouts.
         """
-        if self._pairs is not None:
-            return self._by_pairs(contents, self._pairs), f"matched by {self._pairs}", []
         plan = loading.Plan.of(self._network, contents.states)
-        if plan.as_it_is:
+        if plan.as_it_is and not self._names:
             layouts = []
             if plan.choice.keymap is not None:
                 layouts.append(plan.choice.keymap)
             arrays = foreign_layouts.settled(
-                self._network, contents, plan.arrays, contents.kind, guess=False
+                self._network, contents, plan.arrays, contents.kind, self._guess
             )
             return arrays, plan.choice.words, layouts
-        if 2 * len(plan.arrays) > len(self._slots):
+        if 2 * len(plan.arrays) > len(self._slots) and not self._names:
             # most names are known: something else is wrong
             raise StateError(self._misfit(plan.problem()))
-        state, _ = contents.best()
-        shapes = {name: value.shape for name, value in state.items()}
-        wanted = {name: slot.shape for name, slot in self._slots.items()}
         try:
-            names = name_matching.fit(shapes, wanted, contents.order)
-        except StateError as error:
-            reason = f"their names are not the network's, and {error}"
-            raise StateError(self._misfit(reason)) from None
-        self._is_foreign = True
-        arrays = {ours: state[theirs] for ours, theirs in names.items()}
-        arrays = foreign_layouts.settled(
-            self._network, contents, arrays, contents.kind, guess=False
-        )
-        return arrays, "fitted by order and shapes", []
-
-    def _by_pairs(self, contents: Contents, pairs: Path) -> dict[str, np.ndarray]:
-        """Return the weights as a file of pairs says; it is written where it is not there."""
-        given = pairs if pairs.exists() else None
-        found = weight_files.match(self._network, contents, given)
-        if given is None:
-            found.write(pairs)
-        if found.open_pairs or found.missing or found.unexpected:
-            raise StateError(
-                self._misfit(f"{found}\n{pairs} has the pairs: correct it, and convert again")
+            _, arrays = foreign.matched(
+                self._network, contents, contents.kind, self._names, self._guess
             )
+        except StateError as error:
+            raise StateError(
+                self._misfit(f"their names are not the network's, and {error}")
+            ) from None
         self._is_foreign = True
-        return found.state()
+        return arrays, "matched by names, shapes and order", []
 
     def _misfit(self, reason: str) -> str:
         return f"the weights do not fit {self._architecture.name} with these settings: {reason}"

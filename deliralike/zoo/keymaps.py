@@ -31,6 +31,8 @@ class KeyMap:
             after it is renamed.
         notes: Differences between the outputs that remain after the weights are converted.
         framework: The backend of a framework that comes with this very network, if any does.
+        resampling: How the library resamples tables of positions, for networks whose
+            `adapt_weight` asks for it; None for the network's own way.
 
     Example:
         >>> names = by_patterns({r"fc\.(.*)": r"head.\1"})
@@ -47,6 +49,7 @@ class KeyMap:
     complete: Callable[[State], State] | None = None
     notes: tuple[str, ...] = ()
     framework: str = ""
+    resampling: Callable[[int, int], np.ndarray] | None = None
 
     def table(self, names: Iterable[str]) -> dict[str, str]:
         """Return the table from our names to theirs.

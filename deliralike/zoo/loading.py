@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,7 +121,7 @@ def load(
     strict: bool = True,
     *,
     key: str | None = None,
-    guess: bool = False,
+    guess: bool | Collection[str] = False,
 ) -> WeightsReport:
     """Load weights that were saved under the names or layout of another library or trainer.
 
@@ -521,7 +521,11 @@ class Plan:
         adapt = getattr(self._network, "adapt_weight", None)
         if adapt is None:
             return None
-        adapted = adapt(name, value, shape)
+        keymap = self.choice.keymap
+        if keymap is None or keymap.resampling is None:
+            adapted = adapt(name, value, shape)
+        else:
+            adapted = adapt(name, value, shape, keymap.resampling)
         if adapted is None:
             return None
         return np.asarray(adapted), "by the network itself"

@@ -1,6 +1,8 @@
 """Tables over positions, resampled on the host when a network has another number of positions."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -10,27 +12,34 @@ from deliralike.nn import geometry
 RESAMPLED = ": build it with another image_size, its position table is resampled on loading"
 
 
-def resampled(table: np.ndarray, side: int, align_corners: bool) -> np.ndarray:
-    """Resample a square grid ``(old, old, ...)`` at ``side x side`` points.
+# Returns the matrix from so many points along an axis to so many others.
+Matrix = Callable[[int, int], np.ndarray]
+# cubic interpolations: the corners' points stay in place; the cells' edges do, PyTorch's bicubic
+# mode; the edges do and smaller grids are smoothed, as timm has it
+CORNERS: Matrix = partial(geometry.cubic_matrix, align_corners=True, scale=None)
+EDGES: Matrix = partial(geometry.cubic_matrix, align_corners=False, scale=None)
+SMOOTH: Matrix = partial(geometry.antialiased_matrix, cubic=True, align_corners=False, scale=None)
 
-    The interpolation is cubic, that of PyTorch's bicubic mode.
+
+def resampled(table: np.ndarray, side: int, matrix: Matrix) -> np.ndarray:
+    """Resample a square grid ``(old, old, ...)`` at ``side x side`` points.
 
     Args:
         table: The array, whose first two axes are the grid.
         side: The new number of points along each of them.
-        align_corners: Whether the corners' points stay in place; otherwise the cells' edges do.
+        matrix: The interpolation.
 
     Example:
-        >>> float(resampled(np.array([[0.0, 1.0], [2.0, 3.0]]), 3, align_corners=True)[1, 1])
+        >>> float(resampled(np.array([[0.0, 1.0], [2.0, 3.0]]), 3, CORNERS)[1, 1])
         1.5
     """
-    matrix = geometry.cubic_matrix(len(table), side, align_corners, None)
-    exact = np.einsum("ai,bj,ij...->ab...", matrix, matrix, table.astype(np.float64))
+    along = matrix(len(table), side)
+    exact = np.einsum("ai,bj,ij...->ab...", along, along, table.astype(np.float64))
     return exact.astype(table.dtype)
 
 
 def resampled_rows(
-    rows: np.ndarray, count: int, align_corners: bool, first: int = 0
+    rows: np.ndarray, count: int, matrix: Matrix, first: int = 0
 ) -> np.ndarray | None:
     """Resample rows over a square grid, with so many rows before them that stay as they are.
 
@@ -41,7 +50,7 @@ def resampled_rows(
     new = square_side(count - first)
     if old is None or new is None:
         return None
-    grid = resampled(rows[first:].reshape(old, old, -1), new, align_corners)
+    grid = resampled(rows[first:].reshape(old, old, -1), new, matrix)
     return np.concatenate([rows[:first], grid.reshape(new * new, -1)])
 
 

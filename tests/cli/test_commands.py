@@ -17,7 +17,7 @@ import deliralike
 from deliralike import backends, data, weights, zoo
 from deliralike.cli import app
 from deliralike.cli.options import key_values
-from deliralike.errors import UnknownName
+from deliralike.errors import SettingError, UnknownName
 from deliralike.training import evaluate
 from deliralike.training.experiment import compare
 
@@ -151,7 +151,7 @@ def test_a_part_of_the_demo_is_a_run_of_its_own(demo):
     _, folder = demo
     assert (
         "of 359 held-out samples are right"
-        in run("predict", folder / "chainer", "--backend", "torch").stdout
+        in run("predict", folder / "chainer", "--backend", "torch", "--data", "digits").stdout
     )
 
 
@@ -468,6 +468,12 @@ def test_key_values_are_python_literals_or_text():
         "e": "x=y",
         "f": "",
     }
+
+
+@pytest.mark.parametrize("value", ["{[]: 1}", "-" * 100_000 + "1", "[1, " * 20_000])
+def test_a_value_that_pythons_parser_gives_up_on_is_one_error(value):
+    with pytest.raises(SettingError, match="--set .*the value cannot be read: "):
+        key_values([f"a={value}"], "--set")
 
 
 # The score

@@ -1,13 +1,21 @@
 """What comes from files reaches the terminal as text, never as an order to it."""
 
+import io
 import json
+import logging
 
 import numpy as np
 import pytest
 import safetensors.numpy
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
 from typer.testing import CliRunner
 
+from deliralike import terminal
 from deliralike.cli import app
+from deliralike.training.callbacks.progress import bars
 
 
 def run(*arguments):
@@ -26,13 +34,47 @@ def test_the_reason_of_a_run_gives_no_orders_to_the_terminal(tmp_path):
     written_run(tmp_path, "a", reason="\x1b[2Jgone\x07")
     printed = run("runs", tmp_path).output
     assert "\x1b" not in printed
-    assert r"\x1b[2Jgone\x07" in printed
+    assert r"\x1b[2Jgone" in printed
 
 
 def test_the_names_in_a_file_give_no_orders_to_the_terminal(tmp_path):
     safetensors.numpy.save_file({"\x1b[2J": np.ones(3, np.float32)}, tmp_path / "x.safetensors")
     result = run("convert", tmp_path / "x.safetensors", tmp_path / "y.npz", "--model", "mlp")
     assert "\x1b" not in result.output
+
+
+ORDER = "\x1b[2J"
+
+
+@pytest.mark.parametrize("kind", ["a line", "a table", "a tree within a panel"])
+def test_what_is_printed_in_colour_gives_no_orders_to_the_terminal(kind):
+    tree = Tree(ORDER)
+    tree.add(Text(ORDER))
+    table = Table("name", title=ORDER)
+    table.add_row(ORDER)
+    kinds = {"a line": Text(ORDER, "red"), "a table": table, "a tree within a panel": Panel(tree)}
+    stream = io.StringIO()
+    terminal.console(file=stream, force_terminal=True, color_system="standard").print(kinds[kind])
+    printed = stream.getvalue()
+    assert ORDER not in printed
+    assert r"\x1b[2J" in printed
+    assert kind != "a line" or "\x1b[31m" in printed  # colours are there
+
+
+def test_the_name_of_a_metric_gives_no_orders_to_the_terminal(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stdout", stream)
+    with bars(terminal.console(file=stream, force_terminal=True)) as shown:
+        shown.add_task("label", samples=0, text=f"{ORDER}loss 1", validation="", total=2)
+        shown.refresh()
+    assert r"\x1b[2Jloss" in stream.getvalue()
+    assert ORDER not in stream.getvalue()
+
+
+def test_a_record_of_the_log_gives_no_orders_to_the_terminal():
+    run("--version")
+    record = logging.LogRecord("deliralike", logging.WARNING, "", 0, "%s", (ORDER,), None)
+    assert logging.lastResort.format(record) == r"\x1b[2J"
 
 
 @pytest.mark.parametrize(

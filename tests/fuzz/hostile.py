@@ -224,7 +224,20 @@ HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
     ("status", "a deep list"): lambda: {"status.json": b"[" * 100_000},
     ("yaml", "a call"): lambda: {"x.yaml": b"network: !!python/object/apply:os.abort []\n"},
     ("yaml", "a laugh that grows"): lambda: {"x.yaml": _laughs()},
+    ("yaml", "a long hexadecimal number"): lambda: {
+        "x.yaml": b"network: mlp\nseed: 0x" + b"1" * 99_999
+    },
+    ("yaml", "a long number in base 60"): lambda: {
+        "x.yaml": b"network: mlp\nseed: " + b"1:" * 99_999 + b"1"
+    },
+    ("yaml", "a long float in base 60"): lambda: {
+        "x.yaml": b"network: mlp\nseed: " + b"1:" * 99_999 + b"1.5"
+    },
     ("toml", "a long number"): lambda: {"x.toml": b'network = "mlp"\nseed = ' + b"9" * 9999},
+    ("toml", "a long hexadecimal number"): lambda: {
+        "x.toml": b'network = "mlp"\nseed = 0x' + b"1" * 99_999
+    },
+    ("toml", "a key of many parts"): lambda: {"x.toml": b"a." * 20_000 + b"a = 1\n"},
 }
 
 

@@ -25,6 +25,15 @@ LOG_P[1], LOG_P[2] = -INFINITE, np.nan
 WEIGHT = np.array([0.5, 2.0, 1.5])
 WINDOWS = normal(5, 1, 1, 4, 4)
 WINDOWS[..., :2, :2] = -INFINITE
+CORNERS = normal(7, 1, 2, 5, 7)
+CORNERS[:, 0], CORNERS[:, 1, :3, :4] = -INFINITE, -INFINITE
+PADDED = {  # kernel, stride, padding, dilation, ceil_mode
+    "": (3, 2, 1),
+    ", even kernel": (2, 1, 1),
+    ", unequal": ((3, 5), (1, 2), (1, 2)),
+    ", dilated": (3, 2, 1, 2),
+    ", ceil_mode": (3, 2, 1, 1, True),
+}
 PROBABILITIES = np.array([0.0, 1.0, 0.3, 1.0, 0.0, 1e-14])
 WANTED = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 1.0])
 
@@ -82,6 +91,14 @@ CASES = {
         lambda x: F.max_pool2d(x, 2),
         [WINDOWS],
     ),
+    **{
+        f"maxima of windows of minus infinity and padding{case}": (
+            lambda nn, x, settings=settings: nn.max_pool2d(x, *settings),
+            lambda x, settings=settings: F.max_pool2d(x, *settings),
+            [CORNERS],
+        )
+        for case, settings in PADDED.items()
+    },
     "circular padding that crops": (
         lambda nn, x: nn.pad(x, (-1, 2, 1, -2), "circular"),
         lambda x: F.pad(x, (-1, 2, 1, -2), "circular"),
@@ -96,7 +113,7 @@ CASES = {
 
 
 def weights_of(y):
-    return normal(9, *y.shape)
+    return np.abs(normal(9, *y.shape))  # of one sign: the sum of infinities is none but infinite
 
 
 @cache
@@ -128,3 +145,13 @@ def test_values_and_gradients_are_those_of_pytorch(name, case):
     for gradient, tensor in zip(gradients[case], tensors, strict=True):
         # PyTorch has the bound of 1e-12 in float32
         np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("settings", PADDED.values(), ids=PADDED)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_positions_of_maxima_are_never_in_the_padding(name, settings):
+    backend = backends.get(name)
+    x = backend.array(CORNERS, "float64")
+    found = backend.nn.max_pool2d(x, *settings, return_indices=True)[1]
+    wanted = F.max_pool2d(torch.tensor(CORNERS), *settings, return_indices=True)[1]
+    np.testing.assert_array_equal(backend.numpy(found), wanted.numpy())

@@ -28,11 +28,11 @@ def file(host):
     ("manners", "ranges"),
     [
         ([], [""]),
-        (["cut"], ["", "bytes=384-"]),
-        (["slow"], ["", "bytes=384-"]),
+        (["cut"], ["", "bytes=426-"]),
+        (["slow"], ["", "bytes=426-"]),
         (["busy"], ["", ""]),
         (["redirect"], ["", ""]),
-        (["cut", "busy", "redirect"], ["", "bytes=384-", "bytes=384-", "bytes=384-"]),
+        (["cut", "busy", "redirect"], ["", "bytes=426-", "bytes=426-", "bytes=426-"]),
     ],
     ids=lambda value: " ".join(value) or "whole",
 )
@@ -94,6 +94,49 @@ def test_a_host_that_refuses_is_quoted(path, manners, words, host, file):
     with pytest.raises(DownloadError, match=words):
         file.fetch()
     assert not file.place.exists()
+
+
+def test_a_host_that_sends_hardly_anything_is_given_up_and_goes_on_there(host, file, monkeypatch):
+    monkeypatch.setattr(downloads, "_PATIENCE", 0.2)
+    host.manners[PATH] = ["trickle"]
+    with pytest.raises(DownloadError, match=r"the server sent \d+ bytes in 0 seconds"):
+        file.fetch()
+    came = file.place.with_name(f"{file.place.name}.part").stat().st_size
+    assert 0 < came < 50
+    assert file.fetch().read_bytes() == CONTENT
+    assert host.gets()[-1] == (PATH, f"bytes={came}-")
+
+
+def test_packed_bytes_are_not_unpacked(host, file):
+    host.manners[PATH] = ["packed"]
+    with pytest.raises(DownloadError, match="sent it packed as 'gzip', which was not asked for"):
+        file.fetch()
+    assert file.place.with_name(f"{file.place.name}.part").stat().st_size == 0
+
+
+def test_a_cache_that_cannot_be_written_is_one_error(host, file, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DELIRALIKE_HOME", str(tmp_path / "file"))
+    with pytest.raises(DownloadError, match="cannot be downloaded: .*Not a directory: '[^']*'$"):
+        file.fetch()
+
+
+def test_a_full_disk_is_one_error(host, file):
+    part = file.place.with_name(f"{file.place.name}.part")
+    part.parent.mkdir(parents=True)
+    part.symlink_to("/dev/full")
+    with pytest.raises(DownloadError, match="cannot be downloaded: .*No space left on device"):
+        file.fetch()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[x/net.pth", "http://h:99999/net.pth", "https://h/", "https://h/..", "net", "https:/n"]
+    + ["https://h/a\x1b.pth"],
+)
+def test_an_address_without_the_name_of_a_file_is_refused(url):
+    with pytest.raises(SettingError, match="is no address of a file, wanted https://host/path/"):
+        WebFile(url)
 
 
 def test_a_host_that_is_not_there_is_no_answer(host):

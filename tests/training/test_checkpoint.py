@@ -4,6 +4,7 @@ written."""
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -536,3 +537,11 @@ def test_the_folder_of_checkpoints_is_told_from_a_checkpoint(tmp_path):
         (tmp_path / name / checkpoint.STATE).write_text("{}")
     with pytest.raises(CheckpointError, match=r"no state.json in it, but checkpoints: .* step-2$"):
         checkpoint.read(tmp_path)
+
+
+def test_a_folder_of_checkpoints_that_becomes_a_file_is_one_error(tmp_path):
+    folder = tmp_path / "checkpoints"
+    with pytest.raises(CheckpointError, match="was not written"), checkpoint.folder_of_run(folder):
+        shutil.rmtree(folder)
+        folder.write_text("")
+        checkpoint.write(folder / "step-1", {"run": {"step": 1}})

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 from safetensors.numpy import load_file
 from scipy import stats
 from sklearn.model_selection import StratifiedKFold
@@ -635,6 +636,92 @@ def test_a_run_on_ones_own_data_says_so_and_wants_them_again(tmp_path):
     weights = load_result(folder).network.neutral_state()
     assert all((weights[name] == value).all() for name, value in network.neutral_state().items())
     assert len(experiment.with_(epochs=2).run(folder, resume=True).history.epochs) == 2
+
+
+NUMBERS = {"cat": 0.0, "dog": 1.0, "eel": 2.0}  # a class of the run's by its name
+
+
+def table(path, names):
+    """A table in which the input of every sample says its class."""
+    rows = [f"{NUMBERS[name]},{name}\n" for name in names]
+    path.write_text("".join(["x,label\n", *rows]))
+    return str(path)
+
+
+def archive(path, names):
+    inputs = np.array([[NUMBERS[name]] for name in names], np.float32)
+    np.savez(path, x=inputs, y=np.array(names))
+    return str(path)
+
+
+def folder_of_pictures(path, names):
+    for number, name in enumerate(names):
+        (path / name).mkdir(parents=True, exist_ok=True)
+        grey = np.full((3 + number % 2, 4), round(100 * NUMBERS[name]), np.uint8)
+        Image.fromarray(grey).save(path / name / f"{number}.png")
+    return str(path)
+
+
+KINDS = {
+    "other.csv": (table, {}, 1.0),
+    "other.npz": (archive, {}, 1.0),
+    "other": (folder_of_pictures, {"size": [2, 3], "mode": "L"}, 100 / 255),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_data_of_fewer_classes_have_the_numbers_of_the_runs_classes(tmp_path, kind):
+    write, options, step = KINDS[kind]
+    first = write(tmp_path / kind.replace("other", "first"), ["cat", "dog", "eel"] * 4)
+    settings = {"network": "mlp", "network_settings": {"hidden": [2]}, "epochs": 1}
+    folder = Experiment(settings, data=first, data_settings=options).run(tmp_path / "run").folder
+    other = write(tmp_path / kind, ["eel", "dog"] * 5)
+    _, _, found = load_run(folder, dataset=other)
+    assert found.classes == ("cat", "dog", "eel")
+    numbers = found.held_out.inputs.reshape(len(found.held_out.labels), -1)[:, 0] / step
+    np.testing.assert_allclose(found.held_out.labels, numbers)
+    assert set(found.held_out.labels) == {1, 2}
+
+
+def test_other_data_with_a_class_that_the_run_has_not_are_refused(tmp_path):
+    first = table(tmp_path / "first.csv", ["cat", "eel"] * 5)
+    settings = {"network": "mlp", "network_settings": {"hidden": [2]}, "epochs": 1}
+    folder = Experiment(settings, data=first).run(tmp_path / "run").folder
+    other = table(tmp_path / "other.csv", ["cat", "dog"] * 5)
+    with pytest.raises(SettingError, match="label 'dog', which is none of the 2 classes cat, eel"):
+        load_run(folder, dataset=other)
+    samples = data.Samples(np.zeros((4, 1), np.float32), np.arange(4) % 2)
+    given = data.Dataset("given", samples, samples, ("dog", "eel"))
+    with pytest.raises(SettingError, match="'given' has the label 'dog', which is none of the 2"):
+        load_run(folder, dataset=given)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seed = 4", "seed = 5", "holds a run with seed=4, and it cannot go on with seed=5"),
+        ("[7]", "[8]", r"network_settings=.*'hidden': \(7,\).* cannot go on with .*\(8,\)"),
+    ],
+)
+def test_a_finished_run_whose_settings_were_edited_gives_no_old_figures(
+    finished, tmp_path, old, new, message
+):
+    folder = tmp_path / "run"
+    shutil.copytree(finished.folder, folder)
+    file = folder / "settings.toml"
+    file.write_text(file.read_text().replace(old, new))
+    assert new in file.read_text()
+    with pytest.raises(SettingError, match=message):
+        Experiment(folder).run(folder, resume=True)
+    assert load_result(folder).settings == finished.settings
+
+
+def test_a_finished_run_whose_epochs_were_edited_goes_on(tmp_path):
+    folder = Experiment(SHORT).run(tmp_path / "run").folder
+    file = folder / "settings.toml"
+    file.write_text(file.read_text().replace("epochs = 1\n", "epochs = 2\n"))
+    result = Experiment(folder).run(folder, resume=True)
+    assert (len(result.history.epochs), result.settings.epochs) == (2, 2)
 
 
 def test_other_data_than_the_runs_own_are_refused(tmp_path):

@@ -1,6 +1,7 @@
 """Settings: what each may be, files of them, and that two of them share nothing."""
 
 import math
+import os
 import re
 import tomllib
 from dataclasses import fields, replace
@@ -378,6 +379,16 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, 
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(SettingError, match=message):
         read_settings(tmp_path / name)
+
+
+def test_a_pipe_and_a_file_without_an_end_are_refused_before_they_are_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(SettingError, match="it is no ordinary file"):
+        read_settings(tmp_path / "pipe.toml")
+    (tmp_path / "large.yaml").touch()
+    os.truncate(tmp_path / "large.yaml", 8 * 2**30)
+    with pytest.raises(SettingError, match="it has 8,589,934,592 bytes, and settings at most 1,0"):
+        read_settings(tmp_path / "large.yaml")
 
 
 def test_a_power_of_ten_without_a_point_is_a_number_in_yaml(tmp_path):

@@ -1,6 +1,8 @@
 """flax's own files: networks of nnx, saved by flax and Orbax, give the same outputs from our
 networks."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -254,7 +256,7 @@ def test_a_tree_with_other_names_is_fitted_where_its_series_tell(tmp_path):
     path = save_msgpack(tmp_path / "x.msgpack", {"params": tree})
     settings = {"in_features": 3, "out_features": 2, "hidden": (6,) * 11}
     report = zoo.convert(path, tmp_path / "y.npz", "mlp", check=True, **settings)
-    assert report.layout.startswith("fitted by order and shapes")
+    assert report.layout.startswith("matched by names, shapes and order")
     assert report.largest_difference is None
     read = weights.read(tmp_path / "y.npz")
     assert all((read[f"layers.{i}.weight"] == kernel.T).all() for i, kernel in enumerate(kernels))
@@ -268,7 +270,18 @@ def test_a_tree_whose_order_is_unknown_is_refused(tmp_path):
     settings = {"in_features": 6, "out_features": 6, "hidden": (6, 6)}
     with pytest.raises(
         StateError,
-        match=r"3 layers of one shape .* the order of 'query', 'key', 'value' does not tell",
+        match=r"(?s)not certain: layers.0.weight is query.weight, or key.weight, or value.weight",
     ):
         zoo.convert(path, tmp_path / "y.npz", "mlp", **settings)
+    with pytest.raises(StateError, match="order of names in such a file says nothing"):
+        zoo.convert(path, tmp_path / "y.npz", "mlp", guess=True, **settings)
     assert not (tmp_path / "y.npz").exists()
+
+
+@pytest.mark.parametrize("name", ["_METADATA", "manifest.ocdbt"])
+def test_a_folder_of_orbax_with_a_pipe_in_it_is_refused(tmp_path, name):
+    path = save_orbax(tmp_path / "x", {"fc": {"kernel": np.ones((2, 3), np.float32)}})
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    with pytest.raises(WeightFileError, match=f"{name} is a device or pipe, wanted an ordinary"):
+        weights.read(path)

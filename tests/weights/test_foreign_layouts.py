@@ -155,12 +155,71 @@ def test_a_guess_takes_pixels_before_channels_as_flax_flattens_them(backend, cla
     np.testing.assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
 
 
-def test_a_file_of_pairs_says_how_a_picture_was_flattened(backend, classifier, tmp_path):
+def test_a_guess_with_a_match_takes_pixels_before_channels_too(backend, classifier):
     path, wanted = classifier
     net = Classifier.on(backend, seed=1)()
-    weights.match(net, path).write(tmp_path / "pairs.csv")
-    weights.load(net, path, match=tmp_path / "pairs.csv")
+    weights.load(net, path, match=True, guess=True)
     np.testing.assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
+
+
+class Conditioned(Network):
+    """A picture beside a step in time, which a dense layer behind the convolution embeds."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.conv = self.nn.Conv2d(2, 4, 3)
+        self.time = self.nn.Linear(width, 6)
+        self.fc1 = self.nn.Linear(4 * 4 * 3, 6)
+        self.fc2 = self.nn.Linear(6, 3)
+
+    def forward(self, x, t):
+        x = self.nn.flatten(self.nn.relu(self.conv(x)))
+        return self.fc2(self.nn.relu(self.fc1(x) + self.time(t)))
+
+
+@pytest.fixture(scope="module", params=[6, 8], ids=lambda width: f"{width} wide")
+def conditioned(linen, tmp_path_factory, request):
+    """A file of flax, the inputs, and what flax computes by it."""
+    import jax
+    from flax import serialization
+
+    class Theirs(linen.Module):
+        @linen.compact
+        def __call__(self, x, t):
+            x = linen.relu(linen.Conv(4, (3, 3), padding="VALID", name="conv")(x))
+            t = linen.Dense(6, name="time")(t)
+            x = linen.Dense(6, name="fc1")(x.reshape(len(x), -1))
+            return linen.Dense(3, name="fc2")(linen.relu(x + t))
+
+    times = GENERATOR.standard_normal((2, request.param)).astype(np.float32)
+    net = Theirs()
+    values = net.init(jax.random.PRNGKey(3), PICTURES, times)
+    path = tmp_path_factory.mktemp("flax") / "x.msgpack"
+    path.write_bytes(serialization.to_bytes(values))
+    return path, times, np.asarray(net.apply(values, PICTURES, times))
+
+
+@pytest.mark.parametrize("load", [weights.load, zoo.load], ids=["load", "zoo"])
+def test_a_guess_for_one_layer_leaves_an_embedding_beside_it_as_it_is(backend, conditioned, load):
+    path, times, wanted = conditioned
+    net = Conditioned.on(backend, seed=1)(times.shape[1])
+    load(net, path, guess=["fc1.weight"])
+    np.testing.assert_allclose(outputs(net, FIRST, times), wanted, atol=1e-5)
+
+
+def test_a_guess_turns_no_embedding_that_is_no_multiple_of_the_channels(conditioned):
+    path, times, wanted = conditioned
+    net = Conditioned.on(BACKENDS[0], seed=1)(times.shape[1])
+    weights.load(net, path, guess=True)
+    is_equal = np.allclose(outputs(net, FIRST, times), wanted, atol=1e-5)
+    assert is_equal == (times.shape[1] % 4 != 0)  # 8 may be pixels of 4 channels
+
+
+def test_a_guess_for_what_is_not_open_is_refused(conditioned):
+    path, times, _ = conditioned
+    net = Conditioned.on(BACKENDS[0], seed=1)(times.shape[1])
+    with pytest.raises(UnknownName, match=r"guess='fc2.weight' is not open"):
+        weights.load(net, path, guess=["fc2.weight"])
 
 
 @pytest.mark.parametrize("pixels_first", [True, False], ids=["as Keras", "as it is"])
@@ -209,9 +268,10 @@ def test_a_transposed_convolution_of_flax_is_turned_around_on_purpose_alone(
     for load in LOADS.values():
         with pytest.raises(StateError):
             load(net, path)
-    weights.load(net, path, guess=True)
     wanted = np.moveaxis(np.asarray(theirs.apply(values, PICTURES)), -1, 1)
-    np.testing.assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
+    for match in (False, True):
+        weights.load(net, path, match=match, guess=True)
+        np.testing.assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
 
 
 class Attention(Network):

@@ -7,7 +7,6 @@ import torch
 
 from deliralike import backends, weights, zoo
 from deliralike.errors import SettingError, StateError, UnknownName, WeightFileError
-from deliralike.weights.name_matching import fit
 from deliralike.zoo import chainer_links
 from deliralike.zoo.loading import load
 from tests.conftest import BACKENDS
@@ -331,36 +330,6 @@ def test_every_key_map_of_the_zoo_goes_there_and_back():
             back = keymap.to_ours(keymap.to_theirs(state), slots)
             assert set(back) == set(state), (name, keymap.name)
             assert all((back[ours] == state[ours]).all() for ours in state), (name, keymap.name)
-
-
-# Order and shapes
-# -----------------------------------------------------------------------------
-
-
-def test_a_whole_order_is_believed():
-    theirs = {f"{name}.weight": (4, 4) for name in ("q", "b", "z")}
-    ours = {f"layers.{i}.weight": (4, 4) for i in range(3)}
-    assert list(fit(theirs, ours, "all").values()) == ["q.weight", "b.weight", "z.weight"]
-
-
-def test_series_of_different_lengths_tell_which_is_which():
-    """Norms of blocks and those of shortcuts have one shape; there are more of the former."""
-    theirs = {f"Block_{i}.Norm_{j}.weight": (8,) for i in range(3) for j in range(2)} | {
-        "Block_0.proj.weight": (8,)
-    }
-    ours = {f"layer.{i}.bn{j}.weight": (8,) for i in range(3) for j in (1, 2)} | {
-        "shortcut.weight": (8,)
-    }
-    found = fit(theirs, ours, "")
-    assert found["layer.2.bn1.weight"] == "Block_2.Norm_0.weight"
-    assert found["shortcut.weight"] == "Block_0.proj.weight"
-
-
-def test_series_of_one_length_are_ambiguous():
-    theirs = {f"{name}_{i}.weight": (8,) for name in ("a", "b") for i in range(2)}
-    ours = {f"{name}.{i}.weight": (8,) for name in ("x", "y") for i in range(2)}
-    with pytest.raises(StateError, match="in more than one way"):
-        fit(theirs, ours, "")
 
 
 def test_an_unknown_suffix_fails_before_anything_is_read(tmp_path):

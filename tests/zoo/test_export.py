@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import zoo
+from deliralike import Network, zoo
 from tests.zoo.case import by_path, close
 from tests.zoo.cases import CASES
 
@@ -74,6 +74,26 @@ def test_onnx_gives_the_outputs_of_a_network_on_jax_through_its_twin_on_torch(tm
     others = of_size(inputs, 3)
     (came,) = by_onnx(twin, inputs, others, tmp_path / "network.onnx")
     close(came, expected(network, others)[0], 1e-5)
+
+
+class Sorting(Network):
+    def forward(self, x):
+        indices = self.nn.argsort(x, -1, descending=True)
+        return indices, *self.nn.topk(x, 2, largest=False), *self.nn.median(x, 1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_onnx_sorts_and_keeps_the_order_of_equal_elements(tmp_path):
+    others = np.array([[1, 3, 3, 2, 0], [5, 4, 4, 9, 4], [7, 7, 7, 7, 7]], np.float32)
+    network = Sorting.on("torch")().eval()
+    came = by_onnx(network, [others[:2]], [others], tmp_path / "network.onnx")
+    order = np.argsort(others, 1, kind="stable")
+    values = np.sort(others, 1)
+    falling = np.argsort(-others, 1, kind="stable")
+    wanted = [falling, values[:, :2], order[:, :2], values[:, 2], order[:, 2]]
+    for found, each in zip(came, wanted, strict=True):
+        np.testing.assert_array_equal(found, each)
 
 
 @pytest.mark.parametrize("label", sorted(IN_JAX))

@@ -1,6 +1,7 @@
 """What is peculiar to vision transformers, Swin, MaxViT, EfficientNet, both ConvNeXts and the
 perceptrons over patches."""
 
+import math
 from itertools import product
 
 import numpy as np
@@ -12,7 +13,7 @@ from deliralike import weights, zoo
 from deliralike.errors import SettingError, ShapeError
 from deliralike.zoo.classification.convnext_v2 import GlobalResponseNorm
 from deliralike.zoo.classification.maxvit import PartitionAttention
-from deliralike.zoo.tables import resampled
+from deliralike.zoo.tables import CORNERS, EDGES, SMOOTH, resampled
 from tests.references import Later
 from tests.zoo.case import close, scrambled
 from tests.zoo.cases import CASES, swin, vit
@@ -26,6 +27,7 @@ HF_SWIN = {
         Later("transformers.Swinv2ForImageClassification"),
     ),
 }
+resample_abs_pos_embed = Later("timm.layers.pos_embed.resample_abs_pos_embed")
 checkpoint_filter_fn = Later("timm.models.convnext.checkpoint_filter_fn")
 DeiTConfig = Later("transformers.DeiTConfig")
 HFDeiT = Later("transformers.DeiTForImageClassificationWithTeacher")
@@ -86,14 +88,56 @@ def test_heads_of_transformers_and_mixers_start_at_zero_as_the_references_do():
 
 def test_tables_are_resampled_as_pytorch_does(subtests):
     sizes = [(3, 5), (7, 4), (5, 5), (4, 1), (1, 3), (2, 9), (14, 24)]
-    for (old, new), align_corners in product(sizes, (True, False)):
+    rules = {CORNERS: (True, False), EDGES: (False, False), SMOOTH: (False, True)}
+    for (old, new), matrix in product(sizes, rules):
+        align_corners, antialias = rules[matrix]
         table = generator().standard_normal((old, old, 2))
         as_image = torch.from_numpy(table.transpose(2, 0, 1))[None]
         wanted = torch.nn.functional.interpolate(
-            as_image, (new, new), mode="bicubic", align_corners=align_corners
+            as_image, (new, new), None, "bicubic", align_corners, None, antialias
         )
-        with subtests.test(old=old, new=new, align_corners=align_corners):
-            close(resampled(table, new, align_corners), wanted[0].numpy().transpose(1, 2, 0), 1e-12)
+        with subtests.test(old=old, new=new, align_corners=align_corners, antialias=antialias):
+            close(resampled(table, new, matrix), wanted[0].numpy().transpose(1, 2, 0), 1e-12)
+
+
+def by_timm(table, tokens):
+    prefixes = 2 if tokens in (6, 27) else 1
+    side = math.isqrt(tokens - prefixes)
+    return resample_abs_pos_embed(table, [side, side], num_prefix_tokens=prefixes)
+
+
+def by_hugging_face(table, tokens):
+    side, old = math.isqrt(tokens - 1), math.isqrt(table.shape[1] - 1)
+    grid = table[:, 1:].reshape(1, old, old, -1).permute(0, 3, 1, 2)
+    grid = torch.nn.functional.interpolate(grid, (side, side), mode="bicubic")
+    return torch.cat([table[:, :1], grid.permute(0, 2, 3, 1).reshape(1, side * side, -1)], 1)
+
+
+RULES = [
+    ("vit_b_16", "timm", by_timm),
+    ("vit_b_16", "transformers", by_hugging_face),
+    ("deit_tiny_patch16_224", "timm", by_timm),
+    ("deit_tiny_patch16_224", "", by_timm),
+    ("deit_tiny_distilled_patch16_224", "", by_timm),
+]
+
+
+@pytest.mark.parametrize("image_size", [10, 25])
+@pytest.mark.parametrize(("name", "layout", "rule"), RULES)
+def test_position_tables_of_another_image_size_are_the_publishers(name, layout, rule, image_size):
+    settings = {"patch_size": 5, "num_layers": 1, "num_heads": 1, "hidden_dim": 4, "mlp_dim": 4}
+    source = zoo.build(name, backend="torch", image_size=15, **settings)
+    state = source.neutral_state()
+    table = "encoder.pos_embedding"
+    state[table] = generator().standard_normal(state[table].shape).astype(np.float32)
+    tokens = torch.from_numpy(state[table])
+    if layout:
+        (keymap,) = [each for each in source.keymaps if each.name == layout]
+        state = keymap.to_theirs(state)
+    network = zoo.build(name, backend="torch", image_size=image_size, **settings)
+    zoo.load(network, state)
+    found = network.neutral_state()[table]
+    close(found, rule(tokens, found.shape[1]).numpy(), 1e-5)
 
 
 @pytest.mark.parametrize("image_size", [10, 25])

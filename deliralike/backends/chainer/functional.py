@@ -300,7 +300,7 @@ class ChainerFunctions(Functions):
     def max_windows(self, x, kernel, stride, pads, dilation):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -np.inf)
         over = windows_over(x.shape[2:], kernel, stride, dilation)
-        return windows.MaxWindows(over).apply((x,))[0]
+        return windows.MaxWindows(over, [before for before, _ in pads]).apply((x,))[0]
 
     def sum_windows(self, x, kernel, stride, pads):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads))

@@ -123,11 +123,6 @@ def precision() -> Any:
     return lax.Precision.HIGHEST if jax.config.jax_default_matmul_precision is None else None
 
 
-def pad_spatially(x: jax.Array, pads: Pads, value: np.ndarray) -> jax.Array:
-    """Pad the spatial axes; negative pads cut off."""
-    return lax.pad(x, value, [(0, 0, 0), (0, 0, 0), *((*pad, 0) for pad in pads)])
-
-
 # Forms
 # --------------------------------------------------------------------------------------------------
 

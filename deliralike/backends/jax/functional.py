@@ -9,7 +9,6 @@ asks otherwise.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -27,19 +26,20 @@ from deliralike.backends.jax.convolution import (
     Geometry,
     convolve,
     convolve_transposed,
-    pad_spatially,
     precision,
 )
-from deliralike.backends.jax.depthwise import Windows, taps
 from deliralike.backends.jax.random import RngStream
 from deliralike.errors import ConstructionError
 from deliralike.network.construction import require_construction
 from deliralike.nn import checks
 from deliralike.nn.functional import Functions
-from deliralike.nn.geometry import Pads, conv_transposed_sizes
-
-# elements of a kernel up to which a function goes tap by tap
-_POOLING_TAPS = 16
+from deliralike.nn.geometry import (
+    Pads,
+    conv_size,
+    conv_transposed_sizes,
+    first_inside,
+    tap_slices,
+)
 
 
 class Buffer(nnx.BatchStat):
@@ -274,13 +274,11 @@ class JaxFunctions(Functions):
             lowest = np.array(-np.inf, x.dtype)
         else:
             lowest = np.array(jnp.iinfo(x.dtype).min, x.dtype)
-        if max(dilation) > 1 or math.prod(kernel) <= _POOLING_TAPS:
-            padded = pad_spatially(x, pads, lowest)
-            settings = tuple(kernel), tuple(stride), tuple(dilation), pads
-            return _largest(taps(padded, Windows(x.shape[2:], *settings)))
-        return lax.reduce_window(
-            x, lowest, lax.max, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
-        )
+        # The last axis comes first: of equal maxima the first in row-major order is then taken.
+        for axis in range(x.ndim - 1, 1, -1):
+            row = kernel[axis - 2], stride[axis - 2], pads[axis - 2], dilation[axis - 2]
+            x = _maxima_along(x, axis, lowest, *row)
+        return x
 
     def sum_windows(self, x, kernel, stride, pads):
         x = jnp.asarray(value_of(x))
@@ -344,14 +342,34 @@ def _without_wraparound(index: Any, size: int) -> jax.Array:
     return jnp.where(index < 0, size, index)
 
 
-def _largest(arrays: Sequence[jax.Array]) -> jax.Array:
-    """Return the elementwise maximum of several arrays.
+def _maxima_along(
+    x: jax.Array,
+    axis: int,
+    lowest: np.ndarray,
+    kernel: int,
+    stride: int,
+    pads: tuple[int, int],
+    dilation: int,
+) -> jax.Array:
+    """Return the maximum of each window along an axis.
 
-    The first of equal elements takes the gradient, and NaN wins.
+    The first of equal elements takes the gradient, and padding never; NaN wins.
     """
-    largest = arrays[0]
-    for x in arrays[1:]:
-        largest = jnp.where((x > largest) | (x != x), x, largest)
+    count = conv_size(x.shape[axis], kernel, stride, pads, dilation)
+    edges = [(0, 0, 0)] * x.ndim
+    edges[axis] = (*pads, 0)
+    x = lax.pad(x, lowest, edges)
+    first, *others = tap_slices(kernel, count, stride, dilation)
+    before = (slice(None),) * axis
+    largest = x[*before, first]
+    begins = first_inside(count, kernel, stride, pads[0], dilation)
+    for number, cut in enumerate(others, start=1):
+        element = x[*before, cut]
+        is_larger = (element > largest) | (element != element)
+        if (begins == number).any():
+            is_first = np.expand_dims(begins == number, tuple(range(1, x.ndim - axis)))
+            is_larger |= is_first
+        largest = jnp.where(is_larger, element, largest)
     return largest
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from pathlib import Path
+
+from deliralike.terminal import say_error
 
 # Variables that `deliralike launch` and `deliralike.backends.processes.spawn` set: the engine, the
 # rank of a process, the number of processes, the address of the first one, how long processes wait
@@ -39,7 +40,7 @@ def say_at_the_end(line: str) -> None:
     if path := os.environ.get(LAST_WORDS):
         Path(path).write_text(line)
     else:
-        print(line, file=sys.stderr, flush=True)
+        say_error(line)
 
 
 def restarts() -> tuple[int, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from deliralike.backends.processes import engine as engines
 from deliralike.backends.processes.engine import Launch
 from deliralike.backends.processes.environment import ENGINE, LAST_WORDS, MAX_RESTARTS, RESTART
 from deliralike.errors import SettingError
+from deliralike.terminal import say_error
 
 
 def usual_engine(backend: str | None = None) -> str:
@@ -94,7 +94,7 @@ def watched(
         variables = dict(environment) | {LAST_WORDS: str(last_words)}
         code = _watched(engine, command, variables, restarts)
         if last_words.exists():
-            print(last_words.read_text(), file=sys.stderr, flush=True)
+            say_error(last_words.read_text())
     return code
 
 
@@ -110,11 +110,7 @@ def _watched(
         if code == 0 or has_signal:
             break
         if number < restarts:
-            print(
-                f"deliralike: a process has failed: restart {number + 1} of {restarts}",
-                file=sys.stderr,
-                flush=True,
-            )
+            say_error(f"deliralike: a process has failed: restart {number + 1} of {restarts}")
     return code
 
 

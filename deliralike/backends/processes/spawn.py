@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deliralike.backends.processes.environment import ADDRESS, COUNT, RANK, THIS_MACHINE, free_port
+from deliralike.terminal import say_error
 
 GRACE = 10.0  # seconds in which the other processes may report a failure before they are ended
 _POLL_INTERVAL = 0.05  # seconds
@@ -40,7 +41,7 @@ def main(count: str, total: str, first: str, address: str, *module: str) -> int:
         return 0
     code = processes[failure].returncode
     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-    print(f"process {ranks[failure]} of {total} ended {how}", file=sys.stderr, flush=True)
+    say_error(f"process {ranks[failure]} of {total} ended {how}")
     _end(processes)
     return 128 - code if code < 0 else code
 

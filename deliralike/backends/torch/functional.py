@@ -223,6 +223,9 @@ class TorchFunctions(Functions):
         return torch.scatter_add(x, dim, index, src)
 
     def argsort_along(self, x, dim):
+        if torch.onnx.is_in_onnx_export():
+            # it has no stable sort; what this becomes there, TopK, keeps the order of equals
+            return torch.sort(x, dim)[1]
         return torch.argsort(x, dim=dim, stable=True)
 
     def cumsum(self, x, dim):
@@ -289,11 +292,14 @@ class TorchFunctions(Functions):
         ceil_mode=False,
         return_indices=False,
     ):
+        n = x.dim() - 2
         if dilation != 1 or return_indices:
-            # the checks there refuse windows of padding alone, for which PyTorch writes anywhere
-            settings = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-            return super().max_pool(x, *settings)
-        return _MAX_POOL[x.dim() - 2](x, kernel_size, stride, padding, dilation, ceil_mode)
+            # windows of padding alone are refused: PyTorch writes anywhere for them
+            settings = geometry.pool_settings(n, kernel_size, stride, padding, dilation)
+            geometry.pool_pads_per_axis(x.shape[2:], settings, ceil_mode)
+        return _MAX_POOL[n](
+            x, kernel_size, stride, padding, dilation, ceil_mode, return_indices=return_indices
+        )
 
     def sum_windows(self, x, kernel, stride, pads):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from deliralike.errors import ProcessError
 from deliralike.parallel.processes.bfloat16 import from_bfloat16, to_bfloat16
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.processes.messages import Finish, begin_all_gather_bytes
+from deliralike.terminal import say_error
 
 # MPI itself waits for ever and ignores signals; so every wait polls. That costs no speed: within
 # the first second the processor is only yielded, as MPI does as well. All times are in seconds.
@@ -127,7 +127,7 @@ class MPIProcessGroup(ProcessGroup):
     def failed(self, why: str) -> None:
         """End all processes by ``Abort``, as the others would wait for ever."""
         traceback.print_exc()
-        print(why, file=sys.stderr, flush=True)
+        say_error(why)
         MPI.COMM_WORLD.Abort(1)
 
     def finished(self) -> None:

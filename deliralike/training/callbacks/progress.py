@@ -21,6 +21,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from deliralike import terminal
 from deliralike.data.packages import needed
 from deliralike.training.callbacks.writer import Writer
 from deliralike.training.history import Epoch, Step
@@ -145,9 +146,9 @@ def bars(console: Console | None = None) -> Progress:
         console: The console that shows them; standard output when not given, which is no terminal
             where it is piped, even if FORCE_COLOR asks for colours.
     """
-    console = console or Console(force_terminal=sys.stdout.isatty())
+    console = console or terminal.console(force_terminal=sys.stdout.isatty())
     columns = [
-        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
         BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=6)),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
         RateColumn(with_samples=console.is_jupyter or console.width >= WIDE),
@@ -229,6 +230,7 @@ class NotebookBars(Progress):
 
     def _content(self) -> dict[str, str]:
         text = io.StringIO()
-        console = Console(file=text, width=NOTEBOOK_WIDTH, force_jupyter=False, color_system=None)
+        options = {"width": NOTEBOOK_WIDTH, "force_jupyter": False, "color_system": None}
+        console = terminal.console(file=text, **options)
         console.print(self.get_renderable())
         return {"text/plain": text.getvalue().rstrip("\n")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, data, weights, zoo
+from deliralike.data import own
+from deliralike.data.own_arrays import renumbered
 from deliralike.errors import DataUnavailable, SettingError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import has_own
@@ -19,7 +21,12 @@ from deliralike.training.callbacks import Callback
 from deliralike.training.evaluation import predict
 from deliralike.training.experiment.checks import located
 from deliralike.training.experiment.files import read_settings
-from deliralike.training.experiment.folder import CODE, SETTINGS, WEIGHTS, read_json, refuse_no_run
+from deliralike.training.experiment.folder import (
+    SETTINGS,
+    WEIGHTS,
+    read_last_start,
+    refuse_no_run,
+)
 from deliralike.training.experiment.parts import (
     make_batch_transform,
     make_metrics,
@@ -242,29 +249,40 @@ def load_run(
         StateError, WeightFileError: The weights do not fit, or cannot be read.
     """
     settings = _settings_of(folder, backend)
-    if isinstance(dataset, str) and dataset != settings.data:
-        settings = settings.with_(data=dataset, data_settings={}, fold=None, folds=None)
+    start = read_last_start(Path(folder))
+    classes = start["classes"]
     if isinstance(dataset, data.Dataset):
         samples = fold_of(dataset, settings)
-    else:
+    elif dataset is None or dataset == settings.data:
         samples = load_data(settings)
-    if dataset is None:
-        _refuse_others(Path(folder), settings, samples)
+    else:
+        options = _options_of_other(settings, dataset, classes)
+        settings = settings.with_(data=dataset, data_settings=options, fold=None, folds=None)
+        samples = load_data(settings)
+    if dataset is None and start["samples"] != digest_of(samples):
+        raise DataUnavailable(
+            f"data: {settings.data!r} gives other samples than those that the run was made on, "
+            f"which had the digest {start['samples']}: bring those back, or use the ones of today "
+            f"on purpose, --data {settings.data}"
+        )
+    samples = renumbered(samples, classes)
     network = build_network(settings, samples)
     weights.load(network, Path(folder) / WEIGHTS)
     return network, settings, samples
 
 
-def _refuse_others(folder: Path, settings: Settings, samples: data.Dataset) -> None:
-    """Raise an error if a name gives other samples than those that the run was made on."""
-    starts = read_json(folder / CODE) if (folder / CODE).exists() else []
-    before = starts[-1].get("samples") if starts else None
-    if before is not None and before != digest_of(samples):
-        raise DataUnavailable(
-            f"data: {settings.data!r} gives other samples than those that the run was made on, "
-            f"which had the digest {before}: bring those back, or use the ones of today on "
-            f"purpose, --data {settings.data}"
-        )
+def _options_of_other(settings: Settings, name: str, classes: Sequence[str]) -> dict[str, Any]:
+    """Return the options with which other data of a run are loaded.
+
+    Those of the run hold for data of the same kind; tables and archives are told the classes, as
+    they may not have all of them.
+    """
+    options: dict[str, Any] = {}
+    if own.kind(name) == own.kind(settings.data):
+        options |= settings.data_settings
+    if own.kind(name) in (".csv", ".npz"):
+        options["classes"] = list(classes)
+    return options
 
 
 def load_network(folder: str | Path, backend: str | None = None) -> AbstractNetwork:

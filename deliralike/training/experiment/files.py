@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import stat
 import textwrap
 import tomllib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ _TOO_DEEP = (
     f"tables and lists are nested more than {_DEEPEST} deep, hold themselves, or make more than "
     f"{_MOST_VALUES:,} values"
 )
+_MOST_BYTES = 2**20
+_MOST_PARTS = 200  # of a key; readers of TOML take the square of their number
+_MOST_BITS = 64  # of a number
 NONE = "none"  # stands for None in a file, since TOML has no such value
 _WIDTH = 100
 
@@ -156,7 +160,7 @@ def read_content(path: Path) -> dict[str, Any]:
             f"{str(path)!r} has the suffix {path.suffix!r}: settings are in {', '.join(_READERS)}"
         )
     try:
-        content = _READERS[path.suffix](path.read_text(encoding="utf-8"))
+        content = _READERS[path.suffix](_text(path))
     except FileNotFoundError:
         raise SettingError(
             f"there is no file {str(path)!r}: 'deliralike settings' prints one to start from"
@@ -174,8 +178,27 @@ def read_content(path: Path) -> dict[str, Any]:
     return content
 
 
+def _text(path: Path) -> str:
+    """Return the text of an ordinary file that is not too large.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is no ordinary file")
+    if status.st_size > _MOST_BYTES:
+        raise ValueError(f"it has {status.st_size:,} bytes, and settings at most {_MOST_BYTES:,}")
+    text = path.read_text(encoding="utf-8")
+    for line in text.splitlines():
+        for part in re.split(r"[,=]", line.partition("#")[0]):
+            if part.count(".") > _MOST_PARTS:
+                raise ValueError(f"a key has more than {_MOST_PARTS} parts: {line:.30}")
+    return text
+
+
 def _refuse_endless(path: Path, content: Any) -> None:
-    """Raise an error if tables are too deep, hold themselves, or have too many values.
+    """Raise an error if tables are too deep, hold themselves, or have too many or huge values.
 
     YAML's references can make many values of a short text.
     """
@@ -186,6 +209,11 @@ def _refuse_endless(path: Path, content: Any) -> None:
         values += 1
         if depth > _DEEPEST or values > _MOST_VALUES:
             raise SettingError(f"{str(path)!r} does not hold settings: {_TOO_DEEP}")
+        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+            raise SettingError(
+                f"{str(path)!r} does not hold settings: a number has {value.bit_length():,} bits, "
+                f"and those of settings at most {_MOST_BITS}"
+            )
         inner = value.values() if isinstance(value, Mapping) else value
         if isinstance(inner, Iterable) and not isinstance(inner, str | bytes):
             for each in inner:
@@ -197,17 +225,30 @@ class _Yaml(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Return a mapping whose keys differ."""
-        keys: list[Any] = []
+        keys: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                continue  # the reader's own error says where
             if key in keys:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} comes twice", node.start_mark
                 )
-            keys.append(key)
+            keys.add(key)
         return super().construct_mapping(node, deep)
 
+    def construct_number(self, node: Any) -> float:
+        """Return a number; very long ones take YAML's reader the square of their length."""
+        if len(node.value) > _MOST_BITS + 2:  # in base 2, with its prefix
+            raise yaml.constructor.ConstructorError(
+                None, None, f"a number has {len(node.value):,} digits", node.start_mark
+            )
+        is_whole = node.tag.endswith(":int")
+        return self.construct_yaml_int(node) if is_whole else self.construct_yaml_float(node)
 
+
+for _kind in ("int", "float"):
+    _Yaml.add_constructor(f"tag:yaml.org,2002:{_kind}", _Yaml.construct_number)
 _Yaml.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),

@@ -312,6 +312,19 @@ def _numbers_of(record: Step | Epoch) -> list[float]:
     return [record.epoch, record.steps, *record.held_out.values()]
 
 
+def read_last_start(folder: Path) -> dict[str, Any]:
+    """Return what was written when a run was last started: its settings, classes, code.
+
+    Raises:
+        SettingError: There is no such file, or it holds something else.
+    """
+    starts = read_json(folder / CODE)
+    last = starts[-1] if isinstance(starts, list) and starts else None
+    if not isinstance(last, dict) or not {"settings", "classes", "samples"} <= last.keys():
+        raise SettingError(f"{str(folder / CODE)!r} does not hold the starts of a run")
+    return last
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write JSON aside and move it into its place, so that the file is whole at any moment."""
     aside = path.with_name(f".{path.name}.new")

@@ -40,7 +40,7 @@ def code_version(folder: str | Path = ".") -> dict[str, Any]:
 
 
 def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
-    """Return what tells a run's network and samples from others of the same name.
+    """Return what tells a run's network and samples from others of the same name, and the classes.
 
     ``"network_file"`` and its digest are those of code of one's own; None for the zoo's.
 
@@ -58,6 +58,7 @@ def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
         "network_file": None if file is None else str(file.resolve()),
         "network_digest": None if file is None else _digest(file.read_bytes()).hexdigest(),
         "samples": digest_of(dataset),
+        "classes": list(dataset.classes),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from deliralike.training.callbacks import Callback
 from deliralike.training.curves import draw_curves
 from deliralike.training.experiment import folder as run_folder
 from deliralike.training.experiment.building import load_network, loaders, make_trainer
-from deliralike.training.experiment.files import read_settings, write_settings
+from deliralike.training.experiment.checks import located
+from deliralike.training.experiment.files import read_settings, settings_from, write_settings
 from deliralike.training.experiment.record import code_version, environment, origin
 from deliralike.training.experiment.settings import Settings, names
 from deliralike.training.experiment.watching import callbacks_of, latest_checkpoint
@@ -170,8 +171,7 @@ class Prepared:
         """Write the start of the run into the folder, now that the checkpoint has been accepted."""
         if not record.has_begun:
             record.begin()
-        write_settings(folder / run_folder.SETTINGS, self.settings)
-        self._record(folder)
+        record_start(folder, self.settings, self.dataset, self.network)
 
     def _accepted(self) -> list[str]:
         """Return the fingerprints of the accepted settings."""
@@ -223,15 +223,20 @@ class Prepared:
             return trainer.evaluate(held_out)
         return history.epochs[-1].held_out
 
-    def _record(self, folder: Path) -> None:
-        """Add this start to the records of the code and the environment."""
-        made_of = origin(self.settings.network, self.dataset)
-        self._append(folder / run_folder.CODE, {**code_version(), **made_of})
-        self._append(folder / run_folder.ENVIRONMENT, environment(self.network))
 
-    def _append(self, path: Path, entry: Mapping[str, Any]) -> None:
+def record_start(
+    folder: Path, settings: Settings, dataset: data.Dataset, network: AbstractNetwork
+) -> None:
+    """Write the settings, and add this start to the records of the code and the environment."""
+    write_settings(folder / run_folder.SETTINGS, settings)
+    start = {**code_version(), **origin(settings.network, dataset), "settings": asdict(settings)}
+    for name, entry in (
+        (run_folder.CODE, start),
+        (run_folder.ENVIRONMENT, environment(network)),
+    ):
+        path = folder / name
         before = run_folder.read_json(path) if path.exists() else []
-        run_folder.write_json(path, [*before, {**entry, "seed": self.settings.seed}])
+        run_folder.write_json(path, [*before, {**entry, "seed": settings.seed}])
 
 
 def load_result(folder: str | PathLike[str], network: AbstractNetwork | None = None) -> RunResult:
@@ -245,7 +250,7 @@ def load_result(folder: str | PathLike[str], network: AbstractNetwork | None = N
     status = run_folder.read_status(folder)
     if status is None or status.status != run_folder.FINISHED:
         raise SettingError(f"the run in {str(folder)!r} has not finished: resume it")
-    settings = read_settings(folder / run_folder.SETTINGS)
+    settings = _settings_of_start(folder)
     history = run_folder.read_history(folder)
     history.stopped = status.reason
     networks = [] if network is None else [network]
@@ -264,11 +269,21 @@ def finished_result(
         SettingError: The folder is not that of a run, or the run has other settings than these.
     """
     run_folder.refuse_no_run(folder)
-    before = read_settings(folder / run_folder.SETTINGS)
+    has_finished = is_finished(folder)
+    # a finished run has the figures of the settings that it was made with, whatever the file says
+    before = (
+        _settings_of_start(folder) if has_finished else read_settings(folder / run_folder.SETTINGS)
+    )
     refuse_another(folder, before, settings, accept)
-    if is_finished(folder) and settings.epochs <= before.epochs:
+    if has_finished and settings.epochs <= before.epochs:
         return load_result(folder)
     return None
+
+
+def _settings_of_start(folder: Path) -> Settings:
+    """Return the settings that a run was last started with; the file of settings may be edited."""
+    with located(str(folder / run_folder.CODE)):
+        return settings_from(run_folder.read_last_start(folder)["settings"])
 
 
 def is_finished(folder: Path) -> bool:

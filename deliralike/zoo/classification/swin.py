@@ -22,7 +22,7 @@ from deliralike.zoo.layouts import channels_first, joined_heads, unpacked_heads
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers, paired, positive
-from deliralike.zoo.tables import resampled_rows
+from deliralike.zoo.tables import EDGES, resampled_rows
 from deliralike.zoo.windows import relative_positions, within_windows
 
 
@@ -404,7 +404,7 @@ class SwinTransformer(Model):
         is_table = name.endswith("relative_position_bias_table") and value.ndim == 2
         if not is_table or value.shape[1] != shape[1]:
             return None
-        return resampled_rows(value, shape[0], align_corners=False)
+        return resampled_rows(value, shape[0], EDGES)
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Add the tables of this network that follow from its windows.

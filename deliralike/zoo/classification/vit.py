@@ -22,7 +22,7 @@ from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import positive
-from deliralike.zoo.tables import RESAMPLED, resampled_rows
+from deliralike.zoo.tables import CORNERS, EDGES, RESAMPLED, SMOOTH, Matrix, resampled_rows
 
 _LAYER = r"encoder\.layers\.encoder_layer_(\d+)"
 _TIMM = KeyMap(
@@ -43,6 +43,7 @@ _TIMM = KeyMap(
             r"heads\.(head|head_dist)\.(\w+)": r"\1.\2",
         }
     ),
+    resampling=SMOOTH,
 )
 
 
@@ -88,12 +89,14 @@ _TRANSFORMERS = KeyMap(
     by_patterns(_HF_NAMES | _HF_HEAD),
     mend=_packed,
     complete=partial(_unpacked, model="vit"),
+    resampling=EDGES,
 )
 _TRANSFORMERS_DISTILLED = KeyMap(
     "transformers",
     by_patterns(_HF_NAMES | _HF_DISTILLED),
     mend=_packed,
     complete=partial(_unpacked, model="deit"),
+    resampling=EDGES,
 )
 
 
@@ -200,6 +203,7 @@ class VisionTransformer(Model):
     """
 
     stem_paths = ("conv_proj",)
+    resampling = staticmethod(CORNERS)  # of position tables, as in torchvision
 
     def __init__(
         self,
@@ -325,14 +329,30 @@ class VisionTransformer(Model):
         return x
 
     def adapt_weight(
-        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+        self,
+        name: str,
+        value: np.ndarray,
+        shape: tuple[int, ...],
+        resampling: Matrix | None = None,
     ) -> np.ndarray | None:
-        """Resample the position table of another image size; other tokens' rows are kept."""
+        """Resample the position table of another image size; other tokens' rows are kept.
+
+        Whose rule is followed says the layout of the file, or else the network.
+        """
         if name != "encoder.pos_embedding" or value.ndim != 3 or value.shape[2] != shape[2]:
             return None
-        align = True  # as in torchvision
-        rows = resampled_rows(value[0], shape[1], align, self.prefixes)
+        matrix = resampling or self.resampling
+        rows = resampled_rows(value[0], shape[1], matrix, self.prefixes)
         return None if rows is None else rows[None]
+
+
+class DeiT(VisionTransformer):
+    """A `VisionTransformer` whose weights timm publishes, with timm's rule for other image sizes.
+
+    Source: Touvron et al. 2021, arXiv 2012.12877; timm.
+    """
+
+    resampling = staticmethod(SMOOTH)
 
 
 def _check_distillation(distilled: bool, training: bool, representation_size: int | None) -> None:
@@ -368,7 +388,7 @@ _VARIANTS = {
 
 for _name, (_patch, _layers, _heads, _width, _parameters, _source) in _VARIANTS.items():
     register(
-        VisionTransformer,
+        VisionTransformer if _source is _VIT else DeiT,
         name=_name,
         variant={
             "patch_size": _patch,

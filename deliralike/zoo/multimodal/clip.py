@@ -29,7 +29,7 @@ from deliralike.zoo.sequences.tokens import (
     position_numbers,
 )
 from deliralike.zoo.setting_checks import one_of, positive
-from deliralike.zoo.tables import RESAMPLED, cut, resampled_rows
+from deliralike.zoo.tables import EDGES, RESAMPLED, cut, resampled_rows
 
 ACTIVATIONS = ("quick_gelu", "gelu")
 
@@ -243,7 +243,7 @@ class CLIP(Model):
             return None
         if name.startswith("text_model."):
             return cut(value, shape)
-        return resampled_rows(value, shape[0], align_corners=False, first=1)  # as in Hugging Face
+        return resampled_rows(value, shape[0], EDGES, first=1)  # as in Hugging Face
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Leave out the tables of numbers in older files."""

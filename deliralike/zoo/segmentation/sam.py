@@ -19,7 +19,7 @@ from deliralike.zoo.layouts import channels_first, channels_last, joined_heads, 
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import positive
-from deliralike.zoo.tables import resampled
+from deliralike.zoo.tables import EDGES, resampled
 from deliralike.zoo.windows import within_windows
 
 _OTHER_PARTS = ("prompt_encoder.", "mask_decoder.", "shared_image_embedding.", "pixel_")
@@ -163,7 +163,7 @@ class SAMEncoder(Model):
         if value.ndim != len(shape) or value.shape[-1] != shape[-1]:
             return None
         if name == "pos_embed" and value.shape[1] == value.shape[2]:
-            return resampled(value[0], shape[1], align_corners=False)[None]
+            return resampled(value[0], shape[1], EDGES)[None]
         if name.endswith((".rel_pos_h", ".rel_pos_w")):
             matrix = geometry.linear_matrix(len(value), shape[0], False, None)
             return (matrix @ value.astype(np.float64)).astype(value.dtype)

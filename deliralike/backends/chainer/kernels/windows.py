@@ -11,7 +11,7 @@ import numpy as np
 
 from deliralike.backends.chainer.arrays import array_module, chainer
 from deliralike.backends.chainer.kernels.nodes import LinearMap
-from deliralike.nn.geometry import conv_size, tap_slices
+from deliralike.nn.geometry import conv_size, first_inside, tap_slices
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,13 @@ def zeros_like(x: Any, shape: Sequence[int]) -> Any:
 class MaxWindows(chainer.FunctionNode):
     """The maximum of each window; the first of equal ones takes the gradient.
 
-    It has any number of axes, with dilation.
+    It has any number of axes, with dilation. Padding in front of the axes never takes it.
     """
 
-    def __init__(self, windows: Windows) -> None:
+    def __init__(self, windows: Windows, before: Sequence[int]) -> None:
         super().__init__()
         self.windows = windows
+        self.before = before
 
     def forward(self, inputs):
         (x,) = inputs
@@ -65,11 +66,21 @@ class MaxWindows(chainer.FunctionNode):
         y = x[first].copy(order="K")
         number_type = np.min_scalar_type(len(others))
         self.argmax = xp.zeros_like(y, dtype=number_type)
+        if max(self.before) > 0:
+            self.argmax[...] = xp.asarray(self._first_inside())
         for number, window in enumerate(others, start=1):
             element = x[window]
             self._set_argmax(element > y, number_type.type(number))
             xp.maximum(y, element, out=y)  # propagates NaN, as PyTorch does
         return (y,)
+
+    def _first_inside(self) -> np.ndarray:
+        """Return for each window the number of its first element that is no padding."""
+        w = self.windows
+        number = np.zeros((), np.int64)
+        for row in zip(w.count, w.kernel, w.stride, self.before, w.dilation, strict=True):
+            number = number[..., None] * row[1] + first_inside(*row)
+        return number
 
     def _set_argmax(self, where: Any, number: Any) -> None:
         xp = array_module(self.argmax)

@@ -23,6 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
+from deliralike.terminal import say_error
 
 T = TypeVar("T")
 AXIS = "processes"
@@ -223,11 +224,11 @@ class JaxProcessGroup(ProcessGroup):
         try:
             # what another has failed of before, this one has failed of as well
             why = _failure() or why
-            print(why, file=sys.stderr, flush=True)
+            say_error(why)
             global_state.client.key_value_set(_FAILURE, why, allow_overwrite=True)
             time.sleep(_FAREWELL if jax.process_index() == 0 else 0.0)
         except JaxRuntimeError as error:  # the store may be gone with the process that had it
-            print(f"{self}: the others cannot be told: {error}", file=sys.stderr, flush=True)
+            say_error(f"{self}: the others cannot be told: {error}")
         sys.stdout.flush()
         os._exit(1)
 
@@ -251,7 +252,7 @@ def _start(timeout: float, rank_info: RankInfo | None) -> None:
         who = f"process {rank_info.rank} of {rank_info.count} (JAX)"
     message = f"{who}: within {seconds} s not all of the others have come"
     # then JAX aborts
-    timer = threading.Timer(seconds, print, [message], {"file": sys.stderr, "flush": True})
+    timer = threading.Timer(seconds, say_error, [message])
     timer.start()
     try:
         if rank_info is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import gc
 import os
-import sys
 import threading
 import time
 import weakref
@@ -21,6 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.parallel.processes.messages import Finish, begin_all_gather_bytes
+from deliralike.terminal import say_error
 
 T = TypeVar("T")
 _OF_TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
@@ -205,7 +205,7 @@ class TorchProcessGroup(ProcessGroup):
         try:
             _store().set(_FAILURE, why)
         except Exception as error:  # noqa: BLE001
-            print(f"{self}: the others cannot be told: {error}", file=sys.stderr, flush=True)
+            say_error(f"{self}: the others cannot be told: {error}")
 
     def _cause(self, error: str) -> ProcessError:
         """Return an error from another process's note, or one that names the missing processes."""
