@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.core import innermost
 from deliralike.optim.loss import Loss, LossFunction
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training import classification_loss
@@ -44,8 +45,7 @@ class Subject:
 
     def __str__(self) -> str:
         """``"ResNet on torch"``."""
-        native = getattr(self.network, "native", self.network)
-        return f"{type(native).__name__} on {self.network.backend.name}"
+        return f"{type(innermost(self.network)).__name__} on {self.network.backend.name}"
 
 
 def with_changed_function(

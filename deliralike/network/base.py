@@ -375,7 +375,9 @@ def _start_values(blocks: Mapping[str, Any]) -> dict[str, Distribution]:
     """Return the start values that all blocks declare, by patterns of full dotted names."""
     start_values = {}
     for path, block in blocks.items():
-        for pattern, distribution in getattr(block, "start_values", {}).items():
+        if not isinstance(block, AbstractNetwork):
+            continue
+        for pattern, distribution in type(block).start_values.items():
             if not hasattr(distribution, "draw"):
                 raise SettingError(
                     f"start_values of {type(block).__name__}: {pattern!r} is {distribution!r}, "

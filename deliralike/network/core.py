@@ -25,6 +25,21 @@ if TYPE_CHECKING:
     from deliralike.nn.interface import Vocabulary
 
 
+def innermost(network: Any) -> Any:
+    """Return the network as it was written, native or not.
+
+    It is the given network, or the one inside of all wrappers.
+    """
+    while issubclass(type(network), NetworkCore) and type(network).enclosed:
+        network = getattr(network, type(network).enclosed)
+    return network
+
+
+def unreplicated(network: Any) -> Any:
+    """Return the network that a replicated one was made from; any other network as it is."""
+    return network.root if network.parallelism.is_replicated else network
+
+
 class NetworkCore:
     """The part of `AbstractNetwork` that knows no optimizer, step or backend.
 
@@ -32,6 +47,7 @@ class NetworkCore:
         nn: The vocabulary of its backend: layers and functions.
         training: Whether the network is in training mode; see `training_mode`.
         dtype_built: The floating type that the network was built with.
+        enclosed: The name of the attribute that holds the network which this one wraps.
     """
 
     backend: ClassVar[Arrays]
@@ -39,6 +55,7 @@ class NetworkCore:
     _parallelism: ClassVar[type[Single]] = Single
     training: bool
     dtype_built: str = "float32"
+    enclosed: ClassVar[str] = ""
 
     # Methods of each backend
     # -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.core import innermost
 
 
 class InnerMethod:
@@ -34,12 +35,8 @@ class EnclosingNetwork(AbstractNetwork):
     A public attribute that only the inner network has is an attribute of the enclosing network too:
     a loss that reads ``network.critic`` works with the network as it was written, with the wrapped
     one and in each replica.
-
-    Attributes:
-        enclosed: The name of the attribute that holds the inner network.
     """
 
-    enclosed: str
     closure: Any = InnerMethod()
     prepare_batch: Any = InnerMethod()
 
@@ -95,16 +92,6 @@ class EnclosingNetwork(AbstractNetwork):
                     f"{type(self).__name__!r} object has no attribute {name!r}"
                 ) from None
         return getattr(getattr(self, self.enclosed), name)
-
-
-def innermost(network: Any) -> Any:
-    """Return the network as it was written, native or not.
-
-    It is the given network, or the one inside of all wrappers.
-    """
-    while isinstance(network, EnclosingNetwork):
-        network = getattr(network, network.enclosed)
-    return network
 
 
 def has_own(network: Any, name: str) -> bool:

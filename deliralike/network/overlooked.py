@@ -35,8 +35,7 @@ def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
         ConstructionError: Names the path, the layer, and what to do.
     """
     for path, block in blocks.items():
-        is_wrapper = hasattr(type(block), "enclosed")
-        if is_wrapper or not isinstance(block, network.backend.network_base):
+        if not isinstance(block, network.backend.network_base) or type(block).enclosed:
             continue
         for name, value in vars(block).items():
             if name != _NOT_SEARCHED:

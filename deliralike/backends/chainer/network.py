@@ -12,6 +12,7 @@ import numpy as np
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer, chainermn
 from deliralike.errors import ArgumentError, ConstructionError, StateError
+from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork, NetworkType, StateDictNames
 from deliralike.network.construction import current_construction
 from deliralike.network.enclosing import EnclosingNetwork
@@ -563,7 +564,7 @@ def _tree(link: chainer.Link) -> str:
     """Return the text of a link and all below it, indented."""
     if not isinstance(link, chainer.Link):
         return getattr(link, "__name__", repr(link))  # a function in a chainer.Sequential
-    settings = getattr(link, "init_kwargs", None)
+    settings = recorded_arguments(link)
     items = link.printable_specs if settings is None else settings.items()
     plain = [pair for pair in items if not isinstance(pair[1], chainer.Link | Variable)]
     children = [(name, _tree(child)) for name, child in _children(link)]

@@ -13,6 +13,7 @@ from deliralike.backends.chainer.replicas.network import (
     replicated_networks,
 )
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.core import innermost, unreplicated
 from deliralike.network.state import Slot
 
 
@@ -76,8 +77,8 @@ class OwnedParameters:
 
     def _remember(self) -> None:
         """Record what `_is_unchanged` compares."""
-        root: Any = getattr(self._network, "root", self._network)
-        links = [*root.links(), *getattr(root, "native", root).links()]
+        root: Any = unreplicated(self._network)
+        links = [*root.links(), *innermost(root).links()]
         self._registered, self._attributes, self._names = [], [], []
         for link in links:
             self._registered += (link._params, getattr(link, "_children", ()))

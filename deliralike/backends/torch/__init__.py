@@ -346,7 +346,7 @@ class TorchBackend(Backend):
         return optimizer
 
     loss_compiler = staticmethod(LossCompiler)
-    evaluating = staticmethod(torch.inference_mode)
+    evaluating = staticmethod(torch.no_grad)  # the tensors that it leaves can be trained with
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
@@ -392,9 +392,7 @@ def _takes_gradient(value: Any) -> bool:
 
 
 def _numpy_or_none(gradient: torch.Tensor | None) -> np.ndarray | None:
-    if gradient is None:
-        return None
-    return arrays.numpy(gradient.to_dense() if gradient.is_sparse else gradient)
+    return None if gradient is None else arrays.numpy(gradient)
 
 
 BACKEND = TorchBackend()

@@ -81,9 +81,14 @@ def _copy_stream(device: torch.device) -> Any:
 def numpy(array: torch.Tensor) -> np.ndarray:
     """Return a NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32.
 
-    For a ``DTensor`` it is the whole array, and every process must make the call.
+    For a ``DTensor`` it is the whole array, and every process must make the call. A sparse tensor
+    becomes dense, a nested one is padded with zeros.
     """
     array = array.detach()
+    if array.is_nested:
+        array = torch.nested.to_padded_tensor(array, 0.0)
+    elif array.layout != torch.strided:
+        array = array.to_dense()
     if is_distributed(array):
         array = array.full_tensor()
     if array.dtype == torch.bfloat16:

@@ -12,6 +12,7 @@ import torch
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.network import first_tensor
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.core import unreplicated
 from deliralike.network.state import each_once
 
 
@@ -52,12 +53,13 @@ class OwnedParameters:
                 slots[name] = slot
         self.parameters = {name: slot.native for name, slot in slots.items()}
         self.each_once = {name: slot.native for name, slot in each_once(slots).items()}
-        root: Any = getattr(self._network, "root", self._network)
+        root: Any = unreplicated(self._network)
         first = first_tensor(root, torch.is_tensor)
         self._first = first if isinstance(first, torch.nn.Parameter) else None
         self._tables = []
         for module in root.modules():
-            self._tables += (module._parameters, module._modules)
+            if not isinstance(module, torch.jit.ScriptModule):  # one of those keeps what it has
+                self._tables += (module._parameters, module._modules)
         self._sizes = list(map(len, self._tables))
         self._names = list(chain.from_iterable(self._tables))
         self._values = list(chain.from_iterable(map(dict.values, self._tables)))
