@@ -309,9 +309,14 @@ def without_trace(trainer: Trainer) -> Iterator[None]:
 
 
 @contextmanager
-def unchanged_generators(trainer: Trainer) -> Iterator[None]:
-    """Give back the random generators as they are now, but for what starts parameters late."""
+def without_side_effects(trainer: Trainer) -> Iterator[None]:
+    """Give back the random generators, and the attributes of all blocks, as they are now.
+
+    Not the generators where parameters that waited for an input were started.
+    """
     run = Run(trainer, epochs=0)
+    blocks = [block for _, block in trainer.network.named_blocks() if hasattr(block, "__dict__")]
+    attributes = [(block, dict(vars(block))) for block in blocks]
     generators = _random_state(run)
     shapes = _shapes(trainer)
     try:
@@ -319,6 +324,15 @@ def unchanged_generators(trainer: Trainer) -> Iterator[None]:
     finally:
         if _shapes(trainer) == shapes:
             _load_random_state(run, generators)
+        for block, before in attributes:
+            _set_attributes(vars(block), before)
+
+
+def _set_attributes(now: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """Set the public attributes of a block to those from before."""
+    for name in [name for name in now if name not in before and not name.startswith("_")]:
+        del now[name]
+    now.update({name: value for name, value in before.items() if not name.startswith("_")})
 
 
 def _shapes(trainer: Trainer) -> dict[str, Any]:

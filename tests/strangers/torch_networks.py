@@ -262,7 +262,7 @@ class Lazy(nn.LazyLinear):
     """A lazy layer that draws no start values."""
 
     def reset_parameters(self):
-        if not self.has_uninitialized_params():
+        if self.bias is not None and not self.has_uninitialized_params():
             with torch.no_grad():
                 self.weight.copy_(torch.linspace(-1, 1, self.weight.numel()).view_as(self.weight))
                 self.bias.zero_()

@@ -15,7 +15,8 @@ from deliralike.errors import ArgumentError, ConstructionError, StateError
 from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork, NetworkType, StateDictNames
 from deliralike.network.construction import current_construction
-from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.core import widest
+from deliralike.network.enclosing import NativeWrapper
 from deliralike.network.overlooked import refuse_without_init
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
@@ -446,15 +447,14 @@ class AbstractChainerNetwork(
 
     @property
     def dtype_name(self) -> str:
-        """The floating type of the parameters, or of the first buffer."""
-        for parameter in self.params(include_uninit=False):
-            if parameter.dtype.kind == "f":
-                return str(parameter.dtype)
-        for slot in self.neutral_slots().values():
-            value = arrays.raw(slot.native)
-            if arrays.is_array(value) and value.dtype.kind == "f":
-                return str(value.dtype)
-        return self.dtype_built
+        """The floating type of the parameters; without any that of the buffers."""
+        dtypes = (parameter.dtype for parameter in self.params(include_uninit=False))
+        dtype = widest(each for each in dtypes if each.kind == "f")
+        if dtype is None:
+            values = [arrays.raw(slot.native) for slot in self.neutral_slots().values()]
+            dtypes = (value.dtype for value in values if arrays.is_array(value))
+            dtype = widest(each for each in dtypes if each.kind == "f")
+        return self.dtype_built if dtype is None else str(dtype)
 
     def __repr__(self) -> str:
         """Return the tree of blocks in creation order, each with its arguments."""
@@ -521,10 +521,8 @@ def tie_as(link: chainer.Link, twin: chainer.Link, twins: dict[int, Any]) -> Non
             vars(twin)[name] = twins[id(child)]
 
 
-class WrappedChainerNetwork(EnclosingNetwork, AbstractChainerNetwork):
+class WrappedChainerNetwork(NativeWrapper, AbstractChainerNetwork):
     """A plain link seen as an abstract network: the same parameters under the same names."""
-
-    enclosed = "native"
 
     def __init__(self, native: chainer.Link) -> None:
         """Share the link's parameters; nothing is copied."""

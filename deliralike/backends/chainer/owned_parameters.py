@@ -71,9 +71,9 @@ class OwnedParameters:
     @property
     def dtype_name(self) -> str:
         """The floating type of the network, as of the last `refresh`."""
-        if self._first is None or self._first.dtype.kind != "f":
-            return self._network.dtype_name
-        return arrays.dtype_name(self._first.dtype)
+        dtype = None if self._first is None else self._first.dtype
+        is_known = dtype is not None and dtype.kind == "f" and dtype.itemsize >= 4
+        return arrays.dtype_name(dtype) if is_known else self._network.dtype_name
 
     def _remember(self) -> None:
         """Record what `_is_unchanged` compares."""

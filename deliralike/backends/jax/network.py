@@ -26,7 +26,8 @@ from deliralike.network.base import (
     StateDictNames,
     refuse_plain_container,
 )
-from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.core import widest
+from deliralike.network.enclosing import NativeWrapper
 from deliralike.network.overlooked import refuse_without_init
 from deliralike.network.state import Slot
 from deliralike.network.tree import block_tree
@@ -293,21 +294,17 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
 
     @property
     def dtype_name(self) -> str:
-        """The floating type of the first parameter or buffer."""
-        for variable in _saved(self):
-            dtype = variable.get_value().dtype
-            if jax.numpy.issubdtype(dtype, jax.numpy.floating):
-                return str(dtype)
-        return self.dtype_built
+        """The floating type of the parameters and buffers."""
+        dtypes = (variable.get_value().dtype for variable in _saved(self))
+        dtype = widest(each for each in dtypes if jax.numpy.issubdtype(each, jax.numpy.floating))
+        return self.dtype_built if dtype is None else str(dtype)
 
 
-class WrappedJaxNetwork(EnclosingNetwork, AbstractJaxNetwork):
+class WrappedJaxNetwork(NativeWrapper, AbstractJaxNetwork):
     """A module of flax's own seen as an abstract network.
 
     It has the same variables under the same names.
     """
-
-    enclosed = "native"
 
     def __init__(self, native: nnx.Module) -> None:
         """Share the module's weights; nothing is copied."""

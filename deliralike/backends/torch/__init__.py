@@ -239,7 +239,16 @@ class TorchBackend(Backend):
         return native_functions.called_through(around)
 
     def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
-        network.to(arrays.dtype(dtype))
+        real = arrays.dtype(dtype)
+        dtypes = {True: real.to_complex(), False: real}
+
+        def converted(tensor: torch.Tensor) -> torch.Tensor:
+            is_real = tensor.is_floating_point()
+            if not is_real and not tensor.is_complex():
+                return tensor
+            return tensor.to(dtypes[tensor.is_complex()])
+
+        network._apply(converted)
 
     def add(self, total: torch.Tensor | None, addition: torch.Tensor, device: str) -> torch.Tensor:
         if total is None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 from deliralike.backends.torch import arrays
+from deliralike.errors import StateError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.core import widest
+from deliralike.network.enclosing import NativeWrapper
 from deliralike.network.overlooked import refuse_in, refuse_without_init
 from deliralike.network.parallelism import Single, is_replicated
 from deliralike.network.state import Slot
@@ -36,11 +40,19 @@ class TorchSlot(Slot):
     @property
     def shape(self) -> tuple[int, ...]:
         """The tensor's shape."""
-        return tuple(self.native.shape)
+        return tuple(self._initialized().shape)
 
     def read(self) -> np.ndarray:
         """Return a copy on the host."""
-        return arrays.numpy(self.native)
+        return arrays.numpy(self._initialized())
+
+    def _initialized(self) -> torch.Tensor:
+        if is_lazy(self.native):
+            raise StateError(
+                "the shape of a parameter or buffer of a lazy layer is not known yet: call the "
+                "network once"
+            )
+        return self.native
 
     def write(self, value: np.ndarray) -> None:
         """Copy an array into the tensor, in its type, on its device."""
@@ -141,9 +153,22 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
 
     @property
     def dtype_name(self) -> str:
-        """The type of the first floating parameter or buffer."""
-        first = first_tensor(self, torch.Tensor.is_floating_point)
-        return self.dtype_built if first is None else arrays.dtype_name(first.dtype)
+        """The floating type of the parameters and buffers; that of complex ones is of their parts.
+
+        The type of the first one is found in less time than the types of all.
+        """
+        first = first_tensor(self, _has_fractions)
+        if first is None:
+            return self.dtype_built
+        dtype = first.dtype.to_real()
+        if dtype.itemsize < 4:
+            tensors = filter(_has_fractions, chain(self.parameters(), self.buffers()))
+            dtype = widest([tensor.dtype.to_real() for tensor in tensors])
+        return arrays.dtype_name(dtype)
+
+
+def _has_fractions(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _slots(state: Mapping[str, torch.Tensor]) -> dict[str, Slot]:
@@ -179,10 +204,8 @@ def _replicated_paths(prefix: str, module: torch.nn.Module) -> Iterator[str]:
             yield from _replicated_paths(f"{prefix}{name}.", child)
 
 
-class WrappedTorchNetwork(EnclosingNetwork, AbstractTorchNetwork):
+class WrappedTorchNetwork(NativeWrapper, AbstractTorchNetwork):
     """A plain module as an abstract network, with the same tensors under the same names."""
-
-    enclosed = "native"
 
     def __init__(self, native: torch.nn.Module) -> None:
         """Share the module's weights; nothing is copied."""

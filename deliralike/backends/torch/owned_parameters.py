@@ -74,9 +74,9 @@ class OwnedParameters:
     @property
     def dtype_name(self) -> str:
         """The floating type of the network, as of the last `refresh`."""
-        if self._first is None or not self._first.is_floating_point():
-            return self._network.dtype_name
-        return arrays.dtype_name(self._first.dtype)
+        dtype = None if self._first is None else self._first.dtype
+        is_known = dtype is not None and dtype.is_floating_point and dtype.itemsize >= 4
+        return arrays.dtype_name(dtype) if is_known else self._network.dtype_name
 
     def _is_unchanged(self) -> bool:
         if list(map(len, self._tables)) != self._sizes:

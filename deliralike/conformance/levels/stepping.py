@@ -204,7 +204,8 @@ def linear(network: AbstractNetwork, gradients: Named) -> Any:
     It is the sum of each parameter times its gradient.
     """
     slots, nn = network.neutral_slots(), network.nn
-    return sum(nn.sum(slots[name].native * gradient) for name, gradient in gradients.items())
+    total = sum(nn.sum(slots[name].native * gradient) for name, gradient in gradients.items())
+    return total.real if "complex" in str(total.dtype) else total
 
 
 def rate_of(optimizer: AbstractOptimizer) -> float | None:
