@@ -242,10 +242,11 @@ class Ladder:
         """
         try:
             self._values(sides)
-        except ProofFailed:
+        except ProofFailed as failure:
             reference, candidate = map(without_input_gradients, (sides.reference, sides.candidate))
             if error := self._error_of(reference):
-                self._leave_to_its_type(error)
+                if not self._is_undecidable(error):
+                    raise failure from None
                 return
             self.notes = ("The gradients of the inputs are not compared: they make it raise.",)
             self._values(replace(sides, reference=reference, candidate=candidate))
@@ -254,24 +255,22 @@ class Ladder:
         looks = [semantics.look(side, self.batch, mode) for mode in semantics.MODES.values()]
         return looks[0].error or looks[1].error
 
-    def _leave_to_its_type(self, error: Raised) -> None:
-        """Leave a reference undecided that runs in the type it was given in, and not in float64.
+    def _is_undecidable(self, error: Raised) -> bool:
+        """Leave a reference undecided that runs as it was given, and not as a copy in float64.
 
-        Raises:
-            ProofFailed: It does not run in that type either.
+        Return whether there is such a reason.
         """
         given = self.given[0]
-        if why := why_apart(given):
+        why = why_apart(given)
+        if not why and not self._error_of(given.but(network=copy.deepcopy(given.network))):
+            why = (
+                f"The reference runs in {given.network.dtype_name}, and not in float64, in which "
+                f"networks are compared: {error}. Where it names a type, it is to take that of a "
+                "parameter or of its input."
+            )
+        if why:
             self._leave_undecided_at_values(why)
-            return
-        if self._error_of(given.but(network=copy.deepcopy(given.network))):
-            raise ProofFailed(f"the reference raises, so nothing can be compared: {error}")
-        why = (
-            f"The reference runs in {given.network.dtype_name}, and not in float64, in which "
-            f"networks are compared: {error}. Where it names a type, it is to take that of a "
-            "parameter or of its input."
-        )
-        self._leave_undecided_at_values(why)
+        return bool(why)
 
     def _leave_undecided_at_values(self, *notes: str) -> None:
         self._add(Level("L1", semantics.TITLE, NOT_REACHED, notes=notes))

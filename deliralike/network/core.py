@@ -30,7 +30,7 @@ def innermost(network: Any) -> Any:
 
     It is the given network, or the one inside of all wrappers.
     """
-    while issubclass(type(network), NetworkCore) and type(network).enclosed:
+    while issubclass(type(network), NetworkCore) and hasattr(type(network), "enclosed"):
         network = getattr(network, type(network).enclosed)
     return network
 
@@ -66,7 +66,6 @@ class NetworkCore:
         nn: The vocabulary of its backend: layers and functions.
         training: Whether the network is in training mode; see `training_mode`.
         dtype_built: The floating type that the network was built with.
-        enclosed: The name of the attribute that holds the network which this one wraps.
     """
 
     backend: ClassVar[Arrays]
@@ -74,7 +73,6 @@ class NetworkCore:
     _parallelism: ClassVar[type[Single]] = Single
     training: bool
     dtype_built: str = "float32"
-    enclosed: ClassVar[str] = ""
 
     # Methods of each backend
     # -------------------------------------------------------------------------------------

@@ -38,8 +38,12 @@ class EnclosingNetwork(AbstractNetwork):
     A public attribute that only the inner network has is an attribute of the enclosing network too:
     a loss that reads ``network.critic`` works with the network as it was written, with the wrapped
     one and in each replica.
+
+    Attributes:
+        enclosed: The name of the attribute that holds the inner network.
     """
 
+    enclosed: str
     closure: Any = InnerMethod()
     prepare_batch: Any = InnerMethod()
 

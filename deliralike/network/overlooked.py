@@ -35,7 +35,8 @@ def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
         ConstructionError: Names the path, the layer, and what to do.
     """
     for path, block in blocks.items():
-        if not isinstance(block, network.backend.network_base) or type(block).enclosed:
+        is_ours = isinstance(block, network.backend.network_base)
+        if not is_ours or hasattr(type(block), "enclosed"):
             continue
         for name, value in vars(block).items():
             if name != _NOT_SEARCHED:

@@ -30,4 +30,4 @@ class Case:
     batch: tuple[Any, ...] = (X, Y)
     refused: Mapping[str, str] = field(default_factory=dict)
     close: float = 1e-9
-    call: Callable[..., Any] = lambda network, x: network(x)  # noqa: E731
+    call: Callable[..., Any] = lambda network, x: network(x)

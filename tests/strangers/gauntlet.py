@@ -7,7 +7,7 @@ import tempfile
 import numpy as np
 
 import deliralike
-from deliralike import data, nest, rules, weights
+from deliralike import nest, rules, weights
 from deliralike.training import Checkpoint, Trainer, predict
 
 EPOCHS = 2

@@ -64,9 +64,10 @@ class Hand:
 
     def attributes(self, network):
         """What the modules hold besides tensors: names, types, and modes."""
+        network.train()
         found = {}
         for path, module in network.named_modules():
-            names = {n: type(v).__name__ for n, v in vars(module).items() if n != "training"}
+            names = {n: type(v).__name__ for n, v in vars(module).items()}
             found[path] = names, len(module._forward_hooks), len(module._forward_pre_hooks)
         for name, parameter in network.named_parameters():
             found[f"{name}:"] = parameter.requires_grad, parameter.is_leaf

@@ -32,7 +32,7 @@ from deliralike.network.overlooked import refuse_without_init
 from deliralike.network.state import Slot
 from deliralike.network.tree import block_tree
 
-_NOT_SAVED = (nnx.RngState, nnx.Intermediate, nnx.Cache)
+_NOT_SAVED = (nnx.RngState, nnx.Intermediate)
 _FROZEN = "frozen"
 
 
@@ -231,10 +231,13 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
     def train(self, mode: bool = True) -> Any:
         """Set the mode of every block.
 
-        flax's own blocks have ``deterministic`` and ``use_running_average``.
+        flax's own blocks have ``deterministic`` and ``use_running_average``; those of a class with
+        a ``train`` or ``eval`` of its own do what that says.
         """
         for _, block in self.named_blocks():
             self._set_mode(block, mode)
+            if _has_own_mode(block):
+                (block.train if mode else block.eval)()
         return self
 
     @contextmanager
@@ -249,6 +252,10 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
             for name, value in _mode_attributes(block, training).items():
                 before.append((block, name, getattr(block, name)))
                 is_set = is_set and getattr(block, name) is value
+            if _has_own_mode(block):  # which may set anything
+                is_set = False
+                settings = vars(block).items()
+                before += [(block, *each) for each in settings if type(each[1]) in _PLAIN_SETTINGS]
         if not is_set:
             self.train(training)
         try:
@@ -428,6 +435,13 @@ def _hashable_setting(value: Any) -> Any:
 def _set_mode(block: Any, name: str, value: bool) -> None:
     if getattr(block, name) is not value:
         setattr(block, name, value)
+
+
+def _has_own_mode(block: Any) -> bool:
+    """Return whether a block of flax has a way of its own to be set to training or evaluation."""
+    kind = type(block)
+    is_own = kind.train is not nnx.Module.train or kind.eval is not nnx.Module.eval
+    return is_own and not isinstance(block, AbstractNetwork)
 
 
 def _mode_attributes(block: Any, training: bool) -> dict[str, bool]:
