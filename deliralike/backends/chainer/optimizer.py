@@ -72,7 +72,8 @@ class ChainerOptimizer(AbstractOptimizer):
         names = first_names(self._owned.slots)
         result = []
         for parameter in self.native.target.params():
-            unknown = f"a parameter of shape {parameter.shape}"
+            shape = parameter.shape if parameter.is_initialized else "yet unknown"
+            unknown = f"a parameter of shape {shape}"
             result.append(names.get(id(parameter), unknown))
         return result
 
