@@ -214,7 +214,11 @@ def _on_host(batch: Batch, sides: Sequence[Subject]) -> Batch:
 
 
 def _following(wanted: Rule) -> Callable[[AbstractNetwork], Any]:
-    return lambda network: network.backend.optimizer(wanted, network)
+    def make(network: AbstractNetwork) -> Any:
+        with warnings.catch_warnings(action="ignore"):  # these are for who trains it
+            return network.backend.optimizer(wanted, network)
+
+    return make
 
 
 def _with_shapes(side: Subject, batch: Batch) -> Subject:

@@ -103,7 +103,7 @@ def evaluate_and_predict(case, hand):
 
 def compare(case, hand):
     network = case.make()
-    proof = deliralike.compare(network, case.make(), case.batch, loss=case.loss)
+    proof = deliralike.compare(network, case.make(), case.batch, loss=case.loss, levels=hand.levels)
     assert proof.headline.startswith("PROVED"), proof.headline
 
 

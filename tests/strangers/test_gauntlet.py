@@ -15,10 +15,10 @@ for _backend in BACKENDS:
 
 @pytest.mark.parametrize(("backend", "name", "case"), ROWS, ids=[f"{r[0]}-{r[1]}" for r in ROWS])
 def test_a_network_of_a_stranger_does_what_its_framework_does(backend, name, case):
-    hand = importlib.import_module(f"tests.strangers.{backend}_hand").Hand
+    hand = importlib.import_module(f"tests.strangers.{backend}_hand").Hand(case)
     for step, run in STEPS.items():
         if step in case.refused:
             with pytest.raises(Exception, match=case.refused[step]):
-                run(case, hand(case))
+                run(case, hand)
         else:
-            run(case, hand(case))
+            run(case, hand)

@@ -3,6 +3,7 @@
 import torch
 
 from deliralike import nest
+from deliralike.conformance import LEVELS
 from tests.strangers.gauntlet import EPOCHS, halves
 
 
@@ -11,6 +12,8 @@ def tensors(batch):
 
 
 class Hand:
+    levels = LEVELS
+
     def __init__(self, case):
         self.case = case
 

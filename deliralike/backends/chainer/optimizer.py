@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -16,7 +17,8 @@ from deliralike.backends.chainer.owned_parameters import OwnedParameters
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.state import first_names
+from deliralike.network.core import innermost
+from deliralike.network.state import Slot, first_names
 from deliralike.optim.loss import as_loss, no_array, no_scalar, value_of, with_value
 from deliralike.optim.optimizer import AbstractOptimizer
 
@@ -58,6 +60,7 @@ class ChainerOptimizer(AbstractOptimizer):
         group_numbers = {}
         if isinstance(native, NeutralOptimizer):
             group_numbers = native.group_numbers(self._owned.slots)
+        _tell_of_ties(network, self._owned.slots)
         if native.target is None:
             native.setup(network if pattern is None else Part(parameters))
         self._rules = {name: parameter.update_rule for name, parameter in parameters.items()}
@@ -233,6 +236,25 @@ def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> No
     if former is not None:
         rule.enabled = former.enabled
     parameter.update_rule = rule
+
+
+def _tell_of_ties(network: AbstractNetwork, slots: Mapping[str, Slot]) -> None:
+    """Warn where Chainer by itself would update a parameter more than once in each step."""
+    link = innermost(network)
+    if isinstance(link, AbstractNetwork):
+        return
+    known = [id(parameter) for parameter in link.params()]
+    names = first_names(slots)
+    for name, slot in slots.items():
+        first = names[id(slot.native)]
+        if first != name and known.count(id(slot.native)) > 1:
+            warnings.warn(
+                f"{first!r} and {name!r} of {type(link).__name__} are one parameter, which is "
+                "updated once in each step, as on PyTorch and JAX; Chainer's own optimizers, set "
+                "up for that link, update it once for each name",
+                stacklevel=4,
+            )
+            return
 
 
 def _backward(loss: Any) -> None:
