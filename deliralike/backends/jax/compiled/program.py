@@ -79,7 +79,6 @@ class ModuleVariables:
                 self.nodes.append(node)
             elif id(node) not in known:
                 self.others.append(node)
-        # keeps what is compared by identity alive
         self.attributes = [dict(vars(node)) for node in self.nodes]
         self._snapshot = Snapshot(network)
         self._read_parameters = _readers(self.parameters)
@@ -101,8 +100,9 @@ class ModuleVariables:
             for name, value in vars(node).items():
                 if _is_setting(name):
                     marks.append((name, _mark(value)))
-        named = (*self.parameters.values(), *self.frozen.values())
-        for variable in (*named, *self.others):
+        # in an order that does not depend on which parameters are frozen
+        parameters = [slot.native for slot in self.slots.values()]
+        for variable in (*parameters, *self.others):
             marks.append(_mark(variable.get_metadata()))  # hooks, and whether it is frozen
         return tuple(marks)
 
@@ -179,6 +179,22 @@ def _is_setting(name: str) -> bool:
     return not name.startswith("_pytree_")
 
 
+class Identity:
+    """A key that is equal for one and the same object, which it keeps alive.
+
+    A number of ``id`` may be that of another object, once the first is gone.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 def _mark(value: Any) -> Any:
     """Return a key that is equal for two settings with which a network computes the same."""
     kind = type(value)
@@ -190,7 +206,7 @@ def _mark(value: Any) -> Any:
         return kind, tuple(map(_mark, value))
     if isinstance(value, dict):
         return kind, tuple(map(_mark, value)), tuple(map(_mark, value.values()))
-    return id(value)
+    return Identity(value)
 
 
 def _reader(variable: nnx.Variable) -> Callable[[], Any]:
