@@ -39,6 +39,7 @@ from deliralike.errors import (
 )
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks
+from deliralike.network.state import Slot
 from deliralike.optim.loss import Loss, LossResult
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.batches.scatter import Shares
@@ -341,6 +342,12 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the parts that this process holds, also while a block has whole parameters."""
         return self._process_state.parts or super().own_parameters()
+
+    def neutral_slots(self) -> dict[str, Slot]:
+        """Return the slots; parameters are the parts that this process holds."""
+        for unit in self._process_state.units:
+            unit.reshard()
+        return super().neutral_slots()
 
     def reduce_after_backward(self) -> None:
         """Release PyTorch's group, which the processes are about to end."""
