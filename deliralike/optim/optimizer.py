@@ -26,6 +26,7 @@ from deliralike.errors import (
     whole_number,
 )
 from deliralike.network.forward_errors import explain
+from deliralike.network.state import Slot, owned_slots
 from deliralike.optim.accumulation import (
     AccumulationWindow,
     Gradients,
@@ -140,6 +141,10 @@ class AbstractOptimizer(ABC):
         The list also has a text for each parameter that the network lacks.
         """
         return [name for name in self._parameter_names() if self.owns(name)]
+
+    def owned_slots(self) -> dict[str, Slot]:
+        """Return the slots of its parameters, ties under each of their names."""
+        return owned_slots(self.network.neutral_slots(), self.owns)
 
     def _parameter_names(self) -> list[str]:
         slots = self.network.neutral_slots()

@@ -5,9 +5,6 @@ import random
 import pytest
 
 from deliralike import Network
-
-pytest.importorskip("jax")
-
 from deliralike.backends.jax.compiled.program import ModuleVariables, ProgramCache
 
 

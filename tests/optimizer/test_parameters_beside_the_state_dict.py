@@ -1,11 +1,10 @@
-"""What ``state_dict`` leaves out or copies is trained and saved; PyTorch's own loop is the answer."""
+"""What ``state_dict`` leaves out or copies is trained and saved, as in a loop of PyTorch alone."""
 
 import copy
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from deliralike import DataParallel, rules, wrap
 

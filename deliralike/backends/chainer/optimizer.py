@@ -16,7 +16,6 @@ from deliralike.backends.chainer.owned_parameters import OwnedParameters
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.state import first_names
 from deliralike.optim.loss import as_loss, no_array, no_scalar, value_of, with_value
 from deliralike.optim.optimizer import AbstractOptimizer
 
@@ -29,13 +28,12 @@ class Part(chainer.Link):
         self._parameters = dict(parameters)
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
-        """Return each parameter once."""
+        """Return the parameters."""
         return (parameter for _, parameter in self.namedparams(include_uninit))
 
     def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
         """Return the parameters with their neutral names, written as Chainer's paths."""
-        unique = {id(each): (name, each) for name, each in self._parameters.items()}
-        for name, parameter in unique.values():
+        for name, parameter in self._parameters.items():
             if include_uninit or parameter.is_initialized:
                 yield "/" + name.replace(".", "/"), parameter
 
@@ -55,21 +53,22 @@ class ChainerOptimizer(AbstractOptimizer):
         self.native = native
         self._owned = OwnedParameters(network, self.owns)
         parameters = self._owned.parameters
-        group_numbers = {}
+        group_numbers: dict[str, int] = {}
         if isinstance(native, NeutralOptimizer):
-            group_numbers = native.group_numbers(self._owned.slots)
+            group_numbers = native.group_numbers(self.owned_slots())
         if native.target is None:
             native.setup(network if pattern is None else Part(parameters))
         self._rules = {name: parameter.update_rule for name, parameter in parameters.items()}
-        for name, number in group_numbers.items():
-            self._rules[name].hyperparam.group = number
+        for name, rule in self._rules.items():
+            if name in group_numbers:
+                rule.hyperparam.group = group_numbers[name]
         for slot in self._owned.slots.values():
             if not slot.trainable:
                 slot.trainable = False  # so that the update rule is disabled too
 
     def holds(self):
         """Return the parameters of the link for which the native optimizer was set up."""
-        names = first_names(self._owned.slots)
+        names = {id(parameter): name for name, parameter in self._owned.parameters.items()}
         result = []
         for parameter in self.native.target.params():
             unknown = f"a parameter of shape {parameter.shape}"
@@ -129,7 +128,7 @@ class ChainerOptimizer(AbstractOptimizer):
             return as_loss(loss_function).forward_backward(network, backward, *batch)
 
     def _trainable(self) -> dict[str, chainer.Parameter]:
-        """Return the parameters that are not frozen, tied ones under each of their names."""
+        """Return the parameters that are not frozen."""
         trainable = {}
         for name, parameter in self._owned.parameters.items():
             if parameter.requires_grad:
@@ -188,7 +187,7 @@ class ChainerOptimizer(AbstractOptimizer):
         """
         state = {"steps": np.array(self.steps)}
         self._owned.refresh()
-        for name in first_names(self._owned.slots).values():
+        for name in self._owned.parameters:
             rule = self._rules.get(name)
             if rule is None or not rule.t:
                 continue

@@ -35,14 +35,14 @@ class TorchOptimizer(AbstractOptimizer):
         """
         super().__init__(network, pattern)
         if not isinstance(native, torch.optim.Optimizer):
-            native = native(self._slots())
+            native = native(self.owned_slots())
         self.native: torch.optim.Optimizer = native
         self._rates = GroupRates(native)
         self._owned = OwnedParameters(network, self.owns)
 
     def holds(self):
         """Return the names of the parameters in the parameter groups."""
-        first_names = {id(p): name for name, p in self._owned.each_once.items()}
+        first_names = {id(p): name for name, p in self._owned.parameters.items()}
         names = []
         for group in self.native.param_groups:
             for parameter in group["params"]:
@@ -62,7 +62,7 @@ class TorchOptimizer(AbstractOptimizer):
         A loss in replicas runs backward in each replica's thread.
         """
         result = self._forward_backward(loss_function, _backward, batch)
-        parameters = self._owned.each_once
+        parameters = self._owned.parameters
         gradients = {name: p.grad for name, p in parameters.items() if p.requires_grad}
         return _detached(result), gradients
 
@@ -73,7 +73,7 @@ class TorchOptimizer(AbstractOptimizer):
         is to see those of this batch.
         """
         self._owned.refresh()
-        parameters, network = self._owned.each_once, self.network
+        parameters, network = self._owned.parameters, self.network
         if any(each._post_accumulate_grad_hooks for each in parameters.values()):
             return super().add_gradients(sums, loss_function, *batch)
         gradient_sums = GradientSums(network.backend, sums, parameters, network.parallelism)
@@ -97,7 +97,7 @@ class TorchOptimizer(AbstractOptimizer):
     ) -> Any:
         """Return the result of a loss function; previous gradients are dropped first."""
         self._owned.refresh()
-        parameters = self._owned.each_once
+        parameters = self._owned.parameters
         parallelism: Any = self.network.parallelism
         for parameter in parameters.values():
             # frozen ones too: PyTorch would update them with a gradient that is left over
@@ -146,7 +146,7 @@ class TorchOptimizer(AbstractOptimizer):
         """
         state = {"steps": np.array(self.steps)}
         self._owned.refresh()
-        for name, parameter in self._owned.each_once.items():
+        for name, parameter in self._owned.parameters.items():
             slots = self.native.state.get(parameter, {})
             if slots.get("step") == 0:
                 continue  # Adagrad makes its slots before the first update
@@ -189,10 +189,6 @@ class TorchOptimizer(AbstractOptimizer):
             return None
         slots = trial.state[empty].items()
         return {slot: tuple(np.shape(value)) for slot, value in slots if value is not None}
-
-    def _slots(self) -> dict[str, Slot]:
-        slots = self.network.neutral_slots().items()
-        return {name: slot for name, slot in slots if slot.is_parameter and self.owns(name)}
 
 
 def _backward(loss: torch.Tensor) -> None:

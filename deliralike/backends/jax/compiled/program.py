@@ -28,7 +28,7 @@ from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.compiled.channels_last import channels_last
 from deliralike.backends.jax.compiled.snapshot import Snapshot
 from deliralike.backends.jax.network import JaxSlot, holds, walk
-from deliralike.network.state import each_once
+from deliralike.network.state import each_once, owned_slots
 from deliralike.optim.loss import LossResult, no_array, no_scalar
 
 _KEPT = 16
@@ -57,17 +57,12 @@ class ModuleVariables:
         """Search a network; nothing is copied."""
         self.network = network
         slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
-        self.slots = each_once(slots)
-        # by any name of a tied one
-        owned = {id(slot.native) for name, slot in slots.items() if owns(name)}
-        self.owned: dict[str, JaxSlot] = {}
+        self.slots: dict[str, JaxSlot] = each_once(slots)
+        self.owned: dict[str, JaxSlot] = each_once(owned_slots(slots, owns))
         self.parameters: dict[str, nnx.Variable] = {}
         self.frozen: dict[str, nnx.Variable] = {}
         for name, slot in self.slots.items():
-            is_owned = id(slot.native) in owned
-            if is_owned:
-                self.owned[name] = slot
-            if is_owned and slot.trainable:
+            if name in self.owned and slot.trainable:
                 self.parameters[name] = slot.native
             else:
                 self.frozen[name] = slot.native
