@@ -195,18 +195,15 @@ class ReplicaCopy(StructureCopy):
         super().__init__(self._tensor_like)
         self.device = device
         self._parameters: set[int] = set()  # the identities of the original's parameters
-        # by the identity of the original: the version of a parameter when it was copied, and those
-        # of a buffer and its copy
-        self._parameter_versions: dict[int, int] = {}
+        # by the identity of a buffer of the original: its version and that of its copy
         self._buffer_versions: dict[int, tuple[int, int]] = {}
 
     def follow(self, original: torch.nn.Module) -> torch.nn.Module:
         """Return the copy of the module as it is now, and forget tensors that it has no longer."""
         self._parameters = {id(parameter) for parameter in original.parameters()}
         copy = super().follow(original)
-        for versions in (self._parameter_versions, self._buffer_versions):
-            for key in versions.keys() - self.pairs.keys():
-                del versions[key]
+        for key in self._buffer_versions.keys() - self.pairs.keys():
+            del self._buffer_versions[key]
         return copy
 
     def leaf_of(self, parameter: torch.Tensor) -> torch.nn.Parameter | None:
@@ -225,19 +222,23 @@ class ReplicaCopy(StructureCopy):
                 targets.append(leaf)
         if sources:
             torch._foreach_copy_(targets, sources)
-        for parameter in sources:
-            self._parameter_versions[id(parameter)] = _version(parameter)
 
-    def is_stale(self, parameter: torch.Tensor) -> bool:
-        """Return whether a parameter of the original has changed since it was copied."""
-        version = _version(parameter)
-        if self._parameter_versions.get(id(parameter), version) == version:
-            return False
-        if _differs(parameter, self.of(parameter).to(parameter.device)):
-            return True
-        # written to without a change, as parametrizations do
-        self._parameter_versions[id(parameter)] = version
-        return False
+    def stale(self, parameters: Iterable[torch.Tensor]) -> torch.Tensor | None:
+        """Return the first of these parameters of the original that has another value here.
+
+        Values are compared, which takes about as long as copying them: what is written by ``.data``
+        changes no version that PyTorch counts.
+        """
+        pairs = []
+        for parameter in parameters:
+            leaf = None if is_lazy(parameter) or parameter.is_meta else self.leaf_of(parameter)
+            if leaf is not None:
+                pairs.append((parameter, leaf))
+        if any(parameter.is_cuda for parameter, _ in pairs):
+            flags = [_unequal(parameter, leaf).any() for parameter, leaf in pairs]
+            if not torch.stack(flags).any():  # the device is waited for once
+                return None
+        return next((parameter for parameter, leaf in pairs if _differs(parameter, leaf)), None)
 
     def copy_buffers(self) -> None:
         """Give every module new buffers with the values of the original's."""
@@ -278,7 +279,6 @@ class ReplicaCopy(StructureCopy):
         if id(original) in self._parameters and not has_hooks(original):
             return self._leaf_like(original, former)
         if original.requires_grad:
-            self._parameter_versions.pop(id(original), None)
             if original.device == self.device:
                 return original
             with torch.enable_grad():
@@ -292,7 +292,6 @@ class ReplicaCopy(StructureCopy):
         leaf = former
         if leaf is None or leaf is original or not _fits(leaf, original):
             leaf = torch.nn.Parameter(self._detached_copy(original))
-            self._parameter_versions[id(original)] = _version(original)
         leaf.requires_grad = original.requires_grad
         return leaf
 
@@ -308,11 +307,14 @@ class ReplicaCopy(StructureCopy):
 
 
 def _differs(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether values differ; two NaNs count as equal."""
-    if torch.equal(tensor, other):
-        return False
-    both_nan = tensor.isnan() & other.isnan()
-    return bool(((tensor != other) & ~both_nan).any())
+    other = other.to(tensor.device)
+    return not torch.equal(tensor, other) and bool(_unequal(tensor, other).any())
+
+
+def _unequal(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return where values differ; two NaNs count as equal."""
+    other = other.to(tensor.device)
+    return (tensor != other) & ~(tensor.isnan() & other.isnan())
 
 
 def _fits(copy: torch.Tensor, original: torch.Tensor) -> bool:

@@ -66,11 +66,11 @@ class TorchReplicas(Replicas, TorchSingle):
             self.refuse_stale_replicas()
 
     def refuse_stale_replicas(self) -> None:
-        """Refuse replicas without the root's parameters, by the versions that PyTorch counts."""
-        for parameter in self.network.module.parameters():
-            if any(copy.is_stale(parameter) for copy in self.network._copies):
-                names = {id(own): name for name, own in self.network.own_parameters().items()}
-                raise self.stale_parameter(names[id(parameter)])
+        """Refuse replicas without the root's parameters; all copies are written at one time."""
+        stale = self.network._copies[0].stale(self.network.module.parameters())
+        if stale is not None:
+            names = {id(own): name for name, own in self.network.own_parameters().items()}
+            raise self.stale_parameter(names[id(stale)])
 
     def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
         """Scatter a batch; the first share gives lazily shaped parameters their shapes."""
