@@ -13,9 +13,8 @@ import numpy as np
 import torch
 
 from deliralike import random
-from deliralike.parallel.replicas.context import Replica
+from deliralike.parallel.replicas.context import Replica, entered
 from deliralike.parallel.replicas.context import current as current_replica
-from deliralike.parallel.replicas.context import entered
 
 _generators: WeakKeyDictionary[Replica, dict[torch.device, torch.Generator]] = WeakKeyDictionary()
 

@@ -67,12 +67,17 @@ class StructureCopy:
         former = copied.copy()
         copied.clear()
         for name, value in attributes.items():
-            copied[name] = self._mapped(value)
+            is_own = name in former and self.keeps(module, name, value)
+            copied[name] = former[name] if is_own else self._mapped(value)
         for name in _OWN_DICTS:
             if copied[name] is attributes[name]:
                 copied[name] = copied[name].copy()  # so that additions to a replica stay in it
         if "dynamo_ctx" in copied:
             _compile_again(module, copy, former)
+
+    def keeps(self, module: torch.nn.Module, name: str, value: Any) -> bool:
+        """Return whether the copy keeps its own value of an attribute."""
+        return False
 
     def _mapped(self, value: Any) -> Any:
         kind = type(value)
@@ -182,6 +187,35 @@ class Copied(torch.autograd.Function):
         return gradient.to(ctx.home), None
 
 
+class SetByRuns:
+    """The attributes of a network that its ``forward`` sets while the replicas run.
+
+    A recurrent state is one of them: each replica keeps the state of its own samples.
+    """
+
+    def __init__(self) -> None:
+        """Start before any run."""
+        self._before: list[tuple[torch.nn.Module, dict[str, Any]]] = []
+        # for each module: the attributes that runs have set, with their latest values
+        self._values: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+    def begin(self, network: torch.nn.Module) -> None:
+        """Remember the attributes before a run."""
+        self._before = [(module, dict(vars(module))) for module in network.modules()]
+
+    def end(self) -> None:
+        """Find those that are other objects after a run."""
+        for module, before in self._before:
+            for name, value in vars(module).items():
+                if before.get(name, self) is not value and name not in _OWN_DICTS:
+                    self._values.setdefault(module, {})[name] = value
+        self._before = []
+
+    def holds(self, module: torch.nn.Module, name: str, value: Any) -> bool:
+        """Return whether an attribute is what a run has set, and nobody has set it since."""
+        return self._values.get(module, {}).get(name, self) is value
+
+
 class ReplicaCopy(StructureCopy):
     """A copy of a network for one replica, with parameters and buffers of its own as leaves.
 
@@ -190,9 +224,14 @@ class ReplicaCopy(StructureCopy):
     and parameters with hooks, which must see the sum.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        """Make an empty copy for a device."""
+    def __init__(self, device: torch.device, set_by_runs: SetByRuns) -> None:
+        """Make an empty copy for a device.
+
+        Args:
+            set_by_runs: The attributes of the original that each replica keeps its own of.
+        """
         super().__init__(self._tensor_like)
+        self._set_by_runs = set_by_runs
         self.device = device
         self._parameters: set[int] = set()  # the identities of the original's parameters
         # by the identity of a buffer of the original: its version and that of its copy
@@ -205,6 +244,10 @@ class ReplicaCopy(StructureCopy):
         for key in self._buffer_versions.keys() - self.pairs.keys():
             del self._buffer_versions[key]
         return copy
+
+    def keeps(self, module: torch.nn.Module, name: str, value: Any) -> bool:
+        """Return whether the replica's own run has set an attribute."""
+        return self._set_by_runs.holds(module, name, value)
 
     def leaf_of(self, parameter: torch.Tensor) -> torch.nn.Parameter | None:
         """Return the copy that keeps gradients of its own; None where the parameter gets them."""
