@@ -24,6 +24,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from deliralike import nest, random
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
+from deliralike.backends.jax import random as native_random
 from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.compiled.channels_last import channels_last
 from deliralike.backends.jax.compiled.snapshot import Snapshot
@@ -76,6 +77,7 @@ class ModuleVariables:
                 self.others.append(node)
         self.attributes = [dict(vars(node)) for node in self.nodes]
         self._snapshot = Snapshot(network)
+        self._streams = [node for node in self.nodes if isinstance(node, native_random.RngStream)]
         self._read_parameters = _readers(self.parameters)
         self._read_frozen = _readers(self.frozen)
         self._read_others = [*map(_reader, self.others)]
@@ -120,8 +122,13 @@ class ModuleVariables:
         """
         return self._snapshot.is_current(self.network)
 
+    def start_streams(self) -> None:
+        """Start the random streams that draw for the first time since the seed."""
+        native_random.start(self._streams)
+
     def values(self) -> Values:
         """The arrays of parameters, frozen parameters and others."""
+        self.start_streams()
         parameters = {name: read() for name, read in self._read_parameters.items()}
         frozen = {name: read() for name, read in self._read_frozen.items()}
         return parameters, frozen, [read() for read in self._read_others]
