@@ -237,12 +237,14 @@ class AbstractOptimizer(ABC):
     def flush(self) -> None:
         """Make the update of a window that is not full, as at the end of an epoch.
 
-        Nothing happens when it is empty.
+        Nothing happens when it is empty. A parameter that was frozen meanwhile is left alone.
         """
         if not self.window_is_open:
             return
         window, self._window = self._window, AccumulationWindow()
         of_root, *self._of_replicas = window.take_gradients(self.network.backend)
+        slots = self.owned_slots()
+        of_root = {name: of_root[name] for name in of_root if slots[name].trainable}
         try:
             self.update_with(of_root)
         finally:

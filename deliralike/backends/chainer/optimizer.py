@@ -269,7 +269,8 @@ def _load(parameter: chainer.Parameter, rule: Any, slot: str, value: Any, steps:
     rule.t = rule.t or steps
     if rule.state is None:
         rule._init_states(parameter)
-    array = arrays.array(np.asarray(value), str(parameter.dtype), str(parameter.device))
+    made = rule.state.get(slot, parameter)
+    array = arrays.array(np.asarray(value), str(made.dtype), str(parameter.device))
     rule.state[slot] = array
 
 

@@ -156,7 +156,7 @@ class TorchOptimizer(AbstractOptimizer):
         return state
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
-        """Load state arrays by name, each in the type of its parameter."""
+        """Load state arrays by name, each in the type in which the optimizer makes it."""
         self._owned.refresh()
         parameters = self._owned.parameters
         self.refuse_wrong_state(state, parameters)
@@ -166,16 +166,29 @@ class TorchOptimizer(AbstractOptimizer):
         groups: dict[int, dict[str, Any]] = {}
         for group in self.native.param_groups:
             groups.update((id(parameter), group) for parameter in group["params"])
-        for key, value in state.items():
-            name, _, slot = key.rpartition("/")
-            if name:
-                parameter = parameters[name]
-                group = groups.get(id(parameter), {})
-                self.native.state[parameter][slot] = _slot_tensor(slot, value, parameter, group)
+        for name, parameter in parameters.items():
+            prefix = f"{name}/"
+            found = {key: value for key, value in state.items() if key.startswith(prefix)}
+            made = self._trial_state(parameter) if found and parameter.element_size() < 4 else None
+            group = groups.get(id(parameter), {})
+            for key, value in found.items():
+                slot = key.removeprefix(prefix)
+                like = parameter if made is None else made.get(slot, parameter)
+                tensor = _slot_tensor(slot, value, parameter, group, like)
+                self.native.state[parameter][slot] = tensor
 
     def native_state_shapes(self, name):
-        """Return the shapes that the optimizer's own update makes, of an array without values."""
-        parameter = self._owned.parameters[name]
+        """Return the shapes that the optimizer's own update makes."""
+        slots = self._trial_state(self._owned.parameters[name])
+        if slots is None:
+            return None
+        return {slot: tuple(np.shape(value)) for slot, value in slots.items() if value is not None}
+
+    def _trial_state(self, parameter: torch.Tensor) -> dict[str, Any] | None:
+        """Return the state that the optimizer's own update makes, of an array without values.
+
+        None where that fails.
+        """
         empty = torch.empty_like(parameter, device="meta", requires_grad=True)
         empty.grad = torch.empty_like(empty)
         trial = copy.copy(self.native)
@@ -187,8 +200,7 @@ class TorchOptimizer(AbstractOptimizer):
             trial.step()
         except Exception:  # noqa: BLE001  # what others' optimizers need for a step is not known
             return None
-        slots = trial.state[empty].items()
-        return {slot: tuple(np.shape(value)) for slot, value in slots if value is not None}
+        return trial.state[empty]
 
 
 def _backward(loss: torch.Tensor) -> None:
@@ -204,14 +216,17 @@ def _refuse_array(loss: torch.Tensor) -> None:
 
 
 def _slot_tensor(
-    slot: str, value: Any, parameter: torch.Tensor, group: Mapping[str, Any]
+    slot: str, value: Any, parameter: torch.Tensor, group: Mapping[str, Any], like: Any
 ) -> torch.Tensor:
-    """Return a state array in its parameter's type, on its device.
+    """Return a state array in the type of what the optimizer makes, on its parameter's device.
 
     PyTorch counts steps on the host unless a kernel reads the count.
     """
     if slot != "step":
-        return arrays.like(torch.tensor(value), parameter)
+        tensor = arrays.like(torch.tensor(value), parameter)
+        if isinstance(like, torch.Tensor) and like.dtype != parameter.dtype:
+            tensor = torch.tensor(value, dtype=like.dtype, device=parameter.device)
+        return tensor
     if group.get("fused") or group.get("capturable"):
         return torch.tensor(float(value), dtype=torch.float32, device=parameter.device)
     return torch.tensor(float(value))
