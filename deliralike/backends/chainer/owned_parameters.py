@@ -14,7 +14,7 @@ from deliralike.backends.chainer.replicas.network import (
 )
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.core import innermost, unreplicated
-from deliralike.network.state import Slot
+from deliralike.network.state import Slot, each_once, owned_slots
 
 
 class OwnedParameters:
@@ -23,8 +23,7 @@ class OwnedParameters:
     A lookup takes many times as long as a check whether every link still holds the same objects.
 
     Attributes:
-        slots: The slots of the owned parameters, tied ones under each of their names, as of the
-            last lookup.
+        slots: The slots of the owned parameters as of the last lookup, each under its first name.
         parameters: The same as Chainer's parameters.
         replicated: The replicated networks inside a network that is not replicated itself, and so
             has no hooks for them.
@@ -53,8 +52,7 @@ class OwnedParameters:
         """Look the parameters up again if the network's parts have changed."""
         if self._registered and self._is_unchanged():
             return
-        slots = self._network.neutral_slots().items()
-        self.slots = {name: slot for name, slot in slots if slot.is_parameter and self._owns(name)}
+        self.slots = each_once(owned_slots(self._network.neutral_slots(), self._owns))
         self.parameters = {name: slot.native for name, slot in self.slots.items()}
         self.replicated = []
         if not self._network.parallelism.is_replicated:

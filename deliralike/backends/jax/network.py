@@ -207,7 +207,8 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Return a copy that shares nothing with this network.
 
-        The order of creation and ties are kept, also with flax's own blocks.
+        The order of creation and ties are kept, also with flax's own blocks. Random layers of this
+        package draw other masks in the copy.
         """
         modules = []
         for _, node in walk(self):
@@ -215,6 +216,8 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
                 continue
             if isinstance(node, nnx.Variable):  # its deepcopy would give its array
                 memo[id(node)] = node.copy(deepcopy(node.get_value()))
+            elif "__deepcopy__" in vars(type(node)):  # a stream of random numbers
+                deepcopy(node, memo)
             else:
                 memo[id(node)] = object.__new__(type(node))
                 modules.append(node)

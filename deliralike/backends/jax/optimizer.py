@@ -60,13 +60,7 @@ class JaxOptimizer(AbstractOptimizer):
         super().__init__(network, pattern)
         self.rule = rule
         self._programs = ProgramCache(network, self.owns)
-        # by any name of a tied one
-        owned = {id(slot.native) for slot in self._programs.variables().owned.values()}
-        slots = {}
-        for name, slot in network.neutral_slots().items():
-            if id(slot.native) in owned:
-                slots[name] = slot
-        rule.assign(slots)
+        rule.assign(self.owned_slots())
 
     def prepared(self, batch):
         """Prepare a batch for a step: NumPy arrays stay on the host.

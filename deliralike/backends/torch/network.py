@@ -1,4 +1,4 @@
-"""The base class of networks on PyTorch, and the neutral state there: the names of state_dict."""
+"""The base class of networks on PyTorch, and the neutral state there: names of parameters."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from deliralike.backends.torch import arrays
+from deliralike.backends.torch.extra_state import extra_slots
+from deliralike.backends.torch.holder import TorchHolder
 from deliralike.errors import StateError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.core import widest
-from deliralike.network.enclosing import NativeWrapper
+from deliralike.network.enclosing import EnclosingNetwork, NativeWrapper
 from deliralike.network.overlooked import refuse_in, refuse_without_init
 from deliralike.network.parallelism import Single, is_replicated
 from deliralike.network.state import Slot
@@ -138,8 +140,11 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     load_state_dict = torch.nn.Module.load_state_dict
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """Return every entry of ``state_dict`` in its order; ties under each of their names."""
-        return _slots(self.state_dict(keep_vars=True))
+        """Return all parameters and lasting buffers, module by module; ties under each name.
+
+        What the user's own ``state_dict`` leaves out or copies is among them.
+        """
+        return module_slots(self)
 
     def named_blocks(self) -> Iterator[tuple[str, torch.nn.Module]]:
         """Yield every module with its dotted path."""
@@ -171,8 +176,27 @@ def _has_fractions(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _slots(state: Mapping[str, torch.Tensor]) -> dict[str, Slot]:
-    return {name: TorchSlot(tensor) for name, tensor in state.items()}
+def module_slots(module: torch.nn.Module) -> dict[str, Slot]:
+    """Return the slots of a module: those that its ``state_dict`` is made of.
+
+    A block that another one only holds has the names of its holder.
+    """
+    slots: dict[str, Slot] = {}
+    prefixes: dict[str, str] = {}  # of neutral names, by the path of the module
+    holders: dict[str, str] = {}  # the name of the part that a module only holds, by its path
+    for path, part in module.named_modules(remove_duplicate=False):
+        parent, _, name = path.rpartition(".")
+        prefix = prefixes.get(parent, "")
+        if path and holders.get(parent) != name:
+            prefix += f"{name}."
+        prefixes[path] = prefix
+        if isinstance(part, EnclosingNetwork | TorchHolder):
+            holders[path] = part.enclosed
+        for key, tensor in (*part._parameters.items(), *part._buffers.items()):
+            if tensor is not None and key not in part._non_persistent_buffers_set:
+                slots[prefix + key] = TorchSlot(tensor)
+        slots.update(extra_slots(part, prefix))
+    return slots
 
 
 def first_tensor(
@@ -234,7 +258,7 @@ class WrappedTorchNetwork(NativeWrapper, AbstractTorchNetwork):
 
     def neutral_slots(self) -> dict[str, Slot]:
         """Return the slots by the module's own names, without a prefix."""
-        return _slots(self.native.state_dict(keep_vars=True))
+        return module_slots(self.native)
 
     def named_blocks(self) -> Iterator[tuple[str, torch.nn.Module]]:
         """Yield this network, then the module and its blocks by their paths without a prefix."""

@@ -13,7 +13,7 @@ from deliralike.backends.torch import arrays
 from deliralike.backends.torch.network import first_tensor
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.core import unreplicated
-from deliralike.network.state import each_once
+from deliralike.network.state import each_once, owned_slots
 
 
 class OwnedParameters:
@@ -23,14 +23,12 @@ class OwnedParameters:
     at the last `refresh`.
 
     Attributes:
-        parameters: The owned parameters, ties under each of their names, as of the last `refresh`.
-        each_once: The same, with each tied parameter under its first name only.
+        parameters: The owned parameters as of the last `refresh`, each under its first name.
 
     It stands for the network where a batch is prepared: its device and type are found in less time.
     """
 
     parameters: dict[str, torch.nn.Parameter]
-    each_once: dict[str, torch.nn.Parameter]
 
     def __init__(self, network: AbstractNetwork, owns: Callable[[str], bool]) -> None:
         """Find the parameters of `network` whose names `owns` accepts."""
@@ -47,12 +45,8 @@ class OwnedParameters:
         """Find the parameters again if the network's modules have changed."""
         if self._tables and self._is_unchanged():
             return
-        slots = {}
-        for name, slot in self._network.neutral_slots().items():
-            if slot.is_parameter and self._owns(name):
-                slots[name] = slot
+        slots = each_once(owned_slots(self._network.neutral_slots(), self._owns))
         self.parameters = {name: slot.native for name, slot in slots.items()}
-        self.each_once = {name: slot.native for name, slot in each_once(slots).items()}
         root: Any = unreplicated(self._network)
         first = first_tensor(root, torch.is_tensor)
         self._first = first if isinstance(first, torch.nn.Parameter) else None

@@ -25,13 +25,14 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from deliralike import nest, random
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
+from deliralike.backends.jax import random as native_random
 from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.compiled.channels_last import channels_last
 from deliralike.backends.jax.compiled.snapshot import Snapshot
 from deliralike.backends.jax.network import JaxSlot, holds, walk
 from deliralike.errors import CapabilityError
 from deliralike.network.core import widest
-from deliralike.network.state import each_once
+from deliralike.network.state import each_once, owned_slots
 from deliralike.optim.loss import LossResult, no_array, no_scalar
 
 _KEPT = 16
@@ -76,17 +77,12 @@ class ModuleVariables:
         """Search a network; nothing is copied."""
         self.network = network
         slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
-        self.slots = each_once(slots)
-        # by any name of a tied one
-        owned = {id(slot.native) for name, slot in slots.items() if owns(name)}
-        self.owned: dict[str, JaxSlot] = {}
+        self.slots: dict[str, JaxSlot] = each_once(slots)
+        self.owned: dict[str, JaxSlot] = each_once(owned_slots(slots, owns))
         self.parameters: dict[str, nnx.Variable] = {}
         self.frozen: dict[str, nnx.Variable] = {}
         for name, slot in self.slots.items():
-            is_owned = id(slot.native) in owned
-            if is_owned:
-                self.owned[name] = slot
-            if is_owned and slot.trainable:
+            if name in self.owned and slot.trainable:
                 self.parameters[name] = slot.native
             else:
                 self.frozen[name] = slot.native
@@ -98,9 +94,9 @@ class ModuleVariables:
                 self.nodes.append(node)
             elif id(node) not in known:
                 self.others.append(node)
-        # keeps what is compared by identity alive
         self.attributes = [dict(vars(node)) for node in self.nodes]
         self._snapshot = Snapshot(network)
+        self._streams = [node for node in self.nodes if isinstance(node, native_random.RngStream)]
         self._read_parameters = _readers(self.parameters)
         self._read_frozen = _readers(self.frozen)
         self._read_others = [*map(_reader, self.others)]
@@ -123,8 +119,9 @@ class ModuleVariables:
             for name, value in vars(node).items():
                 if _is_setting(name):
                     marks.append((name, _mark(value)))
-        named = (*self.parameters.values(), *self.frozen.values())
-        for variable in (*named, *self.others):
+        # in an order that does not depend on which parameters are frozen
+        parameters = [slot.native for slot in self.slots.values()]
+        for variable in (*parameters, *self.others):
             marks.append(_mark(variable.get_metadata()))  # hooks, and whether it is frozen
         return tuple(marks)
 
@@ -147,8 +144,13 @@ class ModuleVariables:
         """
         return self._snapshot.is_current(self.network)
 
+    def start_streams(self) -> None:
+        """Start the random streams that draw for the first time since the seed."""
+        native_random.start(self._streams)
+
     def values(self) -> Values:
         """The arrays of parameters, frozen parameters and others."""
+        self.start_streams()
         parameters = {name: read() for name, read in self._read_parameters.items()}
         frozen = {name: read() for name, read in self._read_frozen.items()}
         return parameters, frozen, [read() for read in self._read_others]
@@ -253,6 +255,22 @@ def _is_setting(name: str) -> bool:
     return not name.startswith("_pytree_")
 
 
+class Identity:
+    """A key that is equal for one and the same object, which it keeps alive.
+
+    A number of ``id`` may be that of another object, once the first is gone.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 def _mark(value: Any) -> Any:
     """Return a key that is equal for two settings with which a network computes the same."""
     kind = type(value)
@@ -264,7 +282,7 @@ def _mark(value: Any) -> Any:
         return kind, tuple(map(_mark, value))
     if isinstance(value, dict):
         return kind, tuple(map(_mark, value)), tuple(map(_mark, value.values()))
-    return id(value)
+    return Identity(value)
 
 
 def _reader(variable: nnx.Variable) -> Callable[[], Any]:

@@ -476,6 +476,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         """
         state = self._current_state()
         variables = state.programs.variables()
+        variables.start_streams()
         streams = [each for each in variables.others if isinstance(each, nnx.RngState)]
         for copy in state.copies:
             if state.followed is not variables:
