@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
-from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.agreement import relative_difference, wide
 from deliralike.conformance.findings import LIMIT, arrays_in, is_array
 from deliralike.conformance.kinds import Axes, Batch
 from deliralike.conformance.listening import InPlace, Listener
@@ -286,5 +286,5 @@ def _shared(mine: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> int:
 
 def _print(array: np.ndarray) -> np.ndarray:
     """Numbers that no order of the elements changes: several, since one is alike by chance."""
-    size = np.abs(array.astype(np.float64))
+    size = np.abs(wide(array))
     return np.array([np.sum(size), np.sum(np.square(size)), np.sum(np.sqrt(size))])

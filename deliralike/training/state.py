@@ -328,6 +328,8 @@ def without_side_effects(trainer: Trainer) -> Iterator[None]:
             slots = trainer.network.neutral_slots()
             for name, value in values.items():
                 slots[name].value = value
+            if values:
+                trainer.network.parallelism.copy_state()
         for block, before in attributes:
             _set_attributes(vars(block), before)
 

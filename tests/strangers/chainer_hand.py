@@ -1,9 +1,9 @@
 """Chainer's own loops."""
 
-import chainer
 import numpy as np
 
 from deliralike import nest
+from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import LEVELS
 from tests.strangers.gauntlet import EPOCHS, halves
 

@@ -2,14 +2,10 @@
 
 import numpy as np
 
-from deliralike import backends
-from tests.strangers.case import Case, X, Y
+from deliralike.backends.chainer.arrays import chainer
+from tests.strangers.case import NO_FUNCTIONS, OWN_LOSS, Case, X, Y
 
-backends.get("chainer")  # Chainer is imported by us
-
-import chainer  # noqa: E402
-import chainer.functions as F  # noqa: E402
-import chainer.links as L  # noqa: E402
+F, L = chainer.functions, chainer.links
 
 
 def mse(network, x, y):
@@ -139,14 +135,17 @@ def case(make, loss=mse, batch=(X, Y), **options):
     return Case(in_float64(make), loss, batch, **options)
 
 
+ONCE = ("told: updated once a step", "are one parameter")
+TRAINED = ("train", "two replicas", "resume", "evaluate and predict", "what is left")
+
 NETWORKS = {
     "attributes of our names": case(Named),
     "a lazy layer": case(Lazy),
-    "a link under two names": case(Twice),
+    "a link under two names": case(Twice, refused=dict.fromkeys(TRAINED, ONCE)),
     "NumPy on the inputs": case(OfNumpy),
     "a dict of inputs": case(OfDict, in_dict, ({"a": X, "b": 2 * X}, Y)),
-    "the loss within forward": case(OwnLoss, lambda network, x, y: network(x, y)),
+    "the loss within forward": case(OwnLoss, lambda network, x, y: network(x, y), refused=OWN_LOSS),
     "a persistent number": case(Counting),
     "sequences of NStepLSTM": case(Sequences),
-    "closures of the link": case(Closure),
+    "closures of the link": case(Closure, refused={"pickle": NO_FUNCTIONS}),
 }

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from deliralike import backends
-from tests.strangers.case import TEXTS, Case, X, Y
+from tests.strangers.case import NOT_KEPT, TEXTS, Case, X, Y
 
 
 def mse(network, x, y):
@@ -164,14 +164,16 @@ def case(make, loss=mse, batch=(X, Y), **options):
     return Case(in_float64(make), loss, batch, **options)
 
 
+OF_REPLICAS = {"two replicas": ("refused", "which replicas do not")}
+
 NETWORKS = {
     "attributes of our names": case(Named),
     "a dict of inputs": case(OfDict, in_dict, ({"a": X, "b": 2 * X}, Y)),
     "a train and eval of its own": case(OwnMode),
-    "a parameter that forward sets": case(Clipped),
-    "a counter of Python": case(Counting),
+    "a parameter that forward sets": case(Clipped, refused=OF_REPLICAS),
+    "a counter of Python": case(Counting, refused={"resume": NOT_KEPT, **OF_REPLICAS}),
     "a cache and a buffer": case(Cached),
-    "spectral norm": case(Spectral),
+    "spectral norm": case(Spectral, refused=OF_REPLICAS),
     "tied and shared": case(Tied),
     "layers by vmap and scan": case(Stacked),
     "padded texts": case(Texts, batch=(TEXTS, Y)),

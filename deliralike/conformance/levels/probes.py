@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.agreement import NULL, relative_difference
+from deliralike.conformance.agreement import NULL, relative_difference, wide
 from deliralike.conformance.by_name import without
 from deliralike.conformance.explain import probes as explaining
 from deliralike.conformance.findings import (
@@ -526,7 +526,7 @@ def _is_gradient(name: str) -> bool:
 
 def _size(value: np.ndarray) -> float:
     """The root mean square."""
-    value = np.asarray(value, np.float64)
+    value = np.abs(wide(value))
     return float(np.sqrt(np.mean(np.square(value)))) if value.size else 0.0
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from deliralike.conformance.agreement import wide
 from deliralike.conformance.by_name import only, without
 from deliralike.conformance.explain import optimizers as explaining
 from deliralike.conformance.explain.schedules import explain_schedule, used_rates
@@ -193,11 +194,6 @@ class Forced:
         return np.asarray(generator.standard_normal(self.shapes[name]) * scale, np.float32)
 
 
-def _wide(array: np.ndarray) -> np.ndarray:
-    """In float64, in which everything is computed."""
-    return array.astype(np.float64)
-
-
 def linear(network: AbstractNetwork, gradients: Named) -> Any:
     """Return a loss whose gradients are the given ones, in the native layout.
 
@@ -250,7 +246,7 @@ class _Side:
 
     def moved(self, name: str, before: np.ndarray) -> np.ndarray:
         """What the update added to a parameter."""
-        return _wide(self._slot(name).read()) - before
+        return wide(self._slot(name).read()) - before
 
     def _name(self, name: str) -> str:
         return self.names.get(name, name)
@@ -345,7 +341,7 @@ class _Run:
         updates, unused = {}, {}
         mine, its = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for name, before in parameters.items():
-            size = norm(_wide(before))
+            size = norm(wide(before))
             one, other = self.reference.moved(name, before), self.candidate.moved(name, before)
             if name in used:
                 updates[name] = _difference(one, other, _ROUNDING * size)
@@ -471,8 +467,8 @@ def _sums(
     """Of all parameters but some: the sums of ``g * g``, ``g * p`` and ``p * p``."""
     gg = gp = pp = 0.0
     for name, gradient in without(gradients, left_out).items():
-        g = _wide(gradient)
-        p = _wide(parameters[name])
+        g = wide(gradient)
+        p = wide(parameters[name])
         gg += float((g * g).sum())
         gp += float((g * p).sum())
         pp += float((p * p).sum())
@@ -519,7 +515,7 @@ def _size(shapes: Mapping[str, Shape], name: str) -> int:
 
 
 def _only(names: Sequence[str], arrays: Tensors) -> Tensors:
-    return {name: _wide(arrays[name]) for name in names if name in arrays}
+    return {name: wide(arrays[name]) for name in names if name in arrays}
 
 
 # Schedules

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.agreement import relative_difference, wide
 from deliralike.conformance.by_name import block_kinds, only, owner, without
 from deliralike.conformance.explain.weights import explain_weights
 from deliralike.conformance.findings import Finding, Level
@@ -317,7 +317,7 @@ def _value_difference(ours: Weight, theirs: Weight, is_sum: bool) -> tuple[float
     values = (ours.value, theirs.value)
     roundings = {float(np.finfo(value.dtype).eps) for value in values if value.dtype.kind == "f"}
     limit = max(roundings) if is_sum or len(roundings) > 1 else 0.0
-    return relative_difference(*(value.astype(np.float64) for value in values)), limit
+    return relative_difference(*map(wide, values)), limit
 
 
 def _finite(*weights: Weight) -> bool:
