@@ -188,7 +188,8 @@ def of(network: Any) -> Backend:
         'torch'
     """
     if isinstance(network, AbstractNetwork):
-        return network.backend
+        own: Any = network.backend
+        return own
     how_to_bind = ""
     for backend in imported():
         if backend.is_native(network):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
-from deliralike.conformance.agreement import relative_difference, wide
+from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import LIMIT, arrays_in, is_array
 from deliralike.conformance.kinds import Axes, Batch
 from deliralike.conformance.listening import InPlace, Listener
@@ -18,6 +18,7 @@ from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import value_of
+from deliralike.weights.matching.distance import wide
 from deliralike.weights.matching.layouts import Transform, channels_first
 
 

@@ -23,7 +23,8 @@ from deliralike.errors import (
 from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import MAIN
-from deliralike.network.enclosing import has_own, innermost
+from deliralike.network.core import innermost
+from deliralike.network.enclosing import has_own
 from deliralike.network.freezing import trained
 from deliralike.network.inputs import grouped
 from deliralike.optim import rules

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import deliralike
 from deliralike import rules
 from deliralike.cli import app
+from deliralike.errors import ConstructionError
 from deliralike.training import Trainer, predict
 
 X = np.random.default_rng(2).normal(size=(6, 4)).astype(np.float32)
@@ -113,3 +114,14 @@ def test_the_command_prepares_files_that_import_chainer(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", others)
     CliRunner().invoke(app, ["zoo", "list"])
     assert type(sys.meta_path[0]).__name__ == "CorrectingFinder"
+
+
+def test_an_attribute_of_our_own_base_is_not_called_as_ours(backend):
+    class Net(deliralike.Network):
+        def __init__(self):
+            super().__init__()
+            self.fc = self.nn.Linear(4, 2)
+            self.backend = "gloo"
+
+    with pytest.raises(ConstructionError, match="an attribute at 'backend' cannot be called"):
+        Net.on(backend)()

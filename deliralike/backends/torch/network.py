@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from deliralike.backends.torch.extra_state import extra_slots
 from deliralike.backends.torch.holder import TorchHolder
 from deliralike.errors import StateError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.core import widest
 from deliralike.network.enclosing import EnclosingNetwork, NativeWrapper
 from deliralike.network.overlooked import refuse_in, refuse_without_init
 from deliralike.network.parallelism import Single, is_replicated
@@ -165,15 +163,18 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
         first = first_tensor(self, _has_fractions)
         if first is None:
             return self.dtype_built
-        dtype = first.dtype.to_real()
-        if dtype.itemsize < 4:
-            tensors = filter(_has_fractions, chain(self.parameters(), self.buffers()))
-            dtype = widest([tensor.dtype.to_real() for tensor in tensors])
-        return arrays.dtype_name(dtype)
+        if first.dtype.itemsize < 4:
+            wide = first_tensor(self, _is_wide)
+            first = first if wide is None else wide
+        return arrays.dtype_name(first.dtype.to_real())
 
 
 def _has_fractions(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _is_wide(tensor: torch.Tensor) -> bool:
+    return _has_fractions(tensor) and tensor.dtype.itemsize >= 4
 
 
 def module_slots(module: torch.nn.Module) -> dict[str, Slot]:

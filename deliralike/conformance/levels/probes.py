@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.agreement import NULL, relative_difference, wide
+from deliralike.conformance.agreement import NULL, relative_difference
 from deliralike.conformance.by_name import without
 from deliralike.conformance.explain import probes as explaining
 from deliralike.conformance.findings import (
@@ -42,6 +42,7 @@ from deliralike.conformance.listening import heard
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import align
 from deliralike.conformance.subject import Subject
+from deliralike.weights.matching.distance import wide
 
 TITLE = "probes"
 FAR = 1e4  # the mean of far inputs, in standard deviations; also the size of huge outputs

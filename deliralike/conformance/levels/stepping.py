@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from deliralike.conformance.agreement import wide
 from deliralike.conformance.by_name import only, without
 from deliralike.conformance.explain import optimizers as explaining
 from deliralike.conformance.explain.schedules import explain_schedule, used_rates
@@ -35,7 +34,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.replicas.hooks import AccumulateGradients
-from deliralike.weights.matching.distance import norm
+from deliralike.weights.matching.distance import norm, wide
 
 TITLE = "optimizer steps"
 # Of gradients, step by step: small ones show an epsilon, large ones are clipped.

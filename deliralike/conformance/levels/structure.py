@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deliralike.conformance.agreement import relative_difference, wide
+from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import block_kinds, only, owner, without
 from deliralike.conformance.explain.weights import explain_weights
 from deliralike.conformance.findings import Finding, Level
@@ -22,6 +22,7 @@ from deliralike.conformance.kinds import Tensors
 from deliralike.conformance.matching import Match
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
+from deliralike.weights.matching.distance import wide
 from deliralike.weights.matching.pairing import COUNTER
 from deliralike.weights.matching.parts import join
 

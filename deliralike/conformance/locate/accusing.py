@@ -113,7 +113,7 @@ def settings(block: Any) -> dict[str, Any]:
     if layer is None:
         return {}
     names = [name for name in inspect.signature(layer.__init__).parameters if name != "self"]
-    given = recorded_arguments(block) or {}
+    given: dict[str, Any] = recorded_arguments(block) or {}
     found = {name: given.get(name, getattr(block, name, inspect.Parameter.empty)) for name in names}
     plain = {name: value for name, value in found.items() if value is not inspect.Parameter.empty}
     if "bias" in plain and "bias" not in given:
