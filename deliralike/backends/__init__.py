@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike.errors import BackendUnavailable, DeviceError, SettingError, UnknownName, suggestion
+from deliralike.network.base import AbstractNetwork
 from deliralike.network.recomputed import refuse_synchronised_norms
 from deliralike.parallel.averaging.local_sgd import LocalSGD
 from deliralike.parallel.processes.group import ProcessGroup
@@ -33,7 +34,6 @@ from deliralike.weights.framework_files import WeightFiles as WeightFiles
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
-    from deliralike.network.base import AbstractNetwork
 
 ENTRY_POINTS = "deliralike.backends"
 PROGRAMS = "DELIRALIKE_PROGRAMS"  # the folder of `Backend.keep_programs`
@@ -187,8 +187,9 @@ def of(network: Any) -> Backend:
         >>> of(torch.nn.Linear(3, 2)).name
         'torch'
     """
-    if getattr(network, "backend", None) is not None:
-        return network.backend
+    if isinstance(network, AbstractNetwork):
+        own: Any = network.backend
+        return own
     how_to_bind = ""
     for backend in imported():
         if backend.is_native(network):

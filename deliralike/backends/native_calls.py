@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from deliralike import nest
+from deliralike.network.core import parts
 from deliralike.nn.functional import Functions
 
 Around = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -256,9 +257,7 @@ def _native(seen: Any, given: Any, leaves: Sequence[Any]) -> list[Any]:
 
 def blocks_of(network: Any) -> list[Any]:
     """Return the native network with all of its blocks, each once."""
-    native = getattr(network, "native", network)
-    blocks = {id(block): block for _, block in network.named_blocks() if block is not network}
-    return list({id(native): native, **blocks}.values())
+    return list({id(block): block for block in parts(network)}.values())
 
 
 def is_layer_of(package: str, network: Any) -> bool:

@@ -57,7 +57,13 @@ class Commands(TyperGroup):
         return super().main(others, *rest, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the subcommand; an expected error ends the program with a message."""
+        """Run the subcommand; an expected error ends the program with a message.
+
+        Files of users may import Chainer, which needs the bridge to current libraries.
+        """
+        from deliralike.backends import chainer_bridge
+
+        chainer_bridge.install()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -20,7 +20,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import LossFunction
 from deliralike.training import History, classification_loss
 from deliralike.training.evaluation import concatenate, predict
-from deliralike.weights.matching.distance import norm
+from deliralike.weights.matching.distance import norm, wide
 from deliralike.weights.matching.distance import relative_difference as relative_difference
 
 K = TypeVar("K")  # names of tensors
@@ -156,7 +156,7 @@ def _sizes(tensors: Mapping[Any, Any]) -> dict[Any, float]:
     for name, tensor in tensors.items():
         if tensor is None:
             continue
-        value = np.asarray(tensor, np.float64)
+        value = wide(tensor)
         if np.isfinite(value).all():
             found[name] = norm(value) / max(1, value.size) ** 0.5
     return found

@@ -23,6 +23,7 @@ from deliralike.conformance.settings import LEVELS, QUICK, Progress, Settings
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, SettingError, StateError
 from deliralike.network.base import AbstractNetwork, Network
+from deliralike.network.core import innermost
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.rules import Rule, rule
 from deliralike.parallel import ProcessGroup, SingleProcess
@@ -156,7 +157,7 @@ def _check_call(side: Subject, batch: Batch) -> None:
     """Refuse a network that the default loss cannot call with this batch."""
     if side.loss is not classification_loss:
         return
-    native: Any = getattr(side.network, "native", side.network)
+    native = innermost(side.network)
     forward = getattr(native, "forward", native)
     if isinstance(batch, Mapping) or len(batch) < 2:
         why = (
@@ -213,7 +214,11 @@ def _on_host(batch: Batch, sides: Sequence[Subject]) -> Batch:
 
 
 def _following(wanted: Rule) -> Callable[[AbstractNetwork], Any]:
-    return lambda network: network.backend.optimizer(wanted, network)
+    def make(network: AbstractNetwork) -> Any:
+        with warnings.catch_warnings(action="ignore"):  # these are for who trains it
+            return network.backend.optimizer(wanted, network)
+
+    return make
 
 
 def _with_shapes(side: Subject, batch: Batch) -> Subject:

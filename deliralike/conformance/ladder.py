@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,13 +40,14 @@ from deliralike.conformance.levels import (
 from deliralike.conformance.locate import level as places
 from deliralike.conformance.masks import Masks
 from deliralike.conformance.matching import Match
+from deliralike.conformance.observe.raised import Raised
 from deliralike.conformance.places import Tap
 from deliralike.conformance.proof import Proof
-from deliralike.conformance.running import Running, effect
+from deliralike.conformance.running import Running, effect, why_apart
 from deliralike.conformance.settings import BESIDE, LEVELS, TITLES, Settings, in_words
 from deliralike.conformance.sides import Sides, bring_together, matched_by_names
-from deliralike.conformance.subject import Subject
-from deliralike.errors import CapabilityError, DtypeError, StateError
+from deliralike.conformance.subject import Subject, without_input_gradients
+from deliralike.errors import CapabilityError, DtypeError, ProofFailed, StateError
 
 # Level L4 needs the most memory, and comes last, when what other levels have compiled can go.
 _ORDER = ("L0", "L1", "L2", "L5", "L6", "L7", "L4")
@@ -73,6 +75,7 @@ class Ladder:
         self.levels: dict[str, Level] = {}  # by name, as they come
         self.seconds_a_pass = 0.0  # which level L1 measures
         self.match: Match | None = None
+        self.notes: tuple[str, ...] = ()  # of what level L1 leaves out
 
     def proof(self) -> Proof:
         """Climb the ladder as far as it goes."""
@@ -232,7 +235,49 @@ class Ladder:
     # -------------------------------------------------------------------------
 
     def _semantics(self, sides: Sides) -> None:
-        """Level L1, and what follows from it."""
+        """Level L1, and what follows from it, as far as the reference can be run.
+
+        Raises:
+            ProofFailed: The reference raises an error, as it was given too.
+        """
+        try:
+            self._values(sides)
+        except ProofFailed as failure:
+            reference, candidate = map(without_input_gradients, (sides.reference, sides.candidate))
+            if error := self._error_of(reference):
+                if not self._is_undecidable(error):
+                    raise failure from None
+                return
+            self.notes = ("The gradients of the inputs are not compared: they make it raise.",)
+            self._values(replace(sides, reference=reference, candidate=candidate))
+
+    def _error_of(self, side: Subject) -> Raised | None:
+        looks = [semantics.look(side, self.batch, mode) for mode in semantics.MODES.values()]
+        return looks[0].error or looks[1].error
+
+    def _is_undecidable(self, error: Raised) -> bool:
+        """Leave a reference undecided that runs as it was given, and not as a copy in float64.
+
+        Return whether there is such a reason.
+        """
+        given = self.given[0]
+        why = why_apart(given)
+        if not why and not self._error_of(given.but(network=copy.deepcopy(given.network))):
+            why = (
+                f"The reference runs in {given.network.dtype_name}, and not in float64, in which "
+                f"networks are compared: {error}. Where it names a type, it is to take that of a "
+                "parameter or of its input."
+            )
+        if why:
+            self._leave_undecided_at_values(why)
+        return bool(why)
+
+    def _leave_undecided_at_values(self, *notes: str) -> None:
+        self._add(Level("L1", semantics.TITLE, NOT_REACHED, notes=notes))
+        self._leave_out("level L1 was not reached", "L2", "L3", "L4", "L5", "L6", "L7")
+
+    def _values(self, sides: Sides) -> None:
+        """Compare what both sides compute, and go on where it is the same."""
         self.running = Running.of(sides, self.batch, self.masks, self.settings)
         modes, start = self.running.modes, time.perf_counter()
         names = ("eval",) if sides.folded else tuple(semantics.MODES)
@@ -251,15 +296,15 @@ class Ladder:
             found, notes = self._with_filled_zeros(sides, found, notes)
         failed = found.status == FAILED
         why = self.running.why_undecided() if failed else self.running.why_nothing_shown()
-        if why and self.running.only_training_is_random():
+        apart = why_apart(*self._sides) if failed is not bool(why) else ""
+        if not apart and why and self.running.only_training_is_random():
             del modes["train"]
             found, notes, why = semantics.level(modes), (*notes, why), ""
-        if why:
-            self._add(Level("L1", semantics.TITLE, NOT_REACHED, notes=(*notes, why)))
-            self._leave_out("level L1 was not reached", "L2", "L3", "L4", "L5", "L6", "L7")
+        if apart or why:
+            self._leave_undecided_at_values(*notes, apart or why)
             return
         figures = {**found.figures, "by_layer": self._by_layer()}
-        self._add(replace(found, figures=figures, notes=(*found.notes, *notes)))
+        self._add(replace(found, figures=figures, notes=(*found.notes, *notes, *self.notes)))
         self._after(found, folded)
 
     def _turn_masks(self, sides: Sides) -> None:

@@ -17,6 +17,7 @@ from deliralike.conformance.settings import Settings
 from deliralike.conformance.sides import Sides
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.errors import ProofFailed
+from deliralike.network.enclosing import function_beside
 
 
 @dataclass
@@ -108,8 +109,7 @@ class Running:
             if not seen.error and (place := self._unsteady(side, name, seen)):
                 return (
                     f"The {side} is not deterministic: two equal runs in {name} mode differ, first "
-                    f"at {place}. Layers of nn draw the same masks on every backend: take those, "
-                    "or switch the layer off (p=0)."
+                    f"at {place}. {_REMEDIES['drop' in place.lower()]}"
                 )
         return ""
 
@@ -149,6 +149,25 @@ class Running:
         if changed[0] == UNIT:
             return "the loss"
         return f"{changed[0]} ({block_kinds(subject.network)[changed[0].path]})"
+
+
+def why_apart(*sides: Subject) -> str:
+    """Return why a side is no network of its own, if it is none."""
+    for side in sides:
+        if name := function_beside(side.network):
+            return (
+                f"The function {name!r} of {side} computes with a layer that is no part of that "
+                "network, as in a copy.deepcopy, which copies no function: build the network anew, "
+                "or make the function a method."
+            )
+    return ""
+
+
+_REMEDIES = {
+    True: "Layers of nn draw the same masks on every backend: take those, or switch it off (p=0).",
+    False: "What is computed before it draws random numbers by itself, or remembers an earlier "
+    "call: switch that off.",
+}
 
 
 def effect(evaluation: semantics.Mode) -> str:

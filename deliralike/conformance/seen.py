@@ -18,6 +18,7 @@ from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import value_of
+from deliralike.weights.matching.distance import wide
 from deliralike.weights.matching.layouts import Transform, channels_first
 
 
@@ -286,5 +287,5 @@ def _shared(mine: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> int:
 
 def _print(array: np.ndarray) -> np.ndarray:
     """Numbers that no order of the elements changes: several, since one is alike by chance."""
-    size = np.abs(array.astype(np.float64))
+    size = np.abs(wide(array))
     return np.array([np.sum(size), np.sum(np.square(size)), np.sum(np.sqrt(size))])

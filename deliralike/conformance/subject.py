@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from deliralike import nest
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.core import innermost
 from deliralike.optim.loss import Loss, LossFunction
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training import classification_loss
@@ -44,8 +46,21 @@ class Subject:
 
     def __str__(self) -> str:
         """``"ResNet on torch"``."""
-        native = getattr(self.network, "native", self.network)
-        return f"{type(native).__name__} on {self.network.backend.name}"
+        return f"{type(innermost(self.network)).__name__} on {self.network.backend.name}"
+
+
+def without_input_gradients(subject: Subject) -> Subject:
+    """Return a side whose loss takes arrays that are in no graph, as in a training step.
+
+    Code of a network may refuse others, such as ``x.numpy()`` of PyTorch, or NumPy's functions of
+    Chainer's arrays.
+    """
+    detached = subject.network.backend.detached
+
+    def change(loss: LossFunction) -> LossFunction:
+        return lambda network, *batch: loss(network, *nest.map(detached, batch))
+
+    return subject.but(loss=with_changed_function(subject.loss, change))
 
 
 def with_changed_function(

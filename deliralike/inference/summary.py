@@ -16,7 +16,7 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.errors import ArgumentError, StateError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.enclosing import innermost
+from deliralike.network.core import innermost
 from deliralike.network.state import Slot, each_once, first_names
 from deliralike.tables import html_table, terminal_width, text_table
 from deliralike.zoo.inputs import Input

@@ -84,6 +84,12 @@ def arguments_record(network: Any, arguments: Mapping[str, Any]) -> InitKwargs:
     return InitKwargs({name: _with_blocks(network, value) for name, value in arguments.items()})
 
 
+def recorded_arguments(block: Any) -> InitKwargs | None:
+    """Return the recorded arguments of a block; None for one of a framework or user without any."""
+    arguments = vars(block).get("init_kwargs")
+    return arguments if isinstance(arguments, InitKwargs) else None
+
+
 def in_positions(cls: Any, args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """Return arguments of a class, defaults included, by position wherever that is possible."""
     bound = inspect.signature(cls.__init__).bind(None, *args, **kwargs)
@@ -113,7 +119,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 def _with_blocks(network: Any, value: Any) -> Any:
     """Return an argument with a `Block` in the place of every network."""
     if network.backend.is_native(value):
-        return Block(type(value).__name__, getattr(value, "init_kwargs", None))
+        return Block(type(value).__name__, recorded_arguments(value))
     if type(value) in (list, tuple):
         return type(value)(_with_blocks(network, item) for item in value)
     if type(value) is dict:

@@ -334,6 +334,8 @@ def finish(network: Any, construction: Construction) -> None:
             block.dtype_built = construction.dtype
             for name, value in vars(block).items():
                 refuse_plain_container(block, name, value)
+                if name in ("backend", "nn"):
+                    _refuse_hidden(f"{path}.{name}".lstrip("."), "an attribute")
     refuse_overlooked(network, blocks)
     overrides = _start_values(blocks)
     for name, slot in network.neutral_slots().items():
@@ -343,8 +345,8 @@ def finish(network: Any, construction: Construction) -> None:
             slot.write(draw(start, slot.shape, construction.seed, name))
 
 
-def _refuse_hidden(path: str) -> None:
-    """Refuse a block with the name of something that every network has: it would hide that.
+def _refuse_hidden(path: str, what: str = "a block") -> None:
+    """Refuse a block or attribute that would hide something which every network has.
 
     Raises:
         ConstructionError: Names the block's path.
@@ -353,7 +355,7 @@ def _refuse_hidden(path: str) -> None:
     attributes = AbstractNetwork.__annotations__ | NetworkCore.__annotations__
     if name and (name in attributes or hasattr(AbstractNetwork, name)):
         raise ConstructionError(
-            f"a block at {path!r} cannot be called {name!r}: every network has something so called"
+            f"{what} at {path!r} cannot be called {name!r}: every network has something so called"
         )
 
 
@@ -375,7 +377,9 @@ def _start_values(blocks: Mapping[str, Any]) -> dict[str, Distribution]:
     """Return the start values that all blocks declare, by patterns of full dotted names."""
     start_values = {}
     for path, block in blocks.items():
-        for pattern, distribution in getattr(block, "start_values", {}).items():
+        if not isinstance(block, AbstractNetwork):
+            continue
+        for pattern, distribution in type(block).start_values.items():
             if not hasattr(distribution, "draw"):
                 raise SettingError(
                     f"start_values of {type(block).__name__}: {pattern!r} is {distribution!r}, "

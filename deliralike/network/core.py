@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,6 +23,40 @@ from deliralike.network.state import (
 
 if TYPE_CHECKING:
     from deliralike.nn.interface import Vocabulary
+
+
+def innermost(network: Any) -> Any:
+    """Return the network as it was written, native or not.
+
+    It is the given network, or the one inside of all wrappers.
+    """
+    while issubclass(type(network), NetworkCore) and hasattr(type(network), "enclosed"):
+        network = getattr(network, type(network).enclosed)
+    return network
+
+
+def parts(network: Any) -> list[Any]:
+    """Return every native block of a network, among them the network as it was written."""
+    return [innermost(network), *(block for path, block in network.named_blocks() if path)]
+
+
+def unreplicated(network: Any) -> Any:
+    """Return the network that a replicated one was made from; any other network as it is."""
+    return network.root if network.parallelism.is_replicated else network
+
+
+def widest(dtypes: Iterable[Any]) -> Any:
+    """Return the first floating type of at least 32 bits, else the first one; None of none.
+
+    Floating inputs and targets take the type of the network: they are not to be rounded to that of
+    a part in a shorter one.
+    """
+    short = None
+    for dtype in dtypes:
+        if dtype.itemsize >= 4:
+            return dtype
+        short = short or dtype
+    return short
 
 
 class NetworkCore:
@@ -68,7 +102,7 @@ class NetworkCore:
 
     @property
     def dtype_name(self) -> str:
-        """Return the floating type of the parameters.
+        """The floating type of the parameters and buffers, see `widest`.
 
         A network without any has the type that it was built with.
         """

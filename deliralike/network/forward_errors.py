@@ -10,7 +10,7 @@ from typing import Any
 
 from deliralike import nest
 from deliralike.errors import DeliralikeError, DtypeError, ShapeError
-from deliralike.network.core import NetworkCore
+from deliralike.network.core import NetworkCore, innermost
 from deliralike.nn import checks
 
 _CALLS = ("__call__", "_wrapped_call_impl", "forward")  # methods that get a block's arguments
@@ -34,7 +34,7 @@ def explain(error: Exception) -> None:
         return
     path, block, frame = calls[-1]
     name = _Named(block, path)
-    note = f"{_network_name(calls[0][1])} was called with {_described(calls[0][2])}"
+    note = f"{type(innermost(calls[0][1])).__name__} was called with {_described(calls[0][2])}"
     try:
         for x in _arrays(frame)[:1]:
             _check(name, block, x)
@@ -71,13 +71,6 @@ def _calls(error: Exception) -> Iterator[tuple[str, Any, FrameType]]:
             paths |= {id(each): path for path, each in block.named_blocks()}
         if id(block) in paths and frame.f_code.co_name in _CALLS:
             yield paths[id(block)], block, frame
-
-
-def _network_name(network: Any) -> str:
-    """Return the class of a network as it was written."""
-    while hasattr(network, "enclosed"):  # see `EnclosingNetwork`, which is made of this
-        network = getattr(network, network.enclosed)
-    return type(network).__name__
 
 
 def _arrays(frame: FrameType) -> list[Any]:

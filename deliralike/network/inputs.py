@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deliralike.errors import BatchError
+from deliralike.network.core import innermost
 
 
 def positional_inputs(network: Any) -> tuple[int, float]:
@@ -14,8 +15,7 @@ def positional_inputs(network: Any) -> tuple[int, float]:
 
     Infinitely many where its class does not tell, as for ``forward(self, *inputs)``.
     """
-    while hasattr(type(network), "enclosed"):  # see `EnclosingNetwork`, which needs this module
-        network = getattr(network, network.enclosed)
+    network = innermost(network)
     try:
         signature = inspect.signature(getattr(network, "forward", network))
     except (TypeError, ValueError):

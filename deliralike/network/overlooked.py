@@ -35,8 +35,8 @@ def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
         ConstructionError: Names the path, the layer, and what to do.
     """
     for path, block in blocks.items():
-        is_wrapper = hasattr(type(block), "enclosed")
-        if is_wrapper or not isinstance(block, network.backend.network_base):
+        is_ours = isinstance(block, network.backend.network_base)
+        if not is_ours or hasattr(type(block), "enclosed"):
             continue
         for name, value in vars(block).items():
             if name != _NOT_SEARCHED:
@@ -150,13 +150,13 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
     if isinstance(value, MethodType):
         return [(_IN_FUNCTION, value.__self__)]
     if isinstance(value, FunctionType):
-        return [(_IN_FUNCTION, part) for part in _enclosed_values(value)]
+        return [(_IN_FUNCTION, part) for part in enclosed_values(value)]
     if _is_plain_object(value):
         return [(f".{name}", part) for name, part in vars(value).items()]
     return None
 
 
-def _enclosed_values(function: FunctionType) -> list[Any]:
+def enclosed_values(function: FunctionType) -> list[Any]:
     """Return the values of the variables that a function has from functions around it."""
     values = []
     for cell in function.__closure__ or ():

@@ -223,5 +223,5 @@ class Single:
 
 def is_replicated(block: Any) -> bool:
     """Return whether a block, native or not, is a replicated network."""
-    parallelism = getattr(block, "parallelism", None)
-    return isinstance(parallelism, Single) and parallelism.is_replicated
+    parallelism = getattr(type(block), "_parallelism", Single)
+    return issubclass(parallelism, Single) and parallelism.is_replicated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -137,6 +137,12 @@ def each_once(slots: Mapping[str, AnySlot]) -> dict[str, AnySlot]:
         if not slot.is_parameter or names[id(slot.native)] == name:
             unique[name] = slot
     return unique
+
+
+def owned_slots(slots: Mapping[str, AnySlot], owns: Callable[[str], bool]) -> dict[str, AnySlot]:
+    """Return the parameters of which `owns` accepts some name, ties under each of their names."""
+    owned = {id(slot.native) for name, slot in slots.items() if slot.is_parameter and owns(name)}
+    return {name: slot for name, slot in slots.items() if id(slot.native) in owned}
 
 
 def plan_load(slots: Mapping[str, Slot], state: Mapping[str, Any]) -> LoadReport:

@@ -12,7 +12,7 @@ from functools import reduce
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from deliralike.errors import SettingError, refuse_unknown_settings
+from deliralike.errors import DtypeError, SettingError, refuse_unknown_settings
 
 if TYPE_CHECKING:
     from deliralike.optim.optimizer import AbstractOptimizer
@@ -107,10 +107,19 @@ class ClipValue:
         _refuse_no_bound("max_value", self.max_value)
 
     def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
-        """Return the gradients, bounded."""
+        """Return the gradients, bounded.
+
+        Raises:
+            DtypeError: A gradient is complex: its elements have no order.
+        """
         clipped = {}
         for name, gradient in gradients.items():
             if gradient is not None:
+                if _is_complex(gradient):
+                    raise DtypeError(
+                        f"ClipValue bounds real numbers, and the gradient of {name!r} is of type "
+                        f"{gradient.dtype}: use ClipNorm"
+                    )
                 gradient = gradient.clip(-self.max_value, self.max_value)
             clipped[name] = gradient
         return clipped
@@ -119,12 +128,23 @@ class ClipValue:
 def _joint_norm(gradients: Sequence[Any], norm_type: float) -> Any:
     """Return the norm of all elements of all gradients, as a native scalar."""
     if norm_type == 2:
-        return sum((gradient * gradient).sum() for gradient in gradients) ** 0.5
+        return sum(_square(gradient).sum() for gradient in gradients) ** 0.5
     if norm_type == math.inf:
         maxima = [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape]
         return reduce(_larger, maxima)
     total = sum((abs(gradient) ** norm_type).sum() for gradient in gradients)
     return total ** (1.0 / norm_type)
+
+
+def _square(gradient: Any) -> Any:
+    """Return the squares of the absolute values of all elements."""
+    if _is_complex(gradient):
+        return (gradient * gradient.conj()).real
+    return gradient * gradient
+
+
+def _is_complex(gradient: Any) -> bool:
+    return "complex" in str(gradient.dtype)
 
 
 def _larger(one: Any, other: Any) -> Any:

@@ -26,6 +26,7 @@ from deliralike.errors import (
     whole_number,
 )
 from deliralike.network.forward_errors import explain
+from deliralike.network.state import Slot, owned_slots
 from deliralike.optim.accumulation import (
     AccumulationWindow,
     Gradients,
@@ -141,6 +142,10 @@ class AbstractOptimizer(ABC):
         """
         return [name for name in self._parameter_names() if self.owns(name)]
 
+    def owned_slots(self) -> dict[str, Slot]:
+        """Return the slots of its parameters, ties under each of their names."""
+        return owned_slots(self.network.neutral_slots(), self.owns)
+
     def _parameter_names(self) -> list[str]:
         slots = self.network.neutral_slots()
         return [name for name, slot in slots.items() if slot.is_parameter]
@@ -232,12 +237,14 @@ class AbstractOptimizer(ABC):
     def flush(self) -> None:
         """Make the update of a window that is not full, as at the end of an epoch.
 
-        Nothing happens when it is empty.
+        Nothing happens when it is empty. A parameter that was frozen meanwhile is left alone.
         """
         if not self.window_is_open:
             return
         window, self._window = self._window, AccumulationWindow()
         of_root, *self._of_replicas = window.take_gradients(self.network.backend)
+        slots = self.owned_slots()
+        of_root = {name: of_root[name] for name in of_root if slots[name].trainable}
         try:
             self.update_with(of_root)
         finally:

@@ -211,7 +211,7 @@ class WeightAverage:
         weights = []
         copies = {}
         for name, average in self._values.items():
-            if "float" in str(average.dtype):
+            if _has_mean(name, slots[name], average):
                 names.append(name)
                 averages.append(average)
                 weights.append(slots[name].value)
@@ -244,6 +244,16 @@ class WeightAverage:
                 known.add(id(slot.native))
             slots[name] = slot
         return slots
+
+
+def _has_mean(name: str, slot: Slot, array: Any) -> bool:
+    """Return whether an array is averaged: parameters and the statistics of batch norms.
+
+    Other buffers belong to the latest weights, such as the vectors of a spectral norm, which are of
+    length one, and counters.
+    """
+    is_continuous = any(kind in str(array.dtype) for kind in ("float", "complex"))
+    return is_continuous and (slot.is_parameter or "running_" in name)
 
 
 def _refuse_nonsense(decay: float | None, start: int, every: int, warmup: bool) -> None:

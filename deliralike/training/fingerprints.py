@@ -14,7 +14,9 @@ from typing import Any
 
 from deliralike.data import Loader
 from deliralike.errors import ArgumentError, CheckpointError, SettingError, suggestion
+from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork, Block
+from deliralike.network.core import innermost
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import Rule
@@ -201,9 +203,7 @@ def _single(values: list[float]) -> Any:
 def _of_network(network: AbstractNetwork) -> Iterator[tuple[str, str]]:
     """Yield the class and the arguments of each block; of a framework's blocks their numbers."""
     blocks = dict(network.named_blocks())
-    wrapped = getattr(blocks[""], "native", None)
-    if network.backend.is_native(wrapped):
-        blocks[""] = wrapped
+    blocks[""] = innermost(blocks[""])
     for path, block in blocks.items():
         where = f"network.{path}".rstrip(".")
         written = getattr(type(block), "written_once", None)
@@ -224,7 +224,7 @@ def _arguments(written: Any, block: Any) -> dict[str, Any]:
 
     A number that was set by hand since has its new value.
     """
-    arguments = _defaults(written) | getattr(block, "init_kwargs", {})
+    arguments = _defaults(written) | (recorded_arguments(block) or {})
     values = {}
     for name, argument in arguments.items():
         value = vars(block).get(name)

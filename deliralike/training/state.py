@@ -309,16 +309,48 @@ def without_trace(trainer: Trainer) -> Iterator[None]:
 
 
 @contextmanager
-def unchanged_generators(trainer: Trainer) -> Iterator[None]:
-    """Give back the random generators as they are now, but for what starts parameters late."""
+def without_side_effects(trainer: Trainer) -> Iterator[None]:
+    """Give back random generators, buffers and the attributes of all blocks as they are now.
+
+    Not where parameters that waited for an input were started; and parameters only where arrays
+    cannot change, so that keeping them costs nothing: forward is to change none.
+    """
     run = Run(trainer, epochs=0)
+    blocks = [block for _, block in trainer.network.named_blocks() if hasattr(block, "__dict__")]
+    attributes = [(block, dict(vars(block))) for block in blocks]
     generators = _random_state(run)
-    shapes = _shapes(trainer)
+    shapes, values = _shapes(trainer), _values(trainer)
     try:
         yield
     finally:
         if _shapes(trainer) == shapes:
             _load_random_state(run, generators)
+            slots = trainer.network.neutral_slots()
+            for name, value in values.items():
+                slots[name].value = value
+            if values:
+                trainer.network.parallelism.copy_state()
+        for block, before in attributes:
+            _set_attributes(vars(block), before)
+
+
+def _set_attributes(now: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """Set the public attributes of a block to those from before."""
+    for name in [name for name in now if name not in before and not name.startswith("_")]:
+        del now[name]
+    now.update({name: value for name, value in before.items() if not name.startswith("_")})
+
+
+def _values(trainer: Trainer) -> dict[str, Any]:
+    """Return copies of the buffers, and the parameters where they need no copy."""
+    network, backend = trainer.network, trainer.network.backend
+    zero = backend.array(np.zeros(1, np.float32))
+    are_constant = backend.copied(zero) is zero
+    if not _shapes(trainer):
+        return {}
+    slots = network.neutral_slots().items()
+    wanted = {name: slot for name, slot in slots if are_constant or not slot.is_parameter}
+    return {name: backend.copied(slot.value) for name, slot in wanted.items()}
 
 
 def _shapes(trainer: Trainer) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from deliralike.errors import (
 from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import MAIN
-from deliralike.network.enclosing import has_own, innermost
+from deliralike.network.core import innermost
+from deliralike.network.enclosing import has_own
 from deliralike.network.freezing import trained
 from deliralike.network.inputs import grouped
 from deliralike.optim import rules
@@ -43,7 +44,7 @@ from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
 from deliralike.training.schedules import schedule_of
 from deliralike.training.several_steps import groups, refuse_several_steps
-from deliralike.training.state import restore, unchanged_generators
+from deliralike.training.state import restore, without_side_effects
 from deliralike.training.validation_losses import ValidationLosses
 
 RANDOM = ("portable", "native")
@@ -495,7 +496,7 @@ class Trainer:
         if validation is not None and not isinstance(validation, Iterator) and not is_own:
             with ExitStack() as contexts:
                 contexts.enter_context(self._as_evaluated())
-                contexts.enter_context(unchanged_generators(self))
+                contexts.enter_context(without_side_effects(self))
                 contexts.enter_context(warnings.catch_warnings(action="ignore"))  # they come again
                 names = evaluation.evaluate_first_batch(
                     self.network,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.enclosing import has_own, innermost
+from deliralike.network.core import innermost
+from deliralike.network.enclosing import has_own
 from deliralike.network.steps import (
     TOTAL,
     Losses,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deliralike.errors import StateError
+from deliralike.network.core import NetworkCore, innermost
 from deliralike.network.state import LoadReport
 from deliralike.weights import foreign_layouts
 from deliralike.weights.file_match import FileMatch
@@ -96,7 +97,7 @@ def match(
     """
     file = _File.of(weights)
     reference = Side.of(network, with_values=False)
-    if not hasattr(getattr(network, "root", network), "native"):
+    if isinstance(innermost(network), NetworkCore):
         # however the backend keeps kernels, the network itself has the channels first
         reference = replace(reference, channels_last=False)
     return file.matched(reference, names or {})

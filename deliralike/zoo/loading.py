@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike import weights as weight_files
 from deliralike.errors import StateError, UnknownName, listed, suggestion
+from deliralike.network.core import unreplicated
 from deliralike.network.state import LoadReport, Slot, host_array
 from deliralike.weights import foreign_layouts
 from deliralike.zoo import settings_search, stem_and_head
@@ -191,7 +192,7 @@ def _settings_that_fit(network: Any, plan: Plan, states: Mapping[str, State]) ->
         return likely.problem_count or Plan.of(outline, states).problem_count
 
     shapes = {name: np.shape(value) for name, value in plan.choice.state.items()}
-    network = getattr(network, "root", network)
+    network = unreplicated(network)
     return settings_search.described(settings_search.would_fit(network, shapes, problems))
 
 
@@ -409,7 +410,7 @@ class Plan:
     def of(cls, network: Any, states: Mapping[str, State]) -> Plan:
         """Make the plan for the best of some states, under the best reading of its names."""
         slots = network.neutral_slots()
-        network = getattr(network, "root", network)  # a replicated one has no key maps
+        network = unreplicated(network)  # a replicated one has no key maps
         keymaps = tuple(getattr(network, "keymaps", ()))
         return cls(network, slots, _best(slots, states, keymaps))
 

@@ -20,15 +20,14 @@ def names(network: Any, present: Iterable[str]) -> set[str]:
     The network with a head is built on shapes alone.
     """
     written_once = getattr(type(network), "written_once", None)
-    settings = getattr(network, "init_kwargs", None)
-    outputs = getattr(network, "outputs", None)
-    if written_once is None or settings is None or outputs is None:
+    if written_once is None:
         return set()
-    if settings.get(outputs) != 0:
+    outputs = getattr(network, "outputs", None)
+    if outputs is None or network.init_kwargs.get(outputs) != 0:
         return set()
     backend = importlib.import_module("deliralike.backends.outline").BACKEND
     try:
-        whole = written_once.on(backend)(**settings | {outputs: 1})
+        whole = written_once.on(backend)(**network.init_kwargs | {outputs: 1})
     except DeliralikeError:
         return set()
     return set(whole.neutral_slots()) - set(present)

@@ -9,7 +9,7 @@ import pytest
 if importlib.util.find_spec("chainer") is None:
     collect_ignore_glob = ["test_*.py"]
 else:
-    from deliralike.backends.chainer import bridge
+    from deliralike.backends import chainer_bridge as bridge
 
     bridge.install()
 

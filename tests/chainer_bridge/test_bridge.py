@@ -14,7 +14,7 @@ import warnings
 import numpy as np
 import pytest
 
-from deliralike.backends.chainer import bridge
+from deliralike.backends import chainer_bridge as bridge
 
 pytestmark = pytest.mark.filterwarnings("error")
 

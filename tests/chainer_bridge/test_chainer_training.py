@@ -193,7 +193,7 @@ def test_a_shuffled_epoch_gives_each_sample_once(kind):
 # Chainer forks its workers, which is safe only in a process where no other test has started JAX's
 # threads.
 FORKED = """
-from deliralike.backends.chainer import bridge
+from deliralike.backends import chainer_bridge as bridge
 bridge.install()
 import chainer, json, numpy as np
 options = {"n_processes": 2}

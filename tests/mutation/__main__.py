@@ -36,7 +36,7 @@ PRELOADED = (
     "typer.testing",
 )
 #: Imported libraries whose import a file of the package has a say in.
-SHAPED = {"deliralike/backends/chainer/bridge.py": ("chainer", "chainermn")}
+SHAPED = {"deliralike/backends/chainer_bridge.py": ("chainer", "chainermn")}
 PART = ("file", "line", "column", "operator", "occurrence")
 KILLED, SURVIVED, UNREACHED = "killed", "survived", "reached by no test"
 

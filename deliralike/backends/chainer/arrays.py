@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.backends.chainer.bridge import install
+from deliralike.backends.chainer_bridge import install
 
 install()  # before the first import of Chainer anywhere in this package
 

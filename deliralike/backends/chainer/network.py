@@ -12,9 +12,11 @@ import numpy as np
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer, chainermn
 from deliralike.errors import ArgumentError, ConstructionError, StateError
+from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork, NetworkType, StateDictNames
 from deliralike.network.construction import current_construction
-from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.core import widest
+from deliralike.network.enclosing import NativeWrapper
 from deliralike.network.overlooked import refuse_without_init
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
@@ -445,15 +447,14 @@ class AbstractChainerNetwork(
 
     @property
     def dtype_name(self) -> str:
-        """The floating type of the parameters, or of the first buffer."""
-        for parameter in self.params(include_uninit=False):
-            if parameter.dtype.kind == "f":
-                return str(parameter.dtype)
-        for slot in self.neutral_slots().values():
-            value = arrays.raw(slot.native)
-            if arrays.is_array(value) and value.dtype.kind == "f":
-                return str(value.dtype)
-        return self.dtype_built
+        """The floating type of the parameters; without any that of the buffers."""
+        dtypes = (parameter.dtype for parameter in self.params(include_uninit=False))
+        dtype = widest(each for each in dtypes if each.kind == "f")
+        if dtype is None:
+            values = [arrays.raw(slot.native) for slot in self.neutral_slots().values()]
+            dtypes = (value.dtype for value in values if arrays.is_array(value))
+            dtype = widest(each for each in dtypes if each.kind == "f")
+        return self.dtype_built if dtype is None else str(dtype)
 
     def __repr__(self) -> str:
         """Return the tree of blocks in creation order, each with its arguments."""
@@ -520,10 +521,8 @@ def tie_as(link: chainer.Link, twin: chainer.Link, twins: dict[int, Any]) -> Non
             vars(twin)[name] = twins[id(child)]
 
 
-class WrappedChainerNetwork(EnclosingNetwork, AbstractChainerNetwork):
+class WrappedChainerNetwork(NativeWrapper, AbstractChainerNetwork):
     """A plain link seen as an abstract network: the same parameters under the same names."""
-
-    enclosed = "native"
 
     def __init__(self, native: chainer.Link) -> None:
         """Share the link's parameters; nothing is copied."""
@@ -563,7 +562,7 @@ def _tree(link: chainer.Link) -> str:
     """Return the text of a link and all below it, indented."""
     if not isinstance(link, chainer.Link):
         return getattr(link, "__name__", repr(link))  # a function in a chainer.Sequential
-    settings = getattr(link, "init_kwargs", None)
+    settings = recorded_arguments(link)
     items = link.printable_specs if settings is None else settings.items()
     plain = [pair for pair in items if not isinstance(pair[1], chainer.Link | Variable)]
     children = [(name, _tree(child)) for name, child in _children(link)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -16,6 +17,7 @@ from deliralike.backends.chainer.owned_parameters import OwnedParameters
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.core import innermost
 from deliralike.network.state import first_names
 from deliralike.optim.loss import as_loss, no_array, no_scalar, value_of, with_value
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -29,13 +31,12 @@ class Part(chainer.Link):
         self._parameters = dict(parameters)
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
-        """Return each parameter once."""
+        """Return the parameters."""
         return (parameter for _, parameter in self.namedparams(include_uninit))
 
     def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
         """Return the parameters with their neutral names, written as Chainer's paths."""
-        unique = {id(each): (name, each) for name, each in self._parameters.items()}
-        for name, parameter in unique.values():
+        for name, parameter in self._parameters.items():
             if include_uninit or parameter.is_initialized:
                 yield "/" + name.replace(".", "/"), parameter
 
@@ -55,24 +56,27 @@ class ChainerOptimizer(AbstractOptimizer):
         self.native = native
         self._owned = OwnedParameters(network, self.owns)
         parameters = self._owned.parameters
-        group_numbers = {}
+        group_numbers: dict[str, int] = {}
         if isinstance(native, NeutralOptimizer):
-            group_numbers = native.group_numbers(self._owned.slots)
+            group_numbers = native.group_numbers(self.owned_slots())
+        _tell_of_ties(network)
         if native.target is None:
             native.setup(network if pattern is None else Part(parameters))
         self._rules = {name: parameter.update_rule for name, parameter in parameters.items()}
-        for name, number in group_numbers.items():
-            self._rules[name].hyperparam.group = number
+        for name, rule in self._rules.items():
+            if name in group_numbers:
+                rule.hyperparam.group = group_numbers[name]
         for slot in self._owned.slots.values():
             if not slot.trainable:
                 slot.trainable = False  # so that the update rule is disabled too
 
     def holds(self):
         """Return the parameters of the link for which the native optimizer was set up."""
-        names = first_names(self._owned.slots)
+        names = {id(parameter): name for name, parameter in self._owned.parameters.items()}
         result = []
         for parameter in self.native.target.params():
-            unknown = f"a parameter of shape {parameter.shape}"
+            shape = parameter.shape if parameter.is_initialized else "yet unknown"
+            unknown = f"a parameter of shape {shape}"
             result.append(names.get(id(parameter), unknown))
         return result
 
@@ -129,7 +133,7 @@ class ChainerOptimizer(AbstractOptimizer):
             return as_loss(loss_function).forward_backward(network, backward, *batch)
 
     def _trainable(self) -> dict[str, chainer.Parameter]:
-        """Return the parameters that are not frozen, tied ones under each of their names."""
+        """Return the parameters that are not frozen."""
         trainable = {}
         for name, parameter in self._owned.parameters.items():
             if parameter.requires_grad:
@@ -188,7 +192,7 @@ class ChainerOptimizer(AbstractOptimizer):
         """
         state = {"steps": np.array(self.steps)}
         self._owned.refresh()
-        for name in first_names(self._owned.slots).values():
+        for name in self._owned.parameters:
             rule = self._rules.get(name)
             if rule is None or not rule.t:
                 continue
@@ -234,6 +238,26 @@ def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> No
     parameter.update_rule = rule
 
 
+def _tell_of_ties(network: AbstractNetwork) -> None:
+    """Warn where Chainer by itself would update a parameter more than once in each step."""
+    link = innermost(network)
+    if isinstance(link, AbstractNetwork):
+        return
+    known = [id(parameter) for parameter in link.params()]
+    slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
+    names = first_names(slots)
+    for name, slot in slots.items():
+        first = names[id(slot.native)]
+        if first != name and known.count(id(slot.native)) > 1:
+            warnings.warn(
+                f"{first!r} and {name!r} of {type(link).__name__} are one parameter, which is "
+                "updated once in each step, as on PyTorch and JAX; Chainer's own optimizers, set "
+                "up for that link, update it once for each name",
+                stacklevel=4,
+            )
+            return
+
+
 def _backward(loss: Any) -> None:
     _refuse_array(loss)
     loss.backward()
@@ -270,7 +294,8 @@ def _load(parameter: chainer.Parameter, rule: Any, slot: str, value: Any, steps:
     rule.t = rule.t or steps
     if rule.state is None:
         rule._init_states(parameter)
-    array = arrays.array(np.asarray(value), str(parameter.dtype), str(parameter.device))
+    made = rule.state.get(slot, parameter)
+    array = arrays.array(np.asarray(value), str(made.dtype), str(parameter.device))
     rule.state[slot] = array
 
 

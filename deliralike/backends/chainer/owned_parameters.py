@@ -13,7 +13,8 @@ from deliralike.backends.chainer.replicas.network import (
     replicated_networks,
 )
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.state import Slot
+from deliralike.network.core import innermost, unreplicated
+from deliralike.network.state import Slot, each_once, owned_slots
 
 
 class OwnedParameters:
@@ -22,8 +23,7 @@ class OwnedParameters:
     A lookup takes many times as long as a check whether every link still holds the same objects.
 
     Attributes:
-        slots: The slots of the owned parameters, tied ones under each of their names, as of the
-            last lookup.
+        slots: The slots of the owned parameters as of the last lookup, each under its first name.
         parameters: The same as Chainer's parameters.
         replicated: The replicated networks inside a network that is not replicated itself, and so
             has no hooks for them.
@@ -52,8 +52,7 @@ class OwnedParameters:
         """Look the parameters up again if the network's parts have changed."""
         if self._registered and self._is_unchanged():
             return
-        slots = self._network.neutral_slots().items()
-        self.slots = {name: slot for name, slot in slots if slot.is_parameter and self._owns(name)}
+        self.slots = each_once(owned_slots(self._network.neutral_slots(), self._owns))
         self.parameters = {name: slot.native for name, slot in self.slots.items()}
         self.replicated = []
         if not self._network.parallelism.is_replicated:
@@ -70,14 +69,14 @@ class OwnedParameters:
     @property
     def dtype_name(self) -> str:
         """The floating type of the network, as of the last `refresh`."""
-        if self._first is None or self._first.dtype.kind != "f":
-            return self._network.dtype_name
-        return arrays.dtype_name(self._first.dtype)
+        dtype = None if self._first is None else self._first.dtype
+        is_known = dtype is not None and dtype.kind == "f" and dtype.itemsize >= 4
+        return arrays.dtype_name(dtype) if is_known else self._network.dtype_name
 
     def _remember(self) -> None:
         """Record what `_is_unchanged` compares."""
-        root: Any = getattr(self._network, "root", self._network)
-        links = [*root.links(), *getattr(root, "native", root).links()]
+        root: Any = unreplicated(self._network)
+        links = [*root.links(), *innermost(root).links()]
         self._registered, self._attributes, self._names = [], [], []
         for link in links:
             self._registered += (link._params, getattr(link, "_children", ()))

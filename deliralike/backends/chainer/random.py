@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,18 @@ class Draws:
     @property
     def used(self) -> bool:
         return self._generator is not None
+
+    def copy(self) -> Draws:
+        """Return the same numbers from here on; those on a GPU are others than without a copy."""
+        draws = Draws()
+        draws.key = self.key
+        if isinstance(self._generator, np.random.Generator):
+            draws._generator = deepcopy(self._generator)
+        elif self._generator is not None:  # the state of CuPy's generators cannot be read
+            seed = int(self._generator.randint(2**31))
+            self._generator.seed(seed)
+            draws._generator = type(self._generator)(seed)
+        return draws
 
     def uniform(self, shape: Sequence[int], xp: Any) -> Any:
         """Return random numbers between 0 and 1."""
@@ -61,6 +74,16 @@ def drawing(draws: Draws, replica: Replica) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def current() -> Draws | None:
+    """Return the generator of the running replica; None outside of replicas."""
+    return _current.get()
+
+
+def follow(draws: Draws | None) -> None:
+    """Draw from a replica's generator from now on, in the context of this thread."""
+    _current.set(draws)
 
 
 def uniform(shape: Sequence[int], xp: Any) -> Any:

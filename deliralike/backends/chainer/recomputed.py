@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from typing import Any
 
@@ -15,6 +15,7 @@ from deliralike import nest, random
 from deliralike.backends.chainer import random as native_random
 from deliralike.backends.chainer.arrays import Variable, chainer, is_array
 from deliralike.errors import CapabilityError
+from deliralike.parallel.replicas import context as replicas
 
 
 def recomputed(
@@ -53,8 +54,11 @@ class _Recomputed(chainer.FunctionNode):
     def forward(self, inputs: Any) -> Any:
         """Compute the outputs without a graph."""
         self.device = chainer.backend.get_device_from_array(*inputs).name
-        self.random_state = native_random.state(self.device)
-        with chainer.no_backprop_mode():
+        draws = native_random.current()
+        # what the block draws from: a replica has a generator of its own
+        self.draws = None if draws is None else draws.copy()
+        self.random_state = None if _shares_generator() else native_random.state(self.device)
+        with chainer.no_backprop_mode(), _refusing_shared_draws():
             made = self.run([Variable(each) for each in inputs[: self.count]])
         leaves, self.structure = nest.flatten(made)
         self.made = [(leaf, isinstance(leaf, Variable)) for leaf in leaves]
@@ -70,8 +74,11 @@ class _Recomputed(chainer.FunctionNode):
             )
         retained = self.get_retained_inputs()
         inputs = [Variable(each.array, requires_grad=each.dtype.kind == "f") for each in retained]
+        context = self.context.copy()
+        if self.draws is not None:
+            context.run(native_random.follow, self.draws.copy())
         with self._again():
-            made = nest.leaves(self.context.copy().run(self.run, inputs))
+            made = nest.leaves(context.run(self.run, inputs))
         outputs = [leaf for leaf in made if isinstance(leaf, Variable)]
         wanted = [*inputs, *self.parameters]
         pairs = [
@@ -92,15 +99,43 @@ class _Recomputed(chainer.FunctionNode):
             for name in link._persistent:
                 value = getattr(link, name)
                 before.append((link, name, value, value.copy() if is_array(value) else value))
-        now = native_random.state(self.device)
-        native_random.load_state(self.device, self.random_state)
+        if self.random_state is not None:
+            now = native_random.state(self.device)
+            native_random.load_state(self.device, self.random_state)
         train = chainer.using_config("train", self.train)
         try:
             with random.following(self.stream), train, chainer.force_backprop_mode():
                 yield
         finally:
-            native_random.load_state(self.device, now)
+            if self.random_state is not None:
+                native_random.load_state(self.device, now)
             for link, name, value, former in before:
                 if is_array(value):
                     value[...] = former
                 object.__setattr__(link, name, value)
+
+
+def _shares_generator() -> bool:
+    """Return whether other replicas of this process draw from Chainer's own generator too."""
+    replica = replicas.current()
+    return replica is not None and replica.rendezvous.parties > 1
+
+
+def _refusing_shared_draws() -> AbstractContextManager[Any]:
+    """Return a context that refuses what draws from Chainer's own generator in replicas.
+
+    Their threads share it, so that what one of them has drawn cannot be drawn again.
+    """
+    return _Refusing() if _shares_generator() else nullcontext()
+
+
+class _Refusing(chainer.FunctionHook):
+    name = "deliralike: checkpointed blocks in replicas"
+
+    def forward_preprocess(self, function: Any, in_data: Any) -> None:
+        if type(function).__module__.startswith("chainer.functions.noise."):
+            raise CapabilityError(
+                f"a checkpointed block draws by Chainer's own {type(function).__name__}, whose "
+                "masks cannot be drawn once more in replicas: use the layers of net.nn, or leave "
+                "the block as it is"
+            )

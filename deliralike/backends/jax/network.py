@@ -26,12 +26,13 @@ from deliralike.network.base import (
     StateDictNames,
     refuse_plain_container,
 )
-from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.core import widest
+from deliralike.network.enclosing import NativeWrapper
 from deliralike.network.overlooked import refuse_without_init
 from deliralike.network.state import Slot
 from deliralike.network.tree import block_tree
 
-_NOT_SAVED = (nnx.RngState, nnx.Intermediate, nnx.Cache)
+_NOT_SAVED = (nnx.RngState, nnx.Intermediate)
 _FROZEN = "frozen"
 
 
@@ -206,7 +207,8 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Return a copy that shares nothing with this network.
 
-        The order of creation and ties are kept, also with flax's own blocks.
+        The order of creation and ties are kept, also with flax's own blocks. Random layers of this
+        package draw other masks in the copy.
         """
         modules = []
         for _, node in walk(self):
@@ -214,6 +216,8 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
                 continue
             if isinstance(node, nnx.Variable):  # its deepcopy would give its array
                 memo[id(node)] = node.copy(deepcopy(node.get_value()))
+            elif "__deepcopy__" in vars(type(node)):  # a stream of random numbers
+                deepcopy(node, memo)
             else:
                 memo[id(node)] = object.__new__(type(node))
                 modules.append(node)
@@ -230,10 +234,13 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
     def train(self, mode: bool = True) -> Any:
         """Set the mode of every block.
 
-        flax's own blocks have ``deterministic`` and ``use_running_average``.
+        flax's own blocks have ``deterministic`` and ``use_running_average``; those of a class with
+        a ``train`` or ``eval`` of its own do what that says.
         """
         for _, block in self.named_blocks():
             self._set_mode(block, mode)
+            if _has_own_mode(block):
+                (block.train if mode else block.eval)()
         return self
 
     @contextmanager
@@ -248,6 +255,10 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
             for name, value in _mode_attributes(block, training).items():
                 before.append((block, name, getattr(block, name)))
                 is_set = is_set and getattr(block, name) is value
+            if _has_own_mode(block):  # which may set anything
+                is_set = False
+                settings = vars(block).items()
+                before += [(block, *each) for each in settings if type(each[1]) in _PLAIN_SETTINGS]
         if not is_set:
             self.train(training)
         try:
@@ -293,21 +304,17 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
 
     @property
     def dtype_name(self) -> str:
-        """The floating type of the first parameter or buffer."""
-        for variable in _saved(self):
-            dtype = variable.get_value().dtype
-            if jax.numpy.issubdtype(dtype, jax.numpy.floating):
-                return str(dtype)
-        return self.dtype_built
+        """The floating type of the parameters and buffers."""
+        dtypes = (variable.get_value().dtype for variable in _saved(self))
+        dtype = widest(each for each in dtypes if jax.numpy.issubdtype(each, jax.numpy.floating))
+        return self.dtype_built if dtype is None else str(dtype)
 
 
-class WrappedJaxNetwork(EnclosingNetwork, AbstractJaxNetwork):
+class WrappedJaxNetwork(NativeWrapper, AbstractJaxNetwork):
     """A module of flax's own seen as an abstract network.
 
     It has the same variables under the same names.
     """
-
-    enclosed = "native"
 
     def __init__(self, native: nnx.Module) -> None:
         """Share the module's weights; nothing is copied."""
@@ -431,6 +438,13 @@ def _hashable_setting(value: Any) -> Any:
 def _set_mode(block: Any, name: str, value: bool) -> None:
     if getattr(block, name) is not value:
         setattr(block, name, value)
+
+
+def _has_own_mode(block: Any) -> bool:
+    """Return whether a block of flax has a way of its own to be set to training or evaluation."""
+    kind = type(block)
+    is_own = kind.train is not nnx.Module.train or kind.eval is not nnx.Module.eval
+    return is_own and not isinstance(block, AbstractNetwork)
 
 
 def _mode_attributes(block: Any, training: bool) -> dict[str, bool]:

@@ -32,7 +32,7 @@ from deliralike.backends.jax.compiled.program import (
 )
 from deliralike.backends.jax.compiled.scanned import scanned, split_steps, stack_steps
 from deliralike.backends.jax.update_rules import NeutralRule, UpdateRule
-from deliralike.errors import DtypeError
+from deliralike.errors import CapabilityError, DtypeError
 from deliralike.nest import host_arrays
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import as_loss
@@ -60,13 +60,7 @@ class JaxOptimizer(AbstractOptimizer):
         super().__init__(network, pattern)
         self.rule = rule
         self._programs = ProgramCache(network, self.owns)
-        # by any name of a tied one
-        owned = {id(slot.native) for slot in self._programs.variables().owned.values()}
-        slots = {}
-        for name, slot in network.neutral_slots().items():
-            if id(slot.native) in owned:
-                slots[name] = slot
-        rule.assign(slots)
+        rule.assign(self.owned_slots())
 
     def prepared(self, batch):
         """Prepare a batch for a step: NumPy arrays stay on the host.
@@ -118,6 +112,7 @@ class JaxOptimizer(AbstractOptimizer):
             numbers,
         )
         self.finish_update(self._store(variables, parameters, changed, state))
+        variables.write_settings(program)
         return unpack(result)
 
     def update_several(self, loss_function, batches, moments):
@@ -240,7 +235,18 @@ class JaxOptimizer(AbstractOptimizer):
     def _several_steps(self, *what: Any) -> tuple[Any, list[str]]:
         """The program of several steps, and the names of the parameters that it updates."""
         updated: list[str] = []
-        steps = scanned(self._step(*what), updated)
+        one, variables = self._step(*what), what[1]
+
+        def step(*values: Any) -> tuple:
+            results = one(*values)
+            if variables.traced_settings or results[2].keys() - variables.parameters.keys():
+                raise CapabilityError(
+                    "forward sets settings of Python or frozen parameters, which steps of one "
+                    "program cannot see: leave out steps_per_call"
+                )
+            return results
+
+        steps = scanned(step, updated)
         name_program(steps, "steps", type(self.network))
         return with_host_checks(steps, 2, partial(self._jit, donate_argnums=0)), updated
 
@@ -262,13 +268,18 @@ class JaxOptimizer(AbstractOptimizer):
                 return forward(variables, loss_function, at, arguments.unflatten(batch))
 
             with position.enter(position_numbers):
-                (result, changed), gradients = aux_and_gradient(loss, parameters)
+                (result, changed, written), gradients = aux_and_gradient(loss, parameters)
+            # the update begins at what forward has set, as in a loop by hand
+            parameters = {name: written.get(name, value) for name, value in parameters.items()}
+            frozen = {name: written.get(name, value) for name, value in frozen.items()}
+            values = parameters, frozen, others
             gradients = self._run_hooks(variables, values, _in_order(gradients, variables))
             owned = variables.only_owned(frozen)
-            parameters, state = self.rule.update(
+            updated, state = self.rule.update(
                 constants, parameters, owned, gradients, state, numbers
             )
-            return result, changed, parameters, state
+            updated = {name: value for name, value in updated.items() if value is not None}
+            return result, changed, written | updated, state
 
         return step
 
@@ -280,7 +291,7 @@ class JaxOptimizer(AbstractOptimizer):
         network = self.network
         try:
             if self.pre_update_hooks:
-                self.network, _ = variables.rebuild(*values)
+                self.network = variables.rebuild(*values).network
             for pre_update in self.pre_update_hooks:
                 gradients = pre_update(self, gradients)
         finally:
@@ -292,7 +303,7 @@ class JaxOptimizer(AbstractOptimizer):
     ) -> list[str]:
         """Store the results of an update; return the names of the parameters that it changed."""
         variables.store(parameters, changed)
-        updated = [name for name, value in parameters.items() if value is not None]
+        updated = [name for name in variables.parameters if parameters.get(name) is not None]
         self.rule.keep(state, updated)
         return updated
 
@@ -345,9 +356,10 @@ def run_gradients(
     )
     program = programs.get_or_compile(key, make)
     aux, gradients = program(variables.values(), arguments.arrays, position.numbers)
-    (result, changed), value = aux
-    if any(each is not None for each in changed):
-        variables.store({}, changed)
+    (result, changed, written), value = aux
+    if written or any(each is not None for each in changed):
+        variables.store(written, changed)
+    variables.write_settings(program)
     return (result, value), gradients
 
 

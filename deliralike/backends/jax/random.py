@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import jax
 import jax.numpy as jnp
@@ -17,24 +18,45 @@ from deliralike.backends.jax.compiled import inner
 from deliralike.backends.jax.network import walk
 from deliralike.errors import StateError
 
-# Every stream that is still in use, with its number. It keeps that number however many streams
-# before it have been forgotten: when those are collected is up to Python.
-_numbers: WeakKeyDictionary[RngStream, int] = WeakKeyDictionary()
+# Every stream that is still in use, with a number of its own.
+_streams_in_use: WeakKeyDictionary[RngStream, int] = WeakKeyDictionary()
+# Those that have drawn nothing since the seed was set: their first draw starts them.
+_waiting: WeakSet[RngStream] = WeakSet()
 _seed = 0
-_made = 0  # streams since the seed was set
-_copied = 0  # copies of streams since the seed was set
-_FIRST_COPY = 2**31
+_started = 0  # streams since the seed was set
+_FIRST_UNSTARTED = 2**31
+_next_number = count()
 
 
 def seed(seed: int) -> None:
-    """Restart every existing random stream, each by its number since the seed before.
+    """Restart every existing random stream in the order in which they draw from now on.
 
-    Streams that are made later follow from this seed too.
+    So masks depend on the draws since the seed alone, and not on what was built before it. Streams
+    that are made later follow from this seed too.
     """
-    global _seed, _made, _copied
-    _seed, _made, _copied = seed, 0, 0
-    for stream, number in list(_numbers.items()):
-        stream.restart(_key(number))
+    global _seed, _started
+    _seed, _started = seed, 0
+    for stream, number in list(_streams_in_use.items()):
+        _wait(stream, number)
+
+
+def _wait(stream: RngStream, number: int) -> None:
+    """Let a stream start at its first draw; a program of the user's own may draw from it before."""
+    _streams_in_use[stream] = number
+    stream.restart(_key(_FIRST_UNSTARTED + number))
+    _waiting.add(stream)
+
+
+def start(streams: Iterable[RngStream]) -> None:
+    """Start those of the streams that are about to draw for the first time since the seed."""
+    global _started
+    if not _waiting:
+        return
+    for stream in streams:
+        if stream in _waiting and not isinstance(stream.key.get_value(), jax.core.Tracer):
+            _waiting.discard(stream)
+            stream.restart(_key(_started))
+            _started += 1
 
 
 def _key(number: int) -> jax.Array:
@@ -44,13 +66,15 @@ def _key(number: int) -> jax.Array:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Number streams that are made afterwards as if none had been made within."""
-    global _seed, _made, _copied
-    before = _seed, _made, _copied
+    """Start streams afterwards as if none had been started within."""
+    global _seed, _started
+    before = _seed, _started
+    waiting = list(_waiting)
     try:
         yield
     finally:
-        _seed, _made, _copied = before
+        _seed, _started = before
+        _waiting.update(waiting)
 
 
 @contextmanager
@@ -79,7 +103,8 @@ def state(network: Any) -> dict[str, Any]:
 
     The state also has what streams that are made later follow from.
     """
-    return {"seed": _seed, "made": _made, "streams": words(network)}
+    positions = words(network)
+    return {"seed": _seed, "made": _started, "streams": positions}
 
 
 def load_state(network: Any, state: Mapping[str, Any]) -> None:
@@ -88,7 +113,7 @@ def load_state(network: Any, state: Mapping[str, Any]) -> None:
     Raises:
         StateError: The network has other streams; nothing has changed.
     """
-    global _seed, _made
+    global _seed, _started
     streams = _streams(network)
     if streams.keys() != state["streams"].keys():
         saved, present = ", ".join(state["streams"]), ", ".join(streams)
@@ -96,12 +121,13 @@ def load_state(network: Any, state: Mapping[str, Any]) -> None:
             f"the random state has the streams {saved or '(none)'}, and the "
             f"network has {present or '(none)'}"
         )
-    _seed, _made = state["seed"], state["made"]
+    _seed, _started = state["seed"], state["made"]
     follow(network, state["streams"])
 
 
 def words(network: Any) -> dict[str, np.ndarray]:
     """The positions of a network's random streams, as plain words by path."""
+    start(own_streams(_root(network)))
     positions = {}
     for path, stream in _streams(network).items():
         positions[path] = np.array(_words(stream.get_value()))
@@ -110,14 +136,25 @@ def words(network: Any) -> dict[str, np.ndarray]:
 
 def follow(network: Any, words: Mapping[str, np.ndarray]) -> None:
     """Continue a network's random streams from words of the same paths."""
+    for stream in own_streams(_root(network)):
+        _waiting.discard(stream)
     for path, stream in _streams(network).items():
         stream.set_value(_like(words[path], stream.get_value()))
 
 
 def _streams(network: Any) -> dict[str, nnx.RngState]:
     """The keys and counts of a network by path; a replicated one has its root's."""
-    root = network.root if network.parallelism.is_replicated else network
-    return {path: node for path, node in walk(root) if isinstance(node, nnx.RngState)}
+    nodes = walk(_root(network))
+    return {path: node for path, node in nodes if isinstance(node, nnx.RngState)}
+
+
+def own_streams(network: Any) -> list[RngStream]:
+    """The streams of the random layers of this package in a network."""
+    return [node for _, node in walk(network) if isinstance(node, RngStream)]
+
+
+def _root(network: Any) -> Any:
+    return network.root if network.parallelism.is_replicated else network
 
 
 def _is_typed(value: jax.Array) -> bool:
@@ -143,42 +180,46 @@ class RngStream(nnx.Pytree):
 
     So ``nnx.jit`` and the optimizers carry it along.
 
-    Every stream starts differently; which numbers it gives depends on `seed` and on how many were
-    made since. The key is kept as plain words, which can be copied and pickled.
+    Every stream starts differently; which numbers it gives depends on `seed` and on how many have
+    started to draw since. The key is kept as plain words, which can be copied and pickled. A deep
+    copy is a stream of its own.
     """
 
     def __init__(self) -> None:
-        """Start the next stream of the seed in force."""
-        global _made
-        self.key = nnx.RngKey(_key(_made), tag="chance")
+        """Make a stream that starts at its first draw."""
+        number = next(_next_number)
+        self.key = nnx.RngKey(_key(_FIRST_UNSTARTED + number), tag="chance")
         self.count = nnx.RngCount(jnp.zeros((), jnp.uint32), tag="chance")
-        _numbers[self] = _made
-        _made += 1
+        _streams_in_use[self] = number
+        _waiting.add(self)
 
     def __call__(self) -> jax.Array:
         """The next key."""
+        start([self])
         key = jax.random.wrap_key_data(self.key.get_value())
         count = self.count.get_value()
         inner.store(self.count, count + 1)
         return jax.random.fold_in(key, count)
 
     def restart(self, key: jax.Array) -> None:
-        """Begin again from a key."""
-        self.key.set_value(key)
-        self.count.set_value(jnp.zeros((), jnp.uint32))
+        """Begin again from a key, on the device of the former one."""
+        for variable, value in ((self.key, key), (self.count, np.uint32(0))):
+            variable.set_value(arrays.put_like(value, variable.get_value()))
 
     def _graph_node_init(self, attributes: Iterable[tuple[Any, Any]]) -> None:
         super()._graph_node_init(attributes)
         if not isinstance(self.count.get_value(), jax.core.Tracer):
-            _number_copy(self)  # nnx.merge or nnx.clone made it
+            _streams_in_use[self] = next(_next_number)  # nnx.merge or nnx.clone made it
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        _number_copy(self)
+        _streams_in_use[self] = next(_next_number)
 
-
-def _number_copy(stream: RngStream) -> None:
-    """Let a copy be seeded like the streams that were made, but never as one of them."""
-    global _copied
-    _numbers[stream] = _FIRST_COPY + _copied
-    _copied += 1
+    def __deepcopy__(self, memo: dict[int, Any]) -> RngStream:
+        """Return another stream, on the same device."""
+        twin = RngStream()
+        for own, other in ((self.key, twin.key), (self.count, twin.count)):
+            other.set_value(arrays.put_like(other.get_value(), own.get_value()))
+            memo[id(own)] = other
+        memo[id(self)] = twin
+        return twin

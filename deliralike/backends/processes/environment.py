@@ -6,6 +6,7 @@ import os
 import socket
 from pathlib import Path
 
+from deliralike.errors import SettingError
 from deliralike.terminal import say_error
 
 # Variables that `deliralike launch` and `deliralike.backends.processes.spawn` set: the engine, the
@@ -32,7 +33,13 @@ def time_limit() -> float:
         >>> time_limit()
         300.0
     """
-    return float(os.environ.get(PATIENCE, TIMEOUT))
+    text = os.environ.get(PATIENCE, str(TIMEOUT))
+    try:
+        return float(text)
+    except ValueError:
+        raise SettingError(
+            f"the variable {PATIENCE} of the environment is {text!r}, wanted seconds"
+        ) from None
 
 
 def say_at_the_end(line: str) -> None:
@@ -57,13 +64,24 @@ def restarts() -> tuple[int, int]:
 def _first_number(names: tuple[str, ...]) -> int:
     for name in names:
         if name in os.environ:
-            return int(os.environ[name])
+            return number(name)
     return 0
 
 
 def number(name: str) -> int:
-    """Return a whole number of the environment; 1 where the variable is not set."""
-    return int(os.environ.get(name, "1"))
+    """Return a whole number of the environment; 1 where the variable is not set.
+
+    Raises:
+        SettingError: The variable is something else.
+    """
+    text = os.environ.get(name, "1")
+    try:
+        return int(text)
+    except ValueError:
+        raise SettingError(
+            f"the variable {name} of the environment is {text!r}, wanted a whole number: it is set "
+            "by what starts the processes, such as 'deliralike launch' and torchrun"
+        ) from None
 
 
 def in_slurm_step() -> bool:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from deliralike.backends import get
 from deliralike.backends.processes.engine import Engine, Launch
-from deliralike.backends.processes.environment import ADDRESS, COUNT, RANK
+from deliralike.backends.processes.environment import ADDRESS, COUNT, RANK, number
 from deliralike.backends.processes.mpiexec import rank_by_mpi
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
@@ -43,7 +43,7 @@ def _rank_by_spawn() -> RankInfo | None:
     """Return the rank that `deliralike.backends.processes.spawn` gave to this process, if any."""
     if any(name not in os.environ for name in (RANK, COUNT, ADDRESS)):
         return None
-    return RankInfo(int(os.environ[RANK]), int(os.environ[COUNT]), os.environ[ADDRESS])
+    return RankInfo(number(RANK), number(COUNT), os.environ[ADDRESS])
 
 
 ENGINE = JaxRuntime()

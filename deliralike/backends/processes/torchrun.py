@@ -8,7 +8,7 @@ import sys
 
 from deliralike.backends import get
 from deliralike.backends.processes.engine import Engine, Launch
-from deliralike.backends.processes.environment import in_slurm_step
+from deliralike.backends.processes.environment import in_slurm_step, number
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 
@@ -68,8 +68,9 @@ def _has_all(names: tuple[str, ...]) -> bool:
 
 
 def _rank_in_slurm() -> RankInfo:
-    rank, count, host, job = (os.environ[name] for name in _SLURM)
-    return RankInfo(int(rank), int(count), f"{host}:{_PORTS[int(job) % len(_PORTS)]}")
+    rank, count, host, job = _SLURM
+    port = _PORTS[number(job) % len(_PORTS)]
+    return RankInfo(number(rank), number(count), f"{os.environ[host]}:{port}")
 
 
 ENGINE = TorchDistributed()

@@ -239,7 +239,16 @@ class TorchBackend(Backend):
         return native_functions.called_through(around)
 
     def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
-        network.to(arrays.dtype(dtype))
+        real = arrays.dtype(dtype)
+        dtypes = {True: real.to_complex(), False: real}
+
+        def converted(tensor: torch.Tensor) -> torch.Tensor:
+            is_real = tensor.is_floating_point()
+            if not is_real and not tensor.is_complex():
+                return tensor
+            return tensor.to(dtypes[tensor.is_complex()])
+
+        network._apply(converted)
 
     def add(self, total: torch.Tensor | None, addition: torch.Tensor, device: str) -> torch.Tensor:
         if total is None:
@@ -346,7 +355,7 @@ class TorchBackend(Backend):
         return optimizer
 
     loss_compiler = staticmethod(LossCompiler)
-    evaluating = staticmethod(torch.inference_mode)
+    evaluating = staticmethod(torch.no_grad)  # the tensors that it leaves can be trained with
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
@@ -392,9 +401,7 @@ def _takes_gradient(value: Any) -> bool:
 
 
 def _numpy_or_none(gradient: torch.Tensor | None) -> np.ndarray | None:
-    if gradient is None:
-        return None
-    return arrays.numpy(gradient.to_dense() if gradient.is_sparse else gradient)
+    return None if gradient is None else arrays.numpy(gradient)
 
 
 BACKEND = TorchBackend()

@@ -81,9 +81,14 @@ def _copy_stream(device: torch.device) -> Any:
 def numpy(array: torch.Tensor) -> np.ndarray:
     """Return a NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32.
 
-    For a ``DTensor`` it is the whole array, and every process must make the call.
+    For a ``DTensor`` it is the whole array, and every process must make the call. A sparse tensor
+    becomes dense, a nested one is padded with zeros.
     """
     array = array.detach()
+    if array.is_nested:
+        array = torch.nested.to_padded_tensor(array, 0.0)
+    elif array.layout != torch.strided:
+        array = array.to_dense()
     if is_distributed(array):
         array = array.full_tensor()
     if array.dtype == torch.bfloat16:
@@ -131,7 +136,7 @@ def split(
     # Not torch.split: its views are several outputs of one function, which autograd does not let
     # anyone change in place.
     cuts, stays = _plan(sizes, devices, value.device)
-    pieces = value.tensor_split(cuts, dim) if cuts else (value,)
+    pieces = _pieces(value, cuts, dim) if cuts else (value,)
     if stays:
         return pieces
     return [to_device(piece, device) for piece, device in zip(pieces, devices, strict=False)]
@@ -145,7 +150,17 @@ def split_all(
     cuts, stays = _plan(sizes, devices, homes.pop())
     if homes or not cuts or not stays:
         return [split(array, sizes, dim, devices) for array in arrays]
-    return [array.tensor_split(cuts, dim) for array in arrays]
+    return [_pieces(array, cuts, dim) for array in arrays]
+
+
+def _pieces(value: torch.Tensor, cuts: Sequence[int], dim: int) -> Sequence[torch.Tensor]:
+    """Return views between cuts, each with a version of its own.
+
+    What one replica changes in place is then no change of what another one keeps for backward. A
+    tensor in a graph has one version with its views.
+    """
+    pieces = value.tensor_split(cuts, dim)
+    return pieces if value.requires_grad else [piece.data for piece in pieces]
 
 
 def concatenate(values: Sequence[torch.Tensor], dim: int, device: Any = None) -> torch.Tensor:

@@ -20,6 +20,8 @@ class TorchHolder(torch.nn.Module):
     module. States whose names begin with ``module.`` are loaded too.
     """
 
+    enclosed = HELD
+
     def __init__(self, module: torch.nn.Module) -> None:
         torch.nn.Module.__init__(self)
         self._modules[HELD] = module

@@ -1,4 +1,4 @@
-"""The base class of networks on PyTorch, and the neutral state there: the names of state_dict."""
+"""The base class of networks on PyTorch, and the neutral state there: names of parameters."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 from deliralike.backends.torch import arrays
+from deliralike.backends.torch.extra_state import extra_slots
+from deliralike.backends.torch.holder import TorchHolder
+from deliralike.errors import StateError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.enclosing import EnclosingNetwork, NativeWrapper
 from deliralike.network.overlooked import refuse_in, refuse_without_init
 from deliralike.network.parallelism import Single, is_replicated
 from deliralike.network.state import Slot
@@ -36,11 +40,19 @@ class TorchSlot(Slot):
     @property
     def shape(self) -> tuple[int, ...]:
         """The tensor's shape."""
-        return tuple(self.native.shape)
+        return tuple(self._initialized().shape)
 
     def read(self) -> np.ndarray:
         """Return a copy on the host."""
-        return arrays.numpy(self.native)
+        return arrays.numpy(self._initialized())
+
+    def _initialized(self) -> torch.Tensor:
+        if is_lazy(self.native):
+            raise StateError(
+                "the shape of a parameter or buffer of a lazy layer is not known yet: call the "
+                "network once"
+            )
+        return self.native
 
     def write(self, value: np.ndarray) -> None:
         """Copy an array into the tensor, in its type, on its device."""
@@ -126,8 +138,11 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     load_state_dict = torch.nn.Module.load_state_dict
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """Return every entry of ``state_dict`` in its order; ties under each of their names."""
-        return _slots(self.state_dict(keep_vars=True))
+        """Return all parameters and lasting buffers, module by module; ties under each name.
+
+        What the user's own ``state_dict`` leaves out or copies is among them.
+        """
+        return module_slots(self)
 
     def named_blocks(self) -> Iterator[tuple[str, torch.nn.Module]]:
         """Yield every module with its dotted path."""
@@ -141,13 +156,48 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
 
     @property
     def dtype_name(self) -> str:
-        """The type of the first floating parameter or buffer."""
-        first = first_tensor(self, torch.Tensor.is_floating_point)
-        return self.dtype_built if first is None else arrays.dtype_name(first.dtype)
+        """The floating type of the parameters and buffers; that of complex ones is of their parts.
+
+        The type of the first one is found in less time than the types of all.
+        """
+        first = first_tensor(self, _has_fractions)
+        if first is None:
+            return self.dtype_built
+        if first.dtype.itemsize < 4:
+            wide = first_tensor(self, _is_wide)
+            first = first if wide is None else wide
+        return arrays.dtype_name(first.dtype.to_real())
 
 
-def _slots(state: Mapping[str, torch.Tensor]) -> dict[str, Slot]:
-    return {name: TorchSlot(tensor) for name, tensor in state.items()}
+def _has_fractions(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _is_wide(tensor: torch.Tensor) -> bool:
+    return _has_fractions(tensor) and tensor.dtype.itemsize >= 4
+
+
+def module_slots(module: torch.nn.Module) -> dict[str, Slot]:
+    """Return the slots of a module: those that its ``state_dict`` is made of.
+
+    A block that another one only holds has the names of its holder.
+    """
+    slots: dict[str, Slot] = {}
+    prefixes: dict[str, str] = {}  # of neutral names, by the path of the module
+    holders: dict[str, str] = {}  # the name of the part that a module only holds, by its path
+    for path, part in module.named_modules(remove_duplicate=False):
+        parent, _, name = path.rpartition(".")
+        prefix = prefixes.get(parent, "")
+        if path and holders.get(parent) != name:
+            prefix += f"{name}."
+        prefixes[path] = prefix
+        if isinstance(part, EnclosingNetwork | TorchHolder):
+            holders[path] = part.enclosed
+        for key, tensor in (*part._parameters.items(), *part._buffers.items()):
+            if tensor is not None and key not in part._non_persistent_buffers_set:
+                slots[prefix + key] = TorchSlot(tensor)
+        slots.update(extra_slots(part, prefix))
+    return slots
 
 
 def first_tensor(
@@ -179,10 +229,8 @@ def _replicated_paths(prefix: str, module: torch.nn.Module) -> Iterator[str]:
             yield from _replicated_paths(f"{prefix}{name}.", child)
 
 
-class WrappedTorchNetwork(EnclosingNetwork, AbstractTorchNetwork):
+class WrappedTorchNetwork(NativeWrapper, AbstractTorchNetwork):
     """A plain module as an abstract network, with the same tensors under the same names."""
-
-    enclosed = "native"
 
     def __init__(self, native: torch.nn.Module) -> None:
         """Share the module's weights; nothing is copied."""
@@ -211,7 +259,7 @@ class WrappedTorchNetwork(EnclosingNetwork, AbstractTorchNetwork):
 
     def neutral_slots(self) -> dict[str, Slot]:
         """Return the slots by the module's own names, without a prefix."""
-        return _slots(self.native.state_dict(keep_vars=True))
+        return module_slots(self.native)
 
     def named_blocks(self) -> Iterator[tuple[str, torch.nn.Module]]:
         """Yield this network, then the module and its blocks by their paths without a prefix."""

@@ -35,14 +35,14 @@ class TorchOptimizer(AbstractOptimizer):
         """
         super().__init__(network, pattern)
         if not isinstance(native, torch.optim.Optimizer):
-            native = native(self._slots())
+            native = native(self.owned_slots())
         self.native: torch.optim.Optimizer = native
         self._rates = GroupRates(native)
         self._owned = OwnedParameters(network, self.owns)
 
     def holds(self):
         """Return the names of the parameters in the parameter groups."""
-        first_names = {id(p): name for name, p in self._owned.each_once.items()}
+        first_names = {id(p): name for name, p in self._owned.parameters.items()}
         names = []
         for group in self.native.param_groups:
             for parameter in group["params"]:
@@ -62,7 +62,7 @@ class TorchOptimizer(AbstractOptimizer):
         A loss in replicas runs backward in each replica's thread.
         """
         result = self._forward_backward(loss_function, _backward, batch)
-        parameters = self._owned.each_once
+        parameters = self._owned.parameters
         gradients = {name: p.grad for name, p in parameters.items() if p.requires_grad}
         return _detached(result), gradients
 
@@ -73,7 +73,7 @@ class TorchOptimizer(AbstractOptimizer):
         is to see those of this batch.
         """
         self._owned.refresh()
-        parameters, network = self._owned.each_once, self.network
+        parameters, network = self._owned.parameters, self.network
         if any(each._post_accumulate_grad_hooks for each in parameters.values()):
             return super().add_gradients(sums, loss_function, *batch)
         gradient_sums = GradientSums(network.backend, sums, parameters, network.parallelism)
@@ -97,7 +97,7 @@ class TorchOptimizer(AbstractOptimizer):
     ) -> Any:
         """Return the result of a loss function; previous gradients are dropped first."""
         self._owned.refresh()
-        parameters = self._owned.each_once
+        parameters = self._owned.parameters
         parallelism: Any = self.network.parallelism
         for parameter in parameters.values():
             # frozen ones too: PyTorch would update them with a gradient that is left over
@@ -146,7 +146,7 @@ class TorchOptimizer(AbstractOptimizer):
         """
         state = {"steps": np.array(self.steps)}
         self._owned.refresh()
-        for name, parameter in self._owned.each_once.items():
+        for name, parameter in self._owned.parameters.items():
             slots = self.native.state.get(parameter, {})
             if slots.get("step") == 0:
                 continue  # Adagrad makes its slots before the first update
@@ -156,7 +156,7 @@ class TorchOptimizer(AbstractOptimizer):
         return state
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
-        """Load state arrays by name, each in the type of its parameter."""
+        """Load state arrays by name, each in the type in which the optimizer makes it."""
         self._owned.refresh()
         parameters = self._owned.parameters
         self.refuse_wrong_state(state, parameters)
@@ -166,16 +166,29 @@ class TorchOptimizer(AbstractOptimizer):
         groups: dict[int, dict[str, Any]] = {}
         for group in self.native.param_groups:
             groups.update((id(parameter), group) for parameter in group["params"])
-        for key, value in state.items():
-            name, _, slot = key.rpartition("/")
-            if name:
-                parameter = parameters[name]
-                group = groups.get(id(parameter), {})
-                self.native.state[parameter][slot] = _slot_tensor(slot, value, parameter, group)
+        for name, parameter in parameters.items():
+            prefix = f"{name}/"
+            found = {key: value for key, value in state.items() if key.startswith(prefix)}
+            made = self._trial_state(parameter) if found and parameter.element_size() < 4 else None
+            group = groups.get(id(parameter), {})
+            for key, value in found.items():
+                slot = key.removeprefix(prefix)
+                like = parameter if made is None else made.get(slot, parameter)
+                tensor = _slot_tensor(slot, value, parameter, group, like)
+                self.native.state[parameter][slot] = tensor
 
     def native_state_shapes(self, name):
-        """Return the shapes that the optimizer's own update makes, of an array without values."""
-        parameter = self._owned.parameters[name]
+        """Return the shapes that the optimizer's own update makes."""
+        slots = self._trial_state(self._owned.parameters[name])
+        if slots is None:
+            return None
+        return {slot: tuple(np.shape(value)) for slot, value in slots.items() if value is not None}
+
+    def _trial_state(self, parameter: torch.Tensor) -> dict[str, Any] | None:
+        """Return the state that the optimizer's own update makes, of an array without values.
+
+        None where that fails.
+        """
         empty = torch.empty_like(parameter, device="meta", requires_grad=True)
         empty.grad = torch.empty_like(empty)
         trial = copy.copy(self.native)
@@ -187,12 +200,7 @@ class TorchOptimizer(AbstractOptimizer):
             trial.step()
         except Exception:  # noqa: BLE001  # what others' optimizers need for a step is not known
             return None
-        slots = trial.state[empty].items()
-        return {slot: tuple(np.shape(value)) for slot, value in slots if value is not None}
-
-    def _slots(self) -> dict[str, Slot]:
-        slots = self.network.neutral_slots().items()
-        return {name: slot for name, slot in slots if slot.is_parameter and self.owns(name)}
+        return trial.state[empty]
 
 
 def _backward(loss: torch.Tensor) -> None:
@@ -208,14 +216,17 @@ def _refuse_array(loss: torch.Tensor) -> None:
 
 
 def _slot_tensor(
-    slot: str, value: Any, parameter: torch.Tensor, group: Mapping[str, Any]
+    slot: str, value: Any, parameter: torch.Tensor, group: Mapping[str, Any], like: Any
 ) -> torch.Tensor:
-    """Return a state array in its parameter's type, on its device.
+    """Return a state array in the type of what the optimizer makes, on its parameter's device.
 
     PyTorch counts steps on the host unless a kernel reads the count.
     """
     if slot != "step":
-        return arrays.like(torch.tensor(value), parameter)
+        tensor = arrays.like(torch.tensor(value), parameter)
+        if isinstance(like, torch.Tensor) and like.dtype != parameter.dtype:
+            tensor = torch.tensor(value, dtype=like.dtype, device=parameter.device)
+        return tensor
     if group.get("fused") or group.get("capturable"):
         return torch.tensor(float(value), dtype=torch.float32, device=parameter.device)
     return torch.tensor(float(value))

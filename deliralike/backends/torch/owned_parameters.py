@@ -12,7 +12,8 @@ import torch
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.network import first_tensor
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.state import each_once
+from deliralike.network.core import unreplicated
+from deliralike.network.state import each_once, owned_slots
 
 
 class OwnedParameters:
@@ -22,14 +23,12 @@ class OwnedParameters:
     at the last `refresh`.
 
     Attributes:
-        parameters: The owned parameters, ties under each of their names, as of the last `refresh`.
-        each_once: The same, with each tied parameter under its first name only.
+        parameters: The owned parameters as of the last `refresh`, each under its first name.
 
     It stands for the network where a batch is prepared: its device and type are found in less time.
     """
 
     parameters: dict[str, torch.nn.Parameter]
-    each_once: dict[str, torch.nn.Parameter]
 
     def __init__(self, network: AbstractNetwork, owns: Callable[[str], bool]) -> None:
         """Find the parameters of `network` whose names `owns` accepts."""
@@ -46,18 +45,15 @@ class OwnedParameters:
         """Find the parameters again if the network's modules have changed."""
         if self._tables and self._is_unchanged():
             return
-        slots = {}
-        for name, slot in self._network.neutral_slots().items():
-            if slot.is_parameter and self._owns(name):
-                slots[name] = slot
+        slots = each_once(owned_slots(self._network.neutral_slots(), self._owns))
         self.parameters = {name: slot.native for name, slot in slots.items()}
-        self.each_once = {name: slot.native for name, slot in each_once(slots).items()}
-        root: Any = getattr(self._network, "root", self._network)
+        root: Any = unreplicated(self._network)
         first = first_tensor(root, torch.is_tensor)
         self._first = first if isinstance(first, torch.nn.Parameter) else None
         self._tables = []
         for module in root.modules():
-            self._tables += (module._parameters, module._modules)
+            if not isinstance(module, torch.jit.ScriptModule):  # one of those keeps what it has
+                self._tables += (module._parameters, module._modules)
         self._sizes = list(map(len, self._tables))
         self._names = list(chain.from_iterable(self._tables))
         self._values = list(chain.from_iterable(map(dict.values, self._tables)))
@@ -72,9 +68,9 @@ class OwnedParameters:
     @property
     def dtype_name(self) -> str:
         """The floating type of the network, as of the last `refresh`."""
-        if self._first is None or not self._first.is_floating_point():
-            return self._network.dtype_name
-        return arrays.dtype_name(self._first.dtype)
+        dtype = None if self._first is None else self._first.dtype
+        is_known = dtype is not None and dtype.is_floating_point and dtype.itemsize >= 4
+        return arrays.dtype_name(dtype) if is_known else self._network.dtype_name
 
     def _is_unchanged(self) -> bool:
         if list(map(len, self._tables)) != self._sizes:

@@ -4,7 +4,8 @@ Inside replicas native masks are reproducible, and different in each replica and
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 
 from deliralike import random
-from deliralike.parallel.replicas.context import Replica
+from deliralike.parallel.replicas.context import Replica, entered
 from deliralike.parallel.replicas.context import current as current_replica
 
 _generators: WeakKeyDictionary[Replica, dict[torch.device, torch.Generator]] = WeakKeyDictionary()
@@ -108,6 +109,22 @@ def _generator(device: torch.device) -> torch.Generator:
         key = np.random.SeedSequence([replica.seed, replica.index]).generate_state(1, np.uint64)
         by_device[device] = torch.Generator(device).manual_seed(int(key[0]))
     return by_device[device]
+
+
+def drawing_again() -> AbstractContextManager[Any]:
+    """Return a context in which the running replica draws once more what it draws from now on.
+
+    Outside of replicas masks come from PyTorch's own generator, which this context leaves alone.
+    """
+    replica = current_replica()
+    if replica is None:
+        return nullcontext()
+    again = replace(replica)  # another object, and so with other generators
+    generators: dict[torch.device, torch.Generator] = {}
+    _generators[again] = generators
+    for device, generator in _generators.get(replica, {}).items():
+        generators[device] = generator.clone_state()
+    return entered(again)
 
 
 @contextmanager

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.checkpoint import checkpoint
 
 from deliralike import random
+from deliralike.backends.torch.random import drawing_again, draws_masks
+from deliralike.errors import CapabilityError
+from deliralike.parallel.replicas.context import current
 
 
 @torch.compiler.disable  # the contexts around the second pass; the block is computed eagerly
@@ -19,10 +23,11 @@ def recomputed(
     """See `Backend.recomputed`."""
     if not (block.training and torch.is_grad_enabled()):
         return call(block, *args, **kwargs)
-    stream = random.current()
+    refuse_shared_draws(block)
+    stream, draws = random.current(), drawing_again()
 
     def contexts() -> tuple[Any, Any]:
-        return nullcontext(), _again(block, stream)
+        return nullcontext(), _again(block, stream, draws)
 
     def run(*arguments: Any, **named: Any) -> Any:
         return call(block, *arguments, **named)
@@ -30,15 +35,34 @@ def recomputed(
     return checkpoint(run, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 
+def refuse_shared_draws(block: torch.nn.Module) -> None:
+    """Refuse layers that draw from PyTorch's own generator in replicas of one process.
+
+    Their threads share it, so that what one of them has drawn cannot be drawn again.
+    """
+    replica = current()
+    if replica is None or replica.rendezvous.parties == 1:
+        return
+    for layer in block.modules():
+        if isinstance(layer, _DropoutNd) and layer.p and layer.training and not draws_masks(layer):
+            raise CapabilityError(
+                f"a checkpointed {type(block).__name__} has a {type(layer).__name__} of PyTorch's "
+                "own, whose masks cannot be drawn once more in replicas: use that of net.nn, or "
+                "leave the block as it is"
+            )
+
+
 @contextmanager
-def _again(block: torch.nn.Module, stream: random.Stream | None) -> Iterator[None]:
+def _again(
+    block: torch.nn.Module, stream: random.Stream | None, draws: AbstractContextManager[Any]
+) -> Iterator[None]:
     """Draw the same masks, and leave buffers as they are."""
     before = []
     for module in block.modules():
         for name, buffer in module._buffers.items():
             before.append((module, name, buffer, None if buffer is None else buffer.clone()))
     try:
-        with random.following(stream):
+        with draws, random.following(stream):
             yield
     finally:
         with torch.no_grad():

@@ -193,7 +193,7 @@ def _is_fusible(group: Mapping[str, Any]) -> bool:
         return False
     for p in group["params"]:
         # PyTorch 2.13's SGD leaves most elements of short floating types as they are on a CPU
-        is_short = p.is_cpu and p.element_size() < 4 and "momentum" in group
+        is_short = p.is_cpu and p.dtype.itemsize < 4 and "momentum" in group
         if is_short or not p.is_floating_point() or is_distributed(p):
             return False
     return True

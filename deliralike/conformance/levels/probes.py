@@ -42,6 +42,7 @@ from deliralike.conformance.listening import heard
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import align
 from deliralike.conformance.subject import Subject
+from deliralike.weights.matching.distance import wide
 
 TITLE = "probes"
 FAR = 1e4  # the mean of far inputs, in standard deviations; also the size of huge outputs
@@ -526,7 +527,7 @@ def _is_gradient(name: str) -> bool:
 
 def _size(value: np.ndarray) -> float:
     """The root mean square."""
-    value = np.asarray(value, np.float64)
+    value = np.abs(wide(value))
     return float(np.sqrt(np.mean(np.square(value)))) if value.size else 0.0
 
 

@@ -159,7 +159,12 @@ class Side:
         return nest.map(lambda leaf: shaken(leaf, rounded, UNIT_FLOAT64), probe.batch)
 
     def _load(self, state: Tensors) -> None:
-        given = state if self.match is None else self.match.to_candidate(state)
+        given = dict(state)
+        if self.match is not None:
+            # which has no counters: averages without a momentum weigh by them
+            slots = self.subject.network.neutral_slots().items()
+            given = {name: slot.read() for name, slot in slots if name.endswith(COUNTER)}
+            given |= self.match.to_candidate(state)
         self.network.load_neutral_state(given, strict=self.match is None)
 
     def _gradients(self, probe: Probe, batch: Batch) -> Tensors:

@@ -34,7 +34,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.replicas.hooks import AccumulateGradients
-from deliralike.weights.matching.distance import norm
+from deliralike.weights.matching.distance import norm, wide
 
 TITLE = "optimizer steps"
 # Of gradients, step by step: small ones show an epsilon, large ones are clipped.
@@ -193,18 +193,14 @@ class Forced:
         return np.asarray(generator.standard_normal(self.shapes[name]) * scale, np.float32)
 
 
-def _wide(array: np.ndarray) -> np.ndarray:
-    """In float64, in which everything is computed."""
-    return array.astype(np.float64)
-
-
 def linear(network: AbstractNetwork, gradients: Named) -> Any:
     """Return a loss whose gradients are the given ones, in the native layout.
 
     It is the sum of each parameter times its gradient.
     """
     slots, nn = network.neutral_slots(), network.nn
-    return sum(nn.sum(slots[name].native * gradient) for name, gradient in gradients.items())
+    total = sum(nn.sum(slots[name].native * gradient) for name, gradient in gradients.items())
+    return total.real if "complex" in str(total.dtype) else total
 
 
 def rate_of(optimizer: AbstractOptimizer) -> float | None:
@@ -249,7 +245,7 @@ class _Side:
 
     def moved(self, name: str, before: np.ndarray) -> np.ndarray:
         """What the update added to a parameter."""
-        return _wide(self._slot(name).read()) - before
+        return wide(self._slot(name).read()) - before
 
     def _name(self, name: str) -> str:
         return self.names.get(name, name)
@@ -344,7 +340,7 @@ class _Run:
         updates, unused = {}, {}
         mine, its = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for name, before in parameters.items():
-            size = norm(_wide(before))
+            size = norm(wide(before))
             one, other = self.reference.moved(name, before), self.candidate.moved(name, before)
             if name in used:
                 updates[name] = _difference(one, other, _ROUNDING * size)
@@ -470,8 +466,8 @@ def _sums(
     """Of all parameters but some: the sums of ``g * g``, ``g * p`` and ``p * p``."""
     gg = gp = pp = 0.0
     for name, gradient in without(gradients, left_out).items():
-        g = _wide(gradient)
-        p = _wide(parameters[name])
+        g = wide(gradient)
+        p = wide(parameters[name])
         gg += float((g * g).sum())
         gp += float((g * p).sum())
         pp += float((p * p).sum())
@@ -518,7 +514,7 @@ def _size(shapes: Mapping[str, Shape], name: str) -> int:
 
 
 def _only(names: Sequence[str], arrays: Tensors) -> Tensors:
-    return {name: _wide(arrays[name]) for name in names if name in arrays}
+    return {name: wide(arrays[name]) for name in names if name in arrays}
 
 
 # Schedules

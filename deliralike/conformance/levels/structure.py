@@ -22,6 +22,7 @@ from deliralike.conformance.kinds import Tensors
 from deliralike.conformance.matching import Match
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
+from deliralike.weights.matching.distance import wide
 from deliralike.weights.matching.pairing import COUNTER
 from deliralike.weights.matching.parts import join
 
@@ -317,7 +318,7 @@ def _value_difference(ours: Weight, theirs: Weight, is_sum: bool) -> tuple[float
     values = (ours.value, theirs.value)
     roundings = {float(np.finfo(value.dtype).eps) for value in values if value.dtype.kind == "f"}
     limit = max(roundings) if is_sum or len(roundings) > 1 else 0.0
-    return relative_difference(*(value.astype(np.float64) for value in values)), limit
+    return relative_difference(*map(wide, values)), limit
 
 
 def _finite(*weights: Weight) -> bool:

@@ -15,6 +15,7 @@ from deliralike.conformance.locate.place import Allowed
 from deliralike.conformance.observe import Around, Held, Unit, bare
 from deliralike.conformance.observe.corresponding import SharedCall
 from deliralike.conformance.places import Quantity, Tap
+from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 
@@ -112,7 +113,7 @@ def settings(block: Any) -> dict[str, Any]:
     if layer is None:
         return {}
     names = [name for name in inspect.signature(layer.__init__).parameters if name != "self"]
-    given = getattr(block, "init_kwargs", None) or {}
+    given: dict[str, Any] = recorded_arguments(block) or {}
     found = {name: given.get(name, getattr(block, name, inspect.Parameter.empty)) for name in names}
     plain = {name: value for name, value in found.items() if value is not inspect.Parameter.empty}
     if "bias" in plain and "bias" not in given:

@@ -45,6 +45,7 @@ from deliralike.conformance.places import (
 )
 from deliralike.errors import listed
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.core import innermost
 from deliralike.nn.layers import LAYERS
 
 _AS_INFINITE = 1e9  # scores of this size mask
@@ -60,7 +61,7 @@ def between(units: Units, forcing: Forcing, allowed: Mapping[Tap, Allowed]) -> I
 
 def kind_of(network: AbstractNetwork) -> str:
     """The class of a unit."""
-    return type(getattr(network, "native", network)).__name__
+    return type(innermost(network)).__name__
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
-from typing import Any
 
 from deliralike.conformance.findings import RAISES, Finding
 from deliralike.conformance.observe import recording
 from deliralike.conformance.observe.units import Unit
+from deliralike.network.core import innermost
 
 _MOST = 400  # letters of an error's text
 
@@ -73,7 +73,7 @@ def in_words(error: BaseException) -> str:
 
 def _line_of(frames: list[tuple[FrameType, int]], unit: Unit) -> str:
     """The innermost line of the network's own code, or of any that is no package's."""
-    native: Any = getattr(unit.network, "native", unit.network)
+    native = innermost(unit.network)
     package = type(native).__module__.partition(".")[0]
     for frame, number in reversed(frames):
         file = Path(frame.f_code.co_filename).absolute()

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from deliralike.errors import ProcessError, SettingError
+from deliralike.network.core import unreplicated
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.averaging.asynchronous import AsynchronousAverages
 from deliralike.parallel.averaging.daso import Plan
@@ -50,8 +51,7 @@ class AveragedUpdates(AsynchronousAverages):
             keywords: ``chunk``, ``wire``; see `AsynchronousAverages`.
         """
         self._optimized = optimizer.network
-        root = getattr(optimizer.network, "root", optimizer.network)
-        super().__init__(root, nodes, plan, batches, **keywords)
+        super().__init__(unreplicated(optimizer.network), nodes, plan, batches, **keywords)
         optimizer.post_update_hooks.append(_AverageAfterUpdate(self))
         self.prepare()
 

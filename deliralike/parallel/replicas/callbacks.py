@@ -44,8 +44,9 @@ def call_replication_callbacks(replicas: Sequence[Sequence[Any]]) -> None:
     contexts = [CallbackContext() for _ in replicas[0]]
     for copy_id, blocks in enumerate(replicas):
         for block, context in zip(blocks, contexts, strict=True):
-            if hasattr(block, CALLBACK):
-                getattr(block, CALLBACK)(context, copy_id)
+            callback = getattr(block, CALLBACK, None)
+            if callback is not None:
+                callback(context, copy_id)
 
 
 def _class_names(blocks: Sequence[Any]) -> list[str]:

@@ -20,7 +20,7 @@ def relative_difference(reference: Any, candidate: Any) -> float:
     """
     if reference is None or candidate is None:
         return 0.0 if reference is candidate else np.inf
-    first, second = np.asarray(reference, dtype=np.float64), np.asarray(candidate, dtype=np.float64)
+    first, second = wide(reference), wide(candidate)
     if first.shape != second.shape:
         return np.inf
     with np.errstate(invalid="ignore"):  # an infinity minus itself, as in masks of scores
@@ -42,12 +42,14 @@ def order_free(array: np.ndarray) -> np.ndarray:
         array([ 7., 25.])
     """
     with np.errstate(all="ignore"):
-        sizes = np.abs(np.nan_to_num(array.astype(np.float64)))
+        sizes = np.abs(np.nan_to_num(wide(array)))
         return np.array([sizes.sum(), np.square(sizes).sum()])
 
 
 def norm(array: np.ndarray) -> float:
     """The L2 norm, of arrays too that hold numbers whose squares would underflow."""
+    if np.iscomplexobj(array):
+        array = np.abs(array)
     flat = np.ravel(array)
     with np.errstate(over="ignore", invalid="ignore"):
         squared = float(np.dot(flat, flat)) if flat.dtype == np.float64 else np.nan
@@ -60,3 +62,8 @@ def norm(array: np.ndarray) -> float:
 
 
 _SMALLEST = 1e-200  # a sum of squares that lacks nothing by underflow
+
+
+def wide(array: Any) -> np.ndarray:
+    """Return an array in float64, in which everything is compared; a complex one in complex128."""
+    return np.asarray(array, np.result_type(np.asarray(array).dtype, np.float64))

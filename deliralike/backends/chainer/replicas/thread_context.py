@@ -29,9 +29,11 @@ def settings_of_this_thread() -> Callable[[], AbstractContextManager[None]]:
 
     @contextmanager
     def thread_context() -> Iterator[None]:
+        # tables of each thread's own, as a replica may add hooks while another one runs
+        own_hooks = {name: table.copy() for name, table in hooks.items()}
         with (
             _entries_set(vars(chainer.config._local), settings),
-            _entries_set(vars(_thread), hooks),
+            _entries_set(vars(_thread), own_hooks),
             _entries_set(vars(_running), mode),
         ):
             yield

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import jax
@@ -24,11 +25,14 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from deliralike import nest, random
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
+from deliralike.backends.jax import random as native_random
 from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.compiled.channels_last import channels_last
 from deliralike.backends.jax.compiled.snapshot import Snapshot
 from deliralike.backends.jax.network import JaxSlot, holds, walk
-from deliralike.network.state import each_once
+from deliralike.errors import CapabilityError
+from deliralike.network.core import widest
+from deliralike.network.state import each_once, owned_slots
 from deliralike.optim.loss import LossResult, no_array, no_scalar
 
 _KEPT = 16
@@ -36,8 +40,24 @@ _BY_VALUE = (bool, int, float, str, type(None))
 _BY_ITEMS = (tuple, frozenset)
 # what is passed to a program; arrays of JAX's own take longest to tell
 _PASSED = (np.ndarray, np.generic, float, jax.Array)
+_OWN_SETTINGS = ("_inside",)  # of copies of replicated networks
+Setting = tuple[Any, str, Any]  # of a node: its name and value
 Named = dict[str, Any]
 Values = tuple[Named, Named, list[Any]]  # of parameters, of frozen ones, of all others
+
+
+class Rebuilt(NamedTuple):
+    """A copy of a network around other arrays.
+
+    Attributes:
+        network: The copy.
+        others: Its buffers and random states.
+        copies: The copy of each node and variable, by the id of the original.
+    """
+
+    network: Any
+    others: list[nnx.Variable]
+    copies: dict[int, Any]
 
 
 class ModuleVariables:
@@ -57,17 +77,12 @@ class ModuleVariables:
         """Search a network; nothing is copied."""
         self.network = network
         slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
-        self.slots = each_once(slots)
-        # by any name of a tied one
-        owned = {id(slot.native) for name, slot in slots.items() if owns(name)}
-        self.owned: dict[str, JaxSlot] = {}
+        self.slots: dict[str, JaxSlot] = each_once(slots)
+        self.owned: dict[str, JaxSlot] = each_once(owned_slots(slots, owns))
         self.parameters: dict[str, nnx.Variable] = {}
         self.frozen: dict[str, nnx.Variable] = {}
         for name, slot in self.slots.items():
-            is_owned = id(slot.native) in owned
-            if is_owned:
-                self.owned[name] = slot
-            if is_owned and slot.trainable:
+            if name in self.owned and slot.trainable:
                 self.parameters[name] = slot.native
             else:
                 self.frozen[name] = slot.native
@@ -79,16 +94,19 @@ class ModuleVariables:
                 self.nodes.append(node)
             elif id(node) not in known:
                 self.others.append(node)
-        # keeps what is compared by identity alive
         self.attributes = [dict(vars(node)) for node in self.nodes]
         self._snapshot = Snapshot(network)
+        self._streams = [node for node in self.nodes if isinstance(node, native_random.RngStream)]
         self._read_parameters = _readers(self.parameters)
         self._read_frozen = _readers(self.frozen)
         self._read_others = [*map(_reader, self.others)]
-        self._write = {name: _writer(variable) for name, variable in self.parameters.items()}
+        named = {**self.parameters, **self.frozen}
+        self._write = {name: _writer(variable) for name, variable in named.items()}
         self._write_others = [*map(_writer, self.others)]
         # nnx refuses to write variables of another trace; the first one stands for all
         self._checked = [*self.parameters.values(), *self.others][:1]
+        self.traced_settings: list[Setting] | None = None  # that the program traced last writes
+        self._written_settings: dict[int, tuple[Any, list[Setting]]] = {}  # by the program's id
 
     def mark(self) -> tuple:
         """Return a mark that changes with settings, blocks and frozen parameters.
@@ -101,8 +119,9 @@ class ModuleVariables:
             for name, value in vars(node).items():
                 if _is_setting(name):
                     marks.append((name, _mark(value)))
-        named = (*self.parameters.values(), *self.frozen.values())
-        for variable in (*named, *self.others):
+        # in an order that does not depend on which parameters are frozen
+        parameters = [slot.native for slot in self.slots.values()]
+        for variable in (*parameters, *self.others):
             marks.append(_mark(variable.get_metadata()))  # hooks, and whether it is frozen
         return tuple(marks)
 
@@ -125,29 +144,29 @@ class ModuleVariables:
         """
         return self._snapshot.is_current(self.network)
 
+    def start_streams(self) -> None:
+        """Start the random streams that draw for the first time since the seed."""
+        native_random.start(self._streams)
+
     def values(self) -> Values:
         """The arrays of parameters, frozen parameters and others."""
+        self.start_streams()
         parameters = {name: read() for name, read in self._read_parameters.items()}
         frozen = {name: read() for name, read in self._read_frozen.items()}
         return parameters, frozen, [read() for read in self._read_others]
 
     @property
     def dtype(self) -> np.dtype | None:
-        """The type of the first floating parameter; None where there is none."""
-        for read in (*self._read_parameters.values(), *self._read_frozen.values()):
-            dtype = read().dtype
-            if _is_floating(dtype):
-                return dtype
-        return None
+        """The floating type of the parameters, see `widest`; None where there is none."""
+        reads = chain(self._read_parameters.values(), self._read_frozen.values())
+        return widest(filter(_is_floating, (read().dtype for read in reads)))
 
     def only_owned(self, named: Named) -> Named:
         """Those of named values whose parameters are owned."""
         return {name: value for name, value in named.items() if name in self.owned}
 
-    def rebuild(
-        self, parameters: Named, frozen: Named, others: Sequence[Any]
-    ) -> tuple[Any, list[nnx.Variable]]:
-        """A copy of the network around other arrays, and the copy's buffers and random states."""
+    def rebuild(self, parameters: Named, frozen: Named, others: Sequence[Any]) -> Rebuilt:
+        """A copy of the network around other arrays."""
         copies: dict[int, Any] = {}
         for name, variable in self.parameters.items():
             copies[id(variable)] = variable.copy(parameters[name])
@@ -156,7 +175,64 @@ class ModuleVariables:
         for variable, value in zip(self.others, others, strict=True):
             copies[id(variable)] = variable.copy(value)
         network = copy_around(self.network, copies)
-        return network, [copies[id(variable)] for variable in self.others]
+        return Rebuilt(network, [copies[id(variable)] for variable in self.others], copies)
+
+    def written(self, rebuilt: Rebuilt, parameters: Named, frozen: Named) -> Named:
+        """The parameters that a function has set in a copy, and what to."""
+        values = {}
+        for name, variable in (*self.parameters.items(), *self.frozen.items()):
+            value = rebuilt.copies[id(variable)].get_value()
+            if value is not (parameters if name in parameters else frozen)[name]:
+                values[name] = value
+        return values
+
+    def settings_written(self, rebuilt: Rebuilt) -> list[Setting]:
+        """The settings, as counters of Python's, that a function has set in a copy.
+
+        Raises:
+            CapabilityError: It has set one to an array, which a program would keep to itself.
+        """
+        found = []
+        for node, before in zip(self.nodes, self.attributes, strict=True):
+            now = vars(rebuilt.copies[id(node)]) if id(node) in rebuilt.copies else before
+            for name in filter(_is_setting, before):
+                value = now.get(name)
+                if value is before[name] or name in _OWN_SETTINGS:
+                    continue
+                if isinstance(value, jax.Array):
+                    raise CapabilityError(
+                        f"forward sets {type(node).__name__}.{name} to an array, which a compiled "
+                        "step would forget: make it a variable, such as nnx.Cache(array), and set "
+                        "that"
+                    )
+                if type(value) in _BY_VALUE and value != before[name]:
+                    found.append((node, name, value))
+        return found
+
+    def write_settings(self, program: Any) -> None:
+        """Set the settings that a program writes, which has just been run."""
+        if self.traced_settings:
+            self._written_settings[id(program)] = (program, self.traced_settings)
+        self.traced_settings = None
+        if self._written_settings:
+            for node, name, value in self._written_settings.get(id(program), (None, []))[1]:
+                setattr(node, name, value)
+
+    def refuse_written(self, rebuilt: Rebuilt, parameters: Named, frozen: Named) -> None:
+        """Refuse replicas that set parameters or settings, of which each has its own.
+
+        Raises:
+            CapabilityError: Names what is set.
+        """
+        names = [*self.written(rebuilt, parameters, frozen)]
+        names += [
+            f"{type(node).__name__}.{name}" for node, name, _ in self.settings_written(rebuilt)
+        ]
+        if names:
+            raise CapabilityError(
+                f"forward sets {', '.join(names)}, which replicas do not: each would set its own. "
+                "Train it on one device, or make it a buffer, an nnx.BatchStat"
+            )
 
     def store(self, parameters: Named, others: Sequence[Any]) -> None:
         """Set new values; None leaves a variable as it is."""
@@ -179,6 +255,22 @@ def _is_setting(name: str) -> bool:
     return not name.startswith("_pytree_")
 
 
+class Identity:
+    """A key that is equal for one and the same object, which it keeps alive.
+
+    A number of ``id`` may be that of another object, once the first is gone.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 def _mark(value: Any) -> Any:
     """Return a key that is equal for two settings with which a network computes the same."""
     kind = type(value)
@@ -190,7 +282,7 @@ def _mark(value: Any) -> Any:
         return kind, tuple(map(_mark, value))
     if isinstance(value, dict):
         return kind, tuple(map(_mark, value)), tuple(map(_mark, value.values()))
-    return id(value)
+    return Identity(value)
 
 
 def _reader(variable: nnx.Variable) -> Callable[[], Any]:
@@ -418,22 +510,24 @@ def forward(
 ) -> tuple[Any, Any]:
     """Return the loss on a copy of the network around traced values.
 
-    The result and the changed buffers are returned beside it.
+    The result, the changed buffers and the written parameters are returned beside it.
     """
-    result, changed = run_on_copy(variables, loss_function, values, batch)
-    return scalar_loss(result), (pack(result), changed)
+    result, changed, written = run_on_copy(variables, loss_function, values, batch)
+    return scalar_loss(result), (pack(result), changed, written)
 
 
 def run_on_copy(
     variables: ModuleVariables, function: Callable[..., Any], values: Values, batch: tuple
-) -> tuple[Any, list[Any]]:
+) -> tuple[Any, list[Any], Named]:
     """Return a function's result on a copy of the network around traced values.
 
-    The buffers that the function has changed are returned beside it.
+    The buffers and the parameters that the function has set are returned beside it.
     """
-    network, others = variables.rebuild(*values)
-    result = function(network, *batch)
-    return result, changed_values(others, values[2])
+    rebuilt = variables.rebuild(*values)
+    result = function(rebuilt.network, *batch)
+    variables.traced_settings = variables.settings_written(rebuilt)
+    written = variables.written(rebuilt, *values[:2])
+    return result, changed_values(rebuilt.others, values[2]), written
 
 
 def changed_values(variables: Sequence[nnx.Variable], before: Sequence[Any]) -> list[Any]:

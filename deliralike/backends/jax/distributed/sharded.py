@@ -50,8 +50,8 @@ class _GatheredNetwork:
         if self.network is None or not is_same:
             whole_parameters = {name: whole(value) for name, value in parameters.items()}
             whole_frozen = {name: whole(value) for name, value in frozen.items()}
-            copy, _ = variables.rebuild(whole_parameters, whole_frozen, others)
-            self.network = copy.root
+            rebuilt = variables.rebuild(whole_parameters, whole_frozen, others)
+            self.network = rebuilt.network.root
             self._variables, self._values = variables, values
         return self.network
 

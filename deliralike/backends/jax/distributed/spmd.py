@@ -227,15 +227,17 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
             def run(values: Values, arrays: list[Any], numbers: tuple) -> tuple:
                 batch = arguments.unflatten(arrays)
                 with position.enter(numbers):
-                    result, changed = run_on_copy(variables, function, values, batch)
-                return pack(result), changed
+                    result, changed, written = run_on_copy(variables, function, values, batch)
+                return pack(result), changed, written
 
             return self.process_mesh.compile(run)
 
         key = ("together", function, id(variables), arguments.key, position.seed)
         program = programs.get_or_compile(key, make)
-        result, changed = program(variables.values(), arguments.arrays, position.numbers)
-        variables.store({}, changed)
+        values = variables.values()
+        result, changed, written = program(values, arguments.arrays, position.numbers)
+        variables.store(written, changed)
+        variables.write_settings(program)
         return unpack(result)
 
     def share_of(self, outputs: Any, sizes: Sequence[int]) -> Any:

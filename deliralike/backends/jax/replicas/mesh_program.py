@@ -201,7 +201,7 @@ def _run_replicas(
     The counts are how many replicas ran, on how many samples.
     """
     shard_map = ShardMap(network.replica_mesh, variables, by_slot, network.settings)
-    copy, _ = variables.rebuild(*shard_map.of_root())
+    copy = variables.rebuild(*shard_map.of_root()).network
     vars(copy)["_inside"] = shard_map
     result = function(copy, *batch)
     counts = StaticValue((shard_map.active_count, shard_map.sizes))
@@ -216,10 +216,11 @@ def _run_whole(
     batch: tuple,
 ) -> tuple[Any, list[Any], StaticValue]:
     """Return the same as `_run_replicas`, computed on the whole batch."""
-    copy, others = variables.rebuild(*by_slot[0])
-    vars(copy)["_inside"] = WholeBatch(network.replica_mesh, network.settings.dim)
-    result = function(copy, *batch)
-    return result, changed_values(others, by_slot[0][2]), StaticValue((1, ()))
+    rebuilt = variables.rebuild(*by_slot[0])
+    vars(rebuilt.network)["_inside"] = WholeBatch(network.replica_mesh, network.settings.dim)
+    result = function(rebuilt.network, *batch)
+    variables.refuse_written(rebuilt, *by_slot[0][:2])
+    return result, changed_values(rebuilt.others, by_slot[0][2]), StaticValue((1, ()))
 
 
 # Into a program and out of it

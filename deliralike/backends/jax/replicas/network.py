@@ -406,7 +406,9 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         """Whether replicas exchange statistics while they run."""
         if self.settings.buffers == "sync":
             return True
-        return any(getattr(block, "synchronised", False) for _, block in self.root.named_blocks())
+        return any(
+            getattr(type(block), "synchronised", False) for _, block in self.root.named_blocks()
+        )
 
     @property
     def whole(self) -> bool:
@@ -474,6 +476,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         """
         state = self._current_state()
         variables = state.programs.variables()
+        variables.start_streams()
         streams = [each for each in variables.others if isinstance(each, nnx.RngState)]
         for copy in state.copies:
             if state.followed is not variables:

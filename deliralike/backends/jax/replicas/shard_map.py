@@ -335,10 +335,11 @@ class _Run:
         index: Any,
     ) -> list[Any]:
         """Compute the outputs, buffers and random states of the replicas of a kind; traced."""
-        network, copies = self.variables.rebuild(parameters, parameters, others)
+        rebuilt = self.variables.rebuild(parameters, parameters, others)
         share = kind.arguments.unflatten([*map(_cut, arrays, kind.shapes)])
         with entered(self._traced_replica(kind, first_sample, index)):
-            leaves, spec = pack(self.function(network.root, *share))
+            leaves, spec = pack(self.function(rebuilt.network.root, *share))
+        self.variables.refuse_written(rebuilt, parameters, parameters)
         static: list[StaticValue | None] = []
         outputs = []
         for leaf in leaves:
@@ -348,7 +349,7 @@ class _Run:
                 static.append(None)
                 outputs.append(jnp.asarray(leaf))
         kind.structure = (static, spec)
-        new = [variable.get_value() for variable in copies]
+        new = [variable.get_value() for variable in rebuilt.others]
         for i, (after, before) in enumerate(zip(new, others, strict=True)):
             if after is not before:
                 self.shard_map.changed.add(i)

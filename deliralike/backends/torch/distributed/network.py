@@ -12,8 +12,13 @@ import torch
 from deliralike.backends.torch.distributed.own_backward import OwnBackward, OwnCall, put_gradients
 from deliralike.backends.torch.distributed.process_group import TorchProcessGroup
 from deliralike.backends.torch.distributed.reducing import Reducing
-from deliralike.backends.torch.replicas.network import DataParallelTorchNetwork, TorchReplicas
+from deliralike.backends.torch.replicas.network import (
+    DataParallelTorchNetwork,
+    TorchReplicas,
+    refuse_embeddings_of_whole_batch,
+)
 from deliralike.errors import CapabilityError
+from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import Loss
 from deliralike.parallel.processes.loss_exchange import LossExchange
 from deliralike.parallel.processes.network import (
@@ -22,6 +27,7 @@ from deliralike.parallel.processes.network import (
     ReplicasOverProcesses,
 )
 from deliralike.parallel.replicas.context import current
+from deliralike.parallel.replicas.network import ReplicaSettings
 
 
 @dataclass(eq=False)
@@ -184,6 +190,10 @@ class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
     """
 
     _parallelism = TorchReplicasOverProcesses
+
+    def _start(self, root: AbstractNetwork, settings: ReplicaSettings) -> None:
+        refuse_embeddings_of_whole_batch(root)
+        super()._start(root, settings)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs of this process's share, or of the whole batch."""

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from deliralike.backends.processes.environment import number
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.parallel.processes.messages import Finish, begin_all_gather_bytes
@@ -291,6 +292,11 @@ def _begin(own: RankInfo, timeout: datetime.timedelta) -> None:
             multi_tenant=True,
         )
     except RuntimeError as error:
+        if "EADDRINUSE" in str(error):
+            raise ProcessError(
+                f"process {own.rank} of {own.count}: the port of {own.address} is in use by "
+                "another program: set MASTER_PORT to a free one, in all processes"
+            ) from error
         raise ProcessError(
             f"process {own.rank} of {own.count}: nobody answers at {own.address}, where "
             f"process 0 is waited for ({error})"
@@ -318,8 +324,8 @@ def _serves(rank: int) -> bool:
 
 def _rank_info() -> RankInfo:
     """Return the place of this process by torchrun's environment variables."""
-    host, port, rank, count = (os.environ[name] for name in _OF_TORCHRUN)
-    return RankInfo(int(rank), int(count), f"{host}:{port}")
+    host, port, rank, count = _OF_TORCHRUN
+    return RankInfo(number(rank), number(count), f"{os.environ[host]}:{number(port)}")
 
 
 def _store() -> Any:

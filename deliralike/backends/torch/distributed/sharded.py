@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -39,6 +39,7 @@ from deliralike.errors import (
 )
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks
+from deliralike.network.state import Slot
 from deliralike.optim.loss import Loss, LossResult
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.batches.scatter import Shares
@@ -298,6 +299,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
             CapabilityError: The processes are not those of torch.distributed.
             SettingError: There is no such keyword.
             UnknownName: A pattern matches no block.
+            CapabilityError: A block of `blocks` shares a parameter with something outside of it.
         """
         if not isinstance(processes, TorchProcessGroup):
             raise CapabilityError(
@@ -341,6 +343,12 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the parts that this process holds, also while a block has whole parameters."""
         return self._process_state.parts or super().own_parameters()
+
+    def neutral_slots(self) -> dict[str, Slot]:
+        """Return the slots; parameters are the parts that this process holds."""
+        for unit in self._process_state.units:
+            unit.reshard()
+        return super().neutral_slots()
 
     def reduce_after_backward(self) -> None:
         """Release PyTorch's group, which the processes are about to end."""
@@ -464,10 +472,7 @@ def blocks_from(smallest: int, module: torch.nn.Module) -> list[torch.nn.Module]
     of blocks are left out, as a network may call their members directly; so are blocks that share a
     parameter with something outside of them.
     """
-    owners: dict[int, list[torch.nn.Module]] = {}
-    for each in module.modules():
-        for parameter in each._parameters.values():
-            owners.setdefault(id(parameter), []).append(each)
+    owners = _owners(module)
     chosen: list[torch.nn.Module] = []
 
     def is_unit(block: torch.nn.Module, parameters: dict[int, torch.nn.Parameter]) -> bool:
@@ -500,7 +505,9 @@ def blocks_named(patterns: Sequence[str], module: torch.nn.Module) -> list[torch
 
     Raises:
         UnknownName: A pattern matches no block.
+        CapabilityError: A block shares a parameter with something outside of it.
     """
+    owners = _owners(module)
     blocks = {path: block for path, block in module.named_modules() if path}
     for pattern in patterns:
         if not fnmatch.filter(blocks, pattern):
@@ -509,7 +516,29 @@ def blocks_named(patterns: Sequence[str], module: torch.nn.Module) -> list[torch
     for path, block in blocks.items():
         if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
             matching.append(block)
+            _refuse_shared(path, block, owners)
     return matching[::-1]
+
+
+def _owners(module: torch.nn.Module) -> dict[int, list[torch.nn.Module]]:
+    """Return the modules that hold each parameter, by the parameter's ``id``."""
+    owners: dict[int, list[torch.nn.Module]] = {}
+    for each in module.modules():
+        for parameter in each._parameters.values():
+            owners.setdefault(id(parameter), []).append(each)
+    return owners
+
+
+def _refuse_shared(
+    path: str, block: torch.nn.Module, owners: Mapping[int, list[torch.nn.Module]]
+) -> None:
+    inside = set(block.modules())
+    for name, parameter in block.named_parameters():
+        if not inside.issuperset(owners[id(parameter)]):
+            raise CapabilityError(
+                f"block {path!r} shares its parameter {name!r} with something outside of it, so "
+                "it cannot be gathered by itself: name a block that holds both, or leave it out"
+            )
 
 
 def _is_whole(block: torch.nn.Module) -> bool:

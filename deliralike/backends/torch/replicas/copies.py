@@ -67,12 +67,17 @@ class StructureCopy:
         former = copied.copy()
         copied.clear()
         for name, value in attributes.items():
-            copied[name] = self._mapped(value)
+            is_own = name in former and self.keeps(module, name, value)
+            copied[name] = former[name] if is_own else self._mapped(value)
         for name in _OWN_DICTS:
             if copied[name] is attributes[name]:
                 copied[name] = copied[name].copy()  # so that additions to a replica stay in it
         if "dynamo_ctx" in copied:
             _compile_again(module, copy, former)
+
+    def keeps(self, module: torch.nn.Module, name: str, value: Any) -> bool:
+        """Return whether the copy keeps its own value of an attribute."""
+        return False
 
     def _mapped(self, value: Any) -> Any:
         kind = type(value)
@@ -182,6 +187,35 @@ class Copied(torch.autograd.Function):
         return gradient.to(ctx.home), None
 
 
+class SetByRuns:
+    """The attributes of a network that its ``forward`` sets while the replicas run.
+
+    A recurrent state is one of them: each replica keeps the state of its own samples.
+    """
+
+    def __init__(self) -> None:
+        """Start before any run."""
+        self._before: list[tuple[torch.nn.Module, dict[str, Any]]] = []
+        # for each module: the attributes that runs have set, with their latest values
+        self._values: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+    def begin(self, network: torch.nn.Module) -> None:
+        """Remember the attributes before a run."""
+        self._before = [(module, dict(vars(module))) for module in network.modules()]
+
+    def end(self) -> None:
+        """Find those that are other objects after a run."""
+        for module, before in self._before:
+            for name, value in vars(module).items():
+                if before.get(name, self) is not value and name not in _OWN_DICTS:
+                    self._values.setdefault(module, {})[name] = value
+        self._before = []
+
+    def holds(self, module: torch.nn.Module, name: str, value: Any) -> bool:
+        """Return whether an attribute is what a run has set, and nobody has set it since."""
+        return self._values.get(module, {}).get(name, self) is value
+
+
 class ReplicaCopy(StructureCopy):
     """A copy of a network for one replica, with parameters and buffers of its own as leaves.
 
@@ -190,24 +224,30 @@ class ReplicaCopy(StructureCopy):
     and parameters with hooks, which must see the sum.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        """Make an empty copy for a device."""
+    def __init__(self, device: torch.device, set_by_runs: SetByRuns) -> None:
+        """Make an empty copy for a device.
+
+        Args:
+            set_by_runs: The attributes of the original that each replica keeps its own of.
+        """
         super().__init__(self._tensor_like)
+        self._set_by_runs = set_by_runs
         self.device = device
         self._parameters: set[int] = set()  # the identities of the original's parameters
-        # by the identity of the original: the version of a parameter when it was copied, and those
-        # of a buffer and its copy
-        self._parameter_versions: dict[int, int] = {}
+        # by the identity of a buffer of the original: its version and that of its copy
         self._buffer_versions: dict[int, tuple[int, int]] = {}
 
     def follow(self, original: torch.nn.Module) -> torch.nn.Module:
         """Return the copy of the module as it is now, and forget tensors that it has no longer."""
         self._parameters = {id(parameter) for parameter in original.parameters()}
         copy = super().follow(original)
-        for versions in (self._parameter_versions, self._buffer_versions):
-            for key in versions.keys() - self.pairs.keys():
-                del versions[key]
+        for key in self._buffer_versions.keys() - self.pairs.keys():
+            del self._buffer_versions[key]
         return copy
+
+    def keeps(self, module: torch.nn.Module, name: str, value: Any) -> bool:
+        """Return whether the replica's own run has set an attribute."""
+        return self._set_by_runs.holds(module, name, value)
 
     def leaf_of(self, parameter: torch.Tensor) -> torch.nn.Parameter | None:
         """Return the copy that keeps gradients of its own; None where the parameter gets them."""
@@ -225,19 +265,23 @@ class ReplicaCopy(StructureCopy):
                 targets.append(leaf)
         if sources:
             torch._foreach_copy_(targets, sources)
-        for parameter in sources:
-            self._parameter_versions[id(parameter)] = _version(parameter)
 
-    def is_stale(self, parameter: torch.Tensor) -> bool:
-        """Return whether a parameter of the original has changed since it was copied."""
-        version = _version(parameter)
-        if self._parameter_versions.get(id(parameter), version) == version:
-            return False
-        if _differs(parameter, self.of(parameter).to(parameter.device)):
-            return True
-        # written to without a change, as parametrizations do
-        self._parameter_versions[id(parameter)] = version
-        return False
+    def stale(self, parameters: Iterable[torch.Tensor]) -> torch.Tensor | None:
+        """Return the first of these parameters of the original that has another value here.
+
+        Values are compared, which takes about as long as copying them: what is written by ``.data``
+        changes no version that PyTorch counts.
+        """
+        pairs = []
+        for parameter in parameters:
+            leaf = None if is_lazy(parameter) or parameter.is_meta else self.leaf_of(parameter)
+            if leaf is not None:
+                pairs.append((parameter, leaf))
+        if any(parameter.is_cuda for parameter, _ in pairs):
+            flags = [_unequal(parameter, leaf).any() for parameter, leaf in pairs]
+            if not torch.stack(flags).any():  # the device is waited for once
+                return None
+        return next((parameter for parameter, leaf in pairs if _differs(parameter, leaf)), None)
 
     def copy_buffers(self) -> None:
         """Give every module new buffers with the values of the original's."""
@@ -278,7 +322,6 @@ class ReplicaCopy(StructureCopy):
         if id(original) in self._parameters and not has_hooks(original):
             return self._leaf_like(original, former)
         if original.requires_grad:
-            self._parameter_versions.pop(id(original), None)
             if original.device == self.device:
                 return original
             with torch.enable_grad():
@@ -292,7 +335,6 @@ class ReplicaCopy(StructureCopy):
         leaf = former
         if leaf is None or leaf is original or not _fits(leaf, original):
             leaf = torch.nn.Parameter(self._detached_copy(original))
-            self._parameter_versions[id(original)] = _version(original)
         leaf.requires_grad = original.requires_grad
         return leaf
 
@@ -308,11 +350,14 @@ class ReplicaCopy(StructureCopy):
 
 
 def _differs(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether values differ; two NaNs count as equal."""
-    if torch.equal(tensor, other):
-        return False
-    both_nan = tensor.isnan() & other.isnan()
-    return bool(((tensor != other) & ~both_nan).any())
+    other = other.to(tensor.device)
+    return not torch.equal(tensor, other) and bool(_unequal(tensor, other).any())
+
+
+def _unequal(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return where values differ; two NaNs count as equal."""
+    other = other.to(tensor.device)
+    return (tensor != other) & ~(tensor.isnan() & other.isnan())
 
 
 def _fits(copy: torch.Tensor, original: torch.Tensor) -> bool:

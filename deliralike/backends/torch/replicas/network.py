@@ -12,7 +12,7 @@ import torch
 from deliralike.backends.torch.network import AbstractTorchNetwork, TorchSingle, WrappedTorchNetwork
 from deliralike.backends.torch.random import draws_masks
 from deliralike.backends.torch.replicas.batch_norm import synchronising
-from deliralike.backends.torch.replicas.copies import ReplicaCopy, has_hooks
+from deliralike.backends.torch.replicas.copies import ReplicaCopy, SetByRuns, has_hooks
 from deliralike.backends.torch.replicas.lazy import has_lazy, initialize_lazy
 from deliralike.backends.torch.replicas.own_backward import OwnBackward
 from deliralike.backends.torch.replicas.sums import sum_in_threads, sum_of_graphs
@@ -24,7 +24,7 @@ from deliralike.backends.torch.replicas.thread_context import (
     limit_this_thread,
     thread_context,
 )
-from deliralike.errors import DeviceError
+from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork, NetworkType
 from deliralike.network.state import each_once
 from deliralike.optim.loss import Loss
@@ -66,11 +66,11 @@ class TorchReplicas(Replicas, TorchSingle):
             self.refuse_stale_replicas()
 
     def refuse_stale_replicas(self) -> None:
-        """Refuse replicas without the root's parameters, by the versions that PyTorch counts."""
-        for parameter in self.network.module.parameters():
-            if any(copy.is_stale(parameter) for copy in self.network._copies):
-                names = {id(own): name for name, own in self.network.own_parameters().items()}
-                raise self.stale_parameter(names[id(parameter)])
+        """Refuse replicas without the root's parameters; all copies are written at one time."""
+        stale = self.network._copies[0].stale(self.network.module.parameters())
+        if stale is not None:
+            names = {id(own): name for name, own in self.network.own_parameters().items()}
+            raise self.stale_parameter(names[id(stale)])
 
     def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
         """Scatter a batch; the first share gives lazily shaped parameters their shapes."""
@@ -93,10 +93,12 @@ class TorchReplicas(Replicas, TorchSingle):
         """
         with self.network._one_at_a_time.turn():
             try:
-                return super().run(function, shares, in_threads)
+                results = super().run(function, shares, in_threads)
             except BaseException:
                 self.synchronize_buffers(())
                 raise
+            self.network.keep_what_the_run_has_set()
+            return results
 
     def run_replica(
         self, context: Replica, thread_context: Callable, function: Callable, share: Any
@@ -308,6 +310,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         Raises:
             DeviceError: A device is not present, or the module is on another one than the first.
             SettingError: The module, or a block of it, is replicated already.
+            CapabilityError: An embedding looks at all indices of a batch.
         """
         root = self.backend.wrap(module)
         names = device_names(devices if devices is not None else device_ids, root.device_name)
@@ -333,6 +336,8 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
 
     def _start(self, root: AbstractNetwork, settings: ReplicaSettings) -> None:
         root.parallelism.refuse_replicas()
+        if len(settings.places) > 1:
+            refuse_embeddings_of_whole_batch(root)
         self.__dict__.update(root=root, settings=settings)
         torch.nn.Module.__init__(self)
         self._share_tables()
@@ -345,8 +350,11 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
             self.__dict__[table] = vars(self.module)[table]
 
     def _make_replicas(self) -> None:
-        others = self.settings.places[1:]
-        self.__dict__["_copies"] = [ReplicaCopy(torch.device(place)) for place in others]
+        set_by_runs = SetByRuns()
+        self.__dict__["_set_by_runs"] = set_by_runs
+        self.__dict__["_copies"] = [
+            ReplicaCopy(torch.device(place), set_by_runs) for place in self.settings.places[1:]
+        ]
         self.__dict__["replicas"] = [self.root]
         self.__dict__["_one_at_a_time"] = OneAtATime()
         if not has_lazy(self.root):
@@ -366,9 +374,16 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """
         with _without_graph():
             replicas = [self.root, *(copy.follow(self.root) for copy in self._copies)]
+        if self._copies:
+            self._set_by_runs.begin(self.root)
         if any(copy.has_new_modules for copy in self._copies):
             self.__dict__["replicas"] = replicas
             call_replication_callbacks([list(replica.modules()) for replica in replicas])
+
+    def keep_what_the_run_has_set(self) -> None:
+        """Let replicas keep the attributes that their ``forward`` has just set, such as a state."""
+        if self._copies:
+            self._set_by_runs.end()
 
     @torch.compiler.disable(reason=_COMPILE_FIRST)
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -471,7 +486,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but the replicas, which `__setstate__` makes again."""
-        left_out = ("_copies", "replicas", "_one_at_a_time", *_TABLES)
+        left_out = ("_copies", "_set_by_runs", "replicas", "_one_at_a_time", *_TABLES)
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -479,6 +494,27 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         self.__dict__.update(state)
         self._share_tables()
         self._make_replicas()
+
+
+def refuse_embeddings_of_whole_batch(network: AbstractNetwork) -> None:
+    """Refuse embeddings that look at all indices of a batch, of which a replica has a share.
+
+    Raises:
+        CapabilityError: Names the block.
+    """
+    for path, block in network.named_blocks():
+        if not isinstance(block, torch.nn.Embedding | torch.nn.EmbeddingBag):
+            continue
+        for setting, is_set, effect in (
+            ("max_norm", block.max_norm is not None, "rescales the rows that it looks up"),
+            ("scale_grad_by_freq", block.scale_grad_by_freq, "counts the indices of a batch"),
+        ):
+            if is_set:
+                raise CapabilityError(
+                    f"block {path!r} is an {type(block).__name__} with {setting}, which {effect}: "
+                    "replicas would do so for their shares alone. Leave it out, or train without "
+                    "replicas"
+                )
 
 
 @contextmanager

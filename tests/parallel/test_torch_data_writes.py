@@ -1,0 +1,60 @@
+"""Weights that are written by ``.data``, which PyTorch's versions do not count."""
+
+import copy
+
+import pytest
+import torch
+from torch.nn.utils import prune
+
+from deliralike import DataParallel
+from deliralike.backends.torch import DataParallelTorchOptimizer
+from deliralike.errors import StateError
+
+X = torch.linspace(-1, 1, 21, dtype=torch.float64).reshape(7, 3)
+
+
+def clamp(module):
+    module.weight.data.clamp_(-0.1, 0.1)
+
+
+def replace(module):
+    module.weight.data = module.weight.data * 2
+
+
+def remove_pruning(module):
+    prune.random_unstructured(module, "weight", amount=3)
+    module.weight_orig.data.fill_(1.0)
+    prune.remove(module, "weight")
+
+
+@pytest.mark.parametrize("change", [clamp, replace, remove_pruning])
+def test_they_are_an_error_until_they_are_copied(change):
+    module = torch.nn.Linear(3, 2).double()
+    network = DataParallel(module, ["cpu", "cpu"])
+    network(X)
+    change(module)
+    with pytest.raises(StateError, match="parameter 'weight' has changed and was not copied"):
+        network(X)
+    network.copy_parameters()
+    torch.testing.assert_close(network(X), module(X))
+
+
+def test_a_critic_with_clipped_weights_trains_as_without_replicas():
+    module = torch.nn.Linear(3, 1).double()
+    alone = copy.deepcopy(module)
+    network = DataParallel(module, ["cpu", "cpu"])
+    native = torch.optim.RMSprop(network.parameters(), lr=0.05)
+    steps = (
+        (network, DataParallelTorchOptimizer(native, network)),
+        (alone, torch.optim.RMSprop(alone.parameters(), lr=0.05)),
+    )
+    for critic, optimizer in steps:
+        for _ in range(3):
+            optimizer.zero_grad()
+            critic(X).pow(3).mean().backward()
+            optimizer.step()
+            for parameter in critic.parameters():
+                parameter.data.clamp_(-0.1, 0.1)
+            if critic is network:
+                network.copy_parameters()
+    torch.testing.assert_close(module.state_dict(), alone.state_dict())
