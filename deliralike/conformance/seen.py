@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -218,6 +218,30 @@ def evaluate(subject: Subject, batch: Batch) -> Evaluation:
     return _run(subject, batch, Layout())
 
 
+def evaluate_in_own_layout(subject: Subject, batch: Batch) -> tuple[Batch, Evaluation]:
+    """Run a side in evaluation, with the inputs as they are or in the first layout that it takes.
+
+    Returns:
+        The batch in that layout (as it is where the side runs in none), and the run.
+    """
+    first = evaluate(subject, batch)
+    if first.loss is None:
+        for inputs in islice(_inputs(batch), 1, None):
+            run = _run(subject, batch, Layout(inputs))
+            if run.loss is not None:
+                return _turned(batch, inputs, set(_reaching(batch, first.given))), run
+    return batch, first
+
+
+def _turned(batch: Batch, inputs: Mapping[int, Axes], given: Container[str]) -> Batch:
+    """The batch with the axes of its arrays at these paths in another order."""
+    leaves = []
+    for path, leaf in nest.leaves_with_paths(batch, "args"):
+        axes = inputs.get(leaf.ndim) if path in given else None
+        leaves.append(np.ascontiguousarray(leaf.transpose(axes)) if axes else leaf)
+    return nest.unflatten(nest.flatten(batch)[1], leaves)
+
+
 def _run(subject: Subject, batch: Batch, layout: Layout) -> Evaluation:
     """Run a side in evaluation; the layout learns how its outputs lie."""
     network, backend = subject.network, subject.network.backend
@@ -263,13 +287,17 @@ def _inputs(batch: Batch) -> Iterator[dict[int, Axes]]:
     """The layouts to try, by the number of axes: nothing turned first."""
     several = sorted({leaf.ndim for leaf in arrays_in(batch) if leaf.ndim > 1})
     ranks = [rank for rank in several if rank > 2]
-    for are_turned in product((False, True), repeat=len(ranks)):
-        found: dict[int, Axes] = {}
-        for rank in compress(ranks, are_turned):
-            found[rank] = tuple(int(axis) for axis in np.argsort(channels_first(rank)))
-        yield found
+    for orders in product(*map(_channel_orders, ranks)):
+        yield {rank: axes for rank, axes in zip(ranks, orders, strict=True) if axes}
     if several:
         yield {rank: (1, 0, *range(2, rank)) for rank in several}
+
+
+def _channel_orders(rank: int) -> list[Axes]:
+    """No change, channels that were first at the end, and channels that were last before the size."""
+    first = channels_first(rank)
+    last = tuple(int(axis) for axis in np.argsort(first))
+    return [(), *dict.fromkeys((last, first))]
 
 
 def _shared(mine: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> int:
