@@ -152,9 +152,10 @@ def fit(
         same = all(one.by_value and one.leaves for one in layout.outputs)
         known = len(layout.outputs) == len(mine.outputs) > 0
         found.append(Fit(layout, distance <= LIMIT or (same and known), merit))
-        if found[-1].agrees:
-            return found[-1]
-    return _best(found)
+        best = _best(found)
+        if best.agrees:
+            return best
+    return best
 
 
 def _apart(mine: Sequence[Any], theirs: Sequence[Any], layout: Layout) -> list[float]:
@@ -168,12 +169,17 @@ def _apart(mine: Sequence[Any], theirs: Sequence[Any], layout: Layout) -> list[f
 
 
 def _best(found: list[Fit]) -> Fit:
-    """Return the best fit; of equal ones the first, unless another one is far nearer."""
+    """Return the best fit; of equal ones the first, unless it is far off and another far nearer.
+
+    A deep network may give much the same whatever it is given: a layout that gives fewer of the
+    blocks' activations is none, however near its outputs are.
+    """
     best = found[0]
     for one in found[1:]:
         *known, near = one.merit
         *before, least = best.merit
-        if known > before or (known == before and near > _LEAD * least):
+        is_nearer = least < -_ALIKE and near > _LEAD * least
+        if known > before or (known == before and is_nearer):
             best = one
     return best
 
