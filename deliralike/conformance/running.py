@@ -18,6 +18,8 @@ from deliralike.conformance.sides import Sides
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.errors import ProofFailed
 
+NO_EFFECT = "No effect on evaluation outputs."
+
 
 @dataclass
 class Running:
@@ -157,7 +159,7 @@ def effect(evaluation: semantics.Mode) -> str:
         return ""
     size = evaluation.differences["output"].difference
     if size <= LIMIT:
-        return "No effect on evaluation outputs."
+        return NO_EFFECT
     return f"Effect on evaluation outputs about {short(f'{size:.0e}')}."
 
 

@@ -129,7 +129,8 @@ def fit(
 ) -> Fit:
     """Find the layout in which the candidate's loss and outputs are those of the reference.
 
-    Tried are the inputs as they are, with the channels last, and with the first two axes exchanged.
+    Tried are the inputs as they are, with the channels last, with those that were last first, and
+    with the first two axes exchanged.
     Where none agrees, the one in which most blocks give what blocks of the reference give; where
     the candidate runs in none, the one in which most of its blocks ran.
 
