@@ -6,6 +6,7 @@ from flax import nnx
 
 from deliralike import Network, backends, zoo
 from deliralike.cli.compare import _inputs_and_output
+from deliralike.conformance import compare
 from deliralike.conformance.levels.semantics import compared, look
 from deliralike.conformance.sides import bring_together
 from deliralike.conformance.subject import Subject
@@ -69,3 +70,28 @@ def test_the_shape_of_the_command_line_is_turned_to_what_the_network_takes():
     (inputs,), output = _inputs_and_output(architecture, network, 5, (2, 4, 3), 0, {})
     assert inputs.shape == (5, 4, 3, 2)
     assert output.shape == (5, 3)
+
+
+class Normed(nnx.Module):
+    def __init__(self, rngs):
+        self.bn = nnx.BatchNorm(3, momentum=0.9, epsilon=1e-3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.bn(x).sum((1, 2))
+
+
+class NormedPort(Network):
+    def __init__(self):
+        super().__init__()
+        self.bn = self.nn.BatchNorm2d(3, eps=1e-5, momentum=0.1)
+
+    def forward(self, x):
+        return self.nn.sum(self.bn(x), dim=(2, 3))
+
+
+def test_conventions_of_a_layer_with_its_channels_last_are_named():
+    batch = (np.random.default_rng(0).standard_normal((5, 4, 2, 3)), LABELS)
+    networks = Normed(nnx.Rngs(0)), NormedPort.on("torch")()
+    proof = compare(*networks, batch, levels=("L1", "L3"))
+    causes = "eps=1e-5 instead of 0.001; running variance unbiased instead of biased"
+    assert causes in proof.headline
