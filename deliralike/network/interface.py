@@ -223,7 +223,7 @@ class Networks(Arrays, Generic[N]):
         return None
 
     def has_channels_last(self, block: Any) -> bool:
-        """Return whether a layer of the framework takes its channels last, and that of `nn` second."""
+        """Return whether a layer of the framework takes its channels last; those of `nn` second."""
         return False
 
     # Optimizers
