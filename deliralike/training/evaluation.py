@@ -395,8 +395,10 @@ def refuse_named_as_losses(metrics: Metrics, losses: Losses | None) -> None:
     """
     names = list(losses) if isinstance(losses, Mapping) else []
     for name, each in _named(metrics).items():
-        is_usual = isinstance(each, CrossEntropy) and len(names) < 2
-        if name in names or (name == TOTAL and not is_usual):
+        is_only_loss = isinstance(each, CrossEntropy) and len(names) < 2
+        if name == TOTAL and is_only_loss:
+            continue
+        if name in (TOTAL, *names):
             raise SettingError(
                 f"metrics: {name!r} is the name of a loss, whose figures it would replace: give "
                 f"the metric another, metrics={{'{name}_metric': ...}}"
