@@ -221,16 +221,22 @@ def _inputs_and_output(
 ) -> tuple[tuple[Any, ...], Any]:
     """Return inputs and the network's output for them.
 
-    The inputs have the given shape; else they are small, or of the usual size where the network
-    takes no others.
+    The inputs have the given shape, or lie as a framework's own network takes that shape; else
+    they are small, or of the usual size where the network takes no others.
     """
     import numpy as np
 
+    from deliralike import Network
+    from deliralike.conformance.probing import distance_loss
+    from deliralike.conformance.seen import evaluate_in_own_layout
+    from deliralike.conformance.subject import Subject
     from deliralike.zoo.inputs import Input
 
     def evaluate(entries: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
         generator = np.random.default_rng(seed)
         inputs = tuple(entry.draw(generator, batch) for entry in entries)
+        if not isinstance(network, Network):
+            inputs, _ = evaluate_in_own_layout(Subject(network, distance_loss), inputs)
         return inputs, _output(network, inputs)
 
     if shape is not None:

@@ -59,8 +59,8 @@ def compare(
     Args:
         reference, candidate: Networks written once or native, of any backend; each a `Subject`,
             which brings a loss, optimizers and replicas of its own.
-        batch: What the loss takes after the network: inputs, then the target; NumPy arrays, as the
-            reference wants them. Some ten samples of the usual size are plenty.
+        batch: What the loss takes after the network: inputs, then the target; NumPy arrays, as
+            either side wants them. Some ten samples of the usual size are plenty.
         loss: ``loss(network, *batch)``, written with `nn`, for sides that have none of their own.
         optimizers: Update rules by name, for sides that have none of their own; SGD with momentum
             and AdamW when None.

@@ -129,6 +129,11 @@ class Finding:
         return self.explanation is not None and self.explanation.known
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether its cause was looked for in vain."""
+        return self.explanation is not None and not self.explained
+
+    @property
     def is_error(self) -> bool:
         """Whether a network raised an error."""
         return self.what.startswith(RAISES)

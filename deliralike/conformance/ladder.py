@@ -158,7 +158,7 @@ class Ladder:
         settings, sides, why = self.settings, None, ""
         try:
             sides = bring_together(self.given, self.batch, settings.names, settings.weights)
-            self.match = sides.match
+            self.match, self.batch = sides.match, sides.batch
         except (DtypeError, CapabilityError, StateError) as error:
             why = str(error)
             self.match = matched_by_names(self.given, settings.names)

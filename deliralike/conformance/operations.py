@@ -11,8 +11,7 @@ import numpy as np
 
 from deliralike import backends, nest
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.findings import LIMIT, is_floating
-from deliralike.conformance.probing import distance_loss
+from deliralike.conformance.findings import LIMIT, has_floats, is_floating
 from deliralike.conformance.slopes import differences
 from deliralike.errors import CapabilityError, ProofFailed, UnknownOperation
 from deliralike.network.base import Network
@@ -21,6 +20,10 @@ from deliralike.nn.operations import registered
 _SHAPE = (3, 5, 7)  # of arguments that are not given
 _STEP = 1e-5  # of finite differences
 _OF_GRADIENTS = 1e-6  # the limit where these are the answer
+_MEANT = (
+    ": the finite differences of its own results. Where it is meant to be another gradient than the "
+    "derivative, such as straight-through, say which: gradient=lambda cotangent, *inputs: ..."
+)
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,9 @@ class OperationCheck:
         name: The operation's name.
         values: The largest relative difference (L2) of a backend's results to the reference, by
             backend. The first backend is the reference where no other was given.
-        gradients: The largest relative difference (L2) of a backend's gradients to finite
-            differences of its own results, by backend; nothing where no result is floating.
+        gradients: The largest relative difference (L2) of a backend's gradients to those of
+            `gradient`, or else to finite differences of its own results, by backend; nothing where
+            no result is floating.
     """
 
     name: str
@@ -66,6 +70,7 @@ def check_operation(
     name: str,
     *inputs: Any,
     reference: Callable[..., Any] | None = None,
+    gradient: Callable[..., Any] | None = None,
     on: Sequence[str] | None = None,
     **settings: Any,
 ) -> OperationCheck:
@@ -81,6 +86,10 @@ def check_operation(
             arrays of shape (3, 5, 7) for all that are required when none are given.
         reference: A function of the same arguments in NumPy, for an independent answer; the first
             backend when None.
+        gradient: Of an operation whose gradient is meant to be another than its derivative, such as
+            straight-through: ``gradient(cotangent, *inputs)`` in NumPy gives the gradient with
+            respect to each argument (the gradient itself where there is one argument) for that of
+            the result. Gradients must agree with it to 1e-10.
         on: The names of backends; all that are installed and have the operation when None.
         settings: The arguments by name.
 
@@ -94,6 +103,9 @@ def check_operation(
         >>> from deliralike import nn
         >>> operation = nn.register("cube", torch=lambda x: x**3, jax=lambda x: x * x * x)
         >>> list(check_operation("cube").values)
+        ['torch', 'jax']
+        >>> slope = lambda cotangent, x: cotangent * 3 * x**2
+        >>> list(check_operation("cube", gradient=slope).gradients)
         ['torch', 'jax']
     """
     names = list(on or _backends_with(name))
@@ -111,9 +123,13 @@ def check_operation(
             wanted = results
         values[backend_name] = _require(network, "result", wanted, results, LIMIT)
         if any(is_floating(leaf) for leaf in nest.leaves(results)):
-            found = network.backend.gradients(distance_loss, network, *inputs).inputs
-            expected = _finite_differences(network, inputs)
-            gradients[backend_name] = _require(network, "gradient", expected, found, _OF_GRADIENTS)
+            found = network.backend.gradients(_loss, network, *inputs).inputs
+            if gradient is None:
+                expected, limit = _finite_differences(network, inputs), _OF_GRADIENTS
+            else:
+                expected, limit = gradient(_cotangents(results), *inputs, **settings), LIMIT
+                expected = (expected,) if len(inputs) == 1 else tuple(expected)
+            gradients[backend_name] = _require(network, "gradient", expected, found, limit)
     return OperationCheck(name, values, gradients)
 
 
@@ -163,11 +179,18 @@ def _results(network: Any, inputs: Sequence[Any]) -> Any:
     return backend.to_numpy(results)
 
 
-def _loss(network: Any, inputs: Sequence[Any]) -> float:
-    backend = network.backend
-    with backend.evaluating():
-        native = backend.prepare(tuple(inputs), network)
-        return backend.number(distance_loss(network, *native))
+def _loss(network: Any, *inputs: Any) -> Any:
+    """The floating results, each times normal numbers of its own, added up."""
+    nn, results = network.backend.nn, network(*inputs)
+    pairs = zip(nest.leaves(results), nest.leaves(_cotangents(results)), strict=True)
+    return sum(nn.sum(one * nn.constant(weight, one)) for one, weight in pairs if has_floats(one))
+
+
+def _cotangents(results: Any) -> Any:
+    """The gradient of that loss with respect to each result; None for one that is not floating."""
+    generator = np.random.default_rng(0)
+    draw = generator.standard_normal
+    return nest.map(lambda one: draw(tuple(one.shape)) if has_floats(one) else None, results)
 
 
 def _finite_differences(network: Any, inputs: Sequence[Any]) -> Any:
@@ -177,8 +200,12 @@ def _finite_differences(network: Any, inputs: Sequence[Any]) -> Any:
     """
     leaves, structure = nest.flatten(tuple(inputs))
 
+    backend = network.backend
+
     def loss(*changed: Any) -> float:
-        return _loss(network, nest.unflatten(structure, changed))
+        with backend.evaluating():
+            native = backend.prepare(nest.unflatten(structure, changed), network)
+            return backend.number(_loss(network, *native))
 
     gradients: list[Any] = [None] * len(leaves)
     for position, leaf in enumerate(leaves):
@@ -209,6 +236,7 @@ def _require(network: Any, what: str, wanted: Any, found: Any, limit: float) -> 
             raise ProofFailed(
                 f"{where}: {path} of shape {np.shape(came[path])} differs by {difference:.1e} "
                 f"(L2, relative) from the expected one of shape {np.shape(array)}, limit {limit:g}"
+                f"{_MEANT if limit == _OF_GRADIENTS else ''}"
             )
         largest = max(largest, difference)
     return largest

@@ -113,12 +113,15 @@ class ProofData(Verdict):
     def findings(self) -> tuple[Finding, ...]:
         """All findings, the most telling first: errors, structure, blocks, semantics, then others.
 
-        Those of levels that failed come before those of levels that passed.
+        Those of levels that failed come before those of levels that passed. Weights that differ for
+        a reason that is not known come after places whose cause is.
         """
         ordered = sorted(
             self.levels, key=lambda level: (level.status != FAILED, _telling(level.name))
         )
         found = list(chain.from_iterable(level.findings for level in ordered))
+        if any(one.level == "L3" and one.explained for one in found):
+            found.sort(key=lambda one: one.level == "L0" and one.is_unknown)
         found.sort(key=lambda one: not (one.level == SEMANTICS and one.is_error))
         return tuple(found)
 

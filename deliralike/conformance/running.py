@@ -19,6 +19,8 @@ from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.errors import ProofFailed
 from deliralike.network.enclosing import function_beside
 
+NO_EFFECT = "No effect on evaluation outputs."
+
 
 @dataclass
 class Running:
@@ -176,7 +178,7 @@ def effect(evaluation: semantics.Mode) -> str:
         return ""
     size = evaluation.differences["output"].difference
     if size <= LIMIT:
-        return "No effect on evaluation outputs."
+        return NO_EFFECT
     return f"Effect on evaluation outputs about {short(f'{size:.0e}')}."
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -130,7 +130,8 @@ def fit(
 ) -> Fit:
     """Find the layout in which the candidate's loss and outputs are those of the reference.
 
-    Tried are the inputs as they are, with the channels last, and with the first two axes exchanged.
+    Tried are the inputs as they are, with the channels last, with those that were last first, and
+    with the first two axes exchanged.
     Where none agrees, the one in which most blocks give what blocks of the reference give; where
     the candidate runs in none, the one in which most of its blocks ran.
 
@@ -153,9 +154,10 @@ def fit(
         same = all(one.by_value and one.leaves for one in layout.outputs)
         known = len(layout.outputs) == len(mine.outputs) > 0
         found.append(Fit(layout, distance <= LIMIT or (same and known), merit))
-        if found[-1].agrees:
-            return found[-1]
-    return _best(found)
+        best = _best(found)
+        if best.agrees:
+            return best
+    return best
 
 
 def _apart(mine: Sequence[Any], theirs: Sequence[Any], layout: Layout) -> list[float]:
@@ -169,12 +171,17 @@ def _apart(mine: Sequence[Any], theirs: Sequence[Any], layout: Layout) -> list[f
 
 
 def _best(found: list[Fit]) -> Fit:
-    """Return the best fit; of equal ones the first, unless another one is far nearer."""
+    """Return the best fit; of equal ones the first, unless it is far off and another far nearer.
+
+    A deep network may give much the same whatever it is given: a layout that gives fewer of the
+    blocks' activations is none, however near its outputs are.
+    """
     best = found[0]
     for one in found[1:]:
         *known, near = one.merit
         *before, least = best.merit
-        if known > before or (known == before and near > _LEAD * least):
+        is_nearer = least < -_ALIKE and near > _LEAD * least
+        if known > before or (known == before and is_nearer):
             best = one
     return best
 
@@ -217,6 +224,30 @@ class Evaluation:
 def evaluate(subject: Subject, batch: Batch) -> Evaluation:
     """Run a side in evaluation, with the inputs as they are."""
     return _run(subject, batch, Layout())
+
+
+def evaluate_in_own_layout(subject: Subject, batch: Batch) -> tuple[Batch, Evaluation]:
+    """Run a side in evaluation, with the inputs as they are or in the first layout that it takes.
+
+    Returns:
+        The batch in that layout (as it is where the side runs in none), and the run.
+    """
+    first = evaluate(subject, batch)
+    if first.loss is None:
+        for inputs in islice(_inputs(batch), 1, None):
+            run = _run(subject, batch, Layout(inputs))
+            if run.loss is not None:
+                return _turned(batch, inputs, set(_reaching(batch, first.given))), run
+    return batch, first
+
+
+def _turned(batch: Batch, inputs: Mapping[int, Axes], given: Container[str]) -> Batch:
+    """The batch with the axes of its arrays at these paths in another order."""
+    leaves = []
+    for path, leaf in nest.leaves_with_paths(batch, "args"):
+        axes = inputs.get(leaf.ndim) if path in given else None
+        leaves.append(np.ascontiguousarray(leaf.transpose(axes)) if axes else leaf)
+    return nest.unflatten(nest.flatten(batch)[1], leaves)
 
 
 def _run(subject: Subject, batch: Batch, layout: Layout) -> Evaluation:
@@ -264,13 +295,17 @@ def _inputs(batch: Batch) -> Iterator[dict[int, Axes]]:
     """The layouts to try, by the number of axes: nothing turned first."""
     several = sorted({leaf.ndim for leaf in arrays_in(batch) if leaf.ndim > 1})
     ranks = [rank for rank in several if rank > 2]
-    for are_turned in product((False, True), repeat=len(ranks)):
-        found: dict[int, Axes] = {}
-        for rank in compress(ranks, are_turned):
-            found[rank] = tuple(int(axis) for axis in np.argsort(channels_first(rank)))
-        yield found
+    for orders in product(*map(_channel_orders, ranks)):
+        yield {rank: axes for rank, axes in zip(ranks, orders, strict=True) if axes}
     if several:
         yield {rank: (1, 0, *range(2, rank)) for rank in several}
+
+
+def _channel_orders(rank: int) -> list[Axes]:
+    """No change, channels that were first at the end, and channels that were last before the size."""
+    first = channels_first(rank)
+    last = tuple(int(axis) for axis in np.argsort(first))
+    return [(), *dict.fromkeys((last, first))]
 
 
 def _shared(mine: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> int:

@@ -22,7 +22,15 @@ from deliralike.conformance.matching.settling import Alone, Settled, settle
 from deliralike.conformance.observe import Unit, listen
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.observe.matched import Matched
-from deliralike.conformance.seen import Evaluation, Fit, Layout, called, evaluate, fit
+from deliralike.conformance.seen import (
+    Evaluation,
+    Fit,
+    Layout,
+    called,
+    evaluate,
+    evaluate_in_own_layout,
+    fit,
+)
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import Network
 from deliralike.weights.matching import block_paths
@@ -38,6 +46,7 @@ class Sides:
     Attributes:
         reference, candidate: Copies in float64; the candidate's loss sees its network in the
             reference's layout.
+        batch: In the reference's layout.
         correspondence: Which block of the candidate is which of the reference.
         match: Of names; None where both have the same.
         folded: The reference's norms that the candidate has folded into the layers before them:
@@ -48,6 +57,7 @@ class Sides:
 
     reference: Subject
     candidate: Subject
+    batch: Batch
     correspondence: Correspondence = SAME
     match: Match | None = None
     folded: tuple[str, ...] = ()
@@ -63,6 +73,8 @@ def bring_together(
 ) -> Sides:
     """Copy both sides in float64, match them, and give the candidate the reference's weights.
 
+    The batch may lie as either side wants it.
+
     A candidate whose weights are to be judged keeps its own where tensors have no counterpart: it
     may hold in another form what the reference holds, such as scales that are folded into kernels.
 
@@ -73,8 +85,8 @@ def bring_together(
     reference, candidate = (side.in_dtype("float64") for side in given)
     if _written_once(given) and _have_same_names(given) and not names:
         _load(candidate, reference.network.neutral_state(), strict=True)
-        return Sides(reference, candidate)
-    mine = evaluate(reference, batch)
+        return Sides(reference, candidate, batch)
+    batch, mine = evaluate_in_own_layout(reference, batch)
     order: Order = ((), ())
     match = matching.propose(reference.network, candidate.network, names)
     if not _without_choice(match):
@@ -97,11 +109,11 @@ def bring_together(
     if weights == "judge" and not match.holds_all:
         own = fit(reference, candidate, batch, mine)
         together = _together(match, reference, candidate, batch)
-        return _sides(reference, candidate, together, own.layout)
+        return _sides(reference, candidate, batch, together, own.layout)
     found, layout = _settled(reference, candidate, batch, match, mine)
     settled = found.agrees or (found.exhausted and not found.match.parameters_left_over())
     norms = tuple(fold.norm for fold in folds)
-    sides = _sides(reference, candidate, found.match, layout, norms, settled)
+    sides = _sides(reference, candidate, batch, found.match, layout, norms, settled)
     return replace(sides, notes=tuple(attempt.notes))
 
 
@@ -213,6 +225,7 @@ def _is_same(one: Match, two: Match) -> bool:
 def _sides(
     reference: Subject,
     candidate: Subject,
+    batch: Batch,
     match: Match,
     layout: Layout,
     folded: tuple[str, ...] = (),
@@ -220,7 +233,7 @@ def _sides(
 ) -> Sides:
     correspondence = _matched(match, layout)
     seen = candidate.but(loss=correspondence.loss(candidate.loss))
-    return Sides(reference, seen, correspondence, match, folded, settled)
+    return Sides(reference, seen, batch, correspondence, match, folded, settled)
 
 
 def _matched(match: Match, layout: Layout) -> Matched:

@@ -222,6 +222,10 @@ class Networks(Arrays, Generic[N]):
         """
         return None
 
+    def has_channels_last(self, block: Any) -> bool:
+        """Return whether a layer of the framework takes its channels last; those of `nn` second."""
+        return False
+
     # Optimizers
     # ----------------------------------------------------------------------------------------------
 

@@ -140,10 +140,22 @@ def train_step(
     inputs, target = inputs_and_target(batch)
     try:
         result = optimizer.update(loss, *inputs, target)
-    except TypeError:
+    except (TypeError, ValueError) as error:
         _refuse_two_arguments(loss)
+        _note_exchange(error, inputs, target)
         raise
     return named_losses(network, result)
+
+
+def _note_exchange(error: Exception, inputs: tuple, target: Any) -> None:
+    """Add a note to an error where inputs look like labels, and the target like inputs."""
+    kind = getattr(getattr(target, "dtype", None), "kind", "")
+    is_list = len(inputs) == 1 and getattr(inputs[0], "ndim", 0) == 1
+    if is_list and kind == "f" and target.ndim > 1:
+        error.add_note(
+            f"the inputs have one axis, and the target has the shape {tuple(target.shape)}: are "
+            "they exchanged? A batch is (inputs, target)"
+        )
 
 
 def _refuse_two_arguments(loss: Callable[..., Any]) -> None:

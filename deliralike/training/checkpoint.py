@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from deliralike.errors import CheckpointError, CheckpointMissing
+from deliralike.errors import ArgumentError, CheckpointError, CheckpointMissing
 from deliralike.training import array_file
 from deliralike.training.array_file import Content
 from deliralike.training.json_nests import Flattener, unflatten
@@ -87,9 +87,15 @@ def read(folder: AnyPath) -> dict[str, Any]:
     """Read the state in a checkpoint; everything is checked before anything is returned.
 
     Raises:
+        ArgumentError: `folder` is no path.
         CheckpointMissing: There is no checkpoint.
         CheckpointError: It is damaged, cut short, changed, of a newer version, or something else.
     """
+    if not isinstance(folder, str | os.PathLike):
+        raise ArgumentError(
+            f"a checkpoint is read from the path of its folder, such as resume='run/last', not "
+            f"from {folder!r}"
+        )
     place = _existing(Path(folder))
     if place is None:
         raise CheckpointMissing(f"there is no checkpoint {str(Path(folder))!r}")

@@ -19,7 +19,7 @@ from deliralike.network.batch_names import only_inputs
 from deliralike.network.closure import INPUT, LABEL
 from deliralike.network.enclosing import has_own
 from deliralike.network.inputs import grouped, inputs_of_unlabelled, positional_inputs
-from deliralike.network.steps import inputs_and_target
+from deliralike.network.steps import TOTAL, Losses, inputs_and_target
 from deliralike.parallel import ProcessGroup, SingleProcess
 from deliralike.training.metrics import (
     Accuracy,
@@ -28,6 +28,7 @@ from deliralike.training.metrics import (
     Metric,
     MetricFunction,
     accuracy,
+    as_metric,
     cross_entropy,
     metric,
 )
@@ -59,7 +60,7 @@ def evaluate(
     batch_size: int = 512,
     device_batches: int = 2,
     intervals: bool | Mapping[str, Any] = False,
-    losses: ValidationLosses | None = None,
+    losses: ValidationLosses | Losses | None = None,
     processes: ProcessGroup | None = None,
     between: Callable[[], None] | None = None,
     inferer: Inferer | None = None,
@@ -87,7 +88,8 @@ def evaluate(
         intervals: Also return confidence intervals by bootstrap, ``"accuracy/low"`` and
             ``"accuracy/high"``. A mapping holds settings of `Evidence.interval`:
             ``{"groups": patients}``.
-        losses: Losses of training to return as well, unless a metric has the name.
+        losses: Losses to return as well, unless a metric has the name: functions of (prediction,
+            target) by name, or one of (network, *inputs, target), as a trainer has them.
         between: A function to call after each batch; its errors end the evaluation.
         processes: The group of processes that take turns at the batches; every process makes the
             call, and gets the figures of all data.
@@ -127,6 +129,8 @@ def evaluate(
         loader = loader.in_order()
     turns = Turns(loader.batches(0), processes, network.parallelism.evaluation_is_collective)
     if losses is not None:
+        if not isinstance(losses, ValidationLosses):
+            losses = ValidationLosses(losses)
         losses = losses.without(evidence)
     evaluated = _evaluated(
         network, turns, device_batches, losses, inferer, inputs, has_metrics=bool(evidence)
@@ -239,8 +243,9 @@ def predict(
             (``forward(self, *inputs)``), all but the last, the target.
 
     Raises:
-        BatchError: The arrays differ in length, or there is no sample; or the network may take a
-            sample's last part or not, and `inputs` does not say it.
+        BatchError: The arrays differ in length, are more than the network has inputs, or there is
+            no sample; or the network may take a sample's last part or not, and `inputs` does not
+            say it.
         SettingError: A loader has an order of its own: the rows would be those of other samples.
     """
     network = backends.wrap(network)
@@ -322,6 +327,12 @@ def _input_batches(
     """Return the inputs of each batch, of arrays or of whatever holds samples."""
     is_nest = isinstance(source, tuple | Mapping) or is_dataclass(source)
     if is_nest or hasattr(source, "__array__"):
+        most = positional_inputs(network)[1]
+        if type(source) is tuple and len(source) > most > 0:
+            raise BatchError(
+                f"predict: the samples are a tuple of {len(source)} arrays, and the network takes "
+                f"{most:g} inputs: give the inputs alone, without targets"
+            )
         for batch in data.batches(source, batch_size, shuffle=False):
             yield batch if type(batch) is tuple else (batch,)
         return
@@ -347,7 +358,7 @@ def _named(metrics: Metrics | None) -> dict[str, Metric | MetricFunction]:
     if metrics is None:
         return dict(CLASSIFICATION)
     if isinstance(metrics, Mapping):
-        return {name: _metric(each) for name, each in metrics.items()}
+        return {name: _metric(each, name) for name, each in metrics.items()}
     if isinstance(metrics, str | Metric) or not isinstance(metrics, Sequence):
         raise SettingError(
             f"metrics are a list, or a dict by name, not {metrics!r}: write metrics=[{metrics!r}]"
@@ -364,10 +375,34 @@ def _named(metrics: Metrics | None) -> dict[str, Metric | MetricFunction]:
     return named
 
 
-def _metric(one: AnyMetric) -> Metric | MetricFunction:
+def _metric(one: AnyMetric, name: str = "") -> Metric | MetricFunction:
     if isinstance(one, str):
         return metric(one)
-    return one
+    if isinstance(one, Metric) or not name:
+        return one
+    found = as_metric(one)
+    found.name = name
+    return found
+
+
+def refuse_named_as_losses(metrics: Metrics, losses: Losses | None) -> None:
+    """Refuse metrics in whose place the results have losses.
+
+    The cross-entropy is called as the sum of all losses is, and may stand for the only one.
+
+    Raises:
+        SettingError: A metric has the name of a loss, or that of the sum of all.
+    """
+    names = list(losses) if isinstance(losses, Mapping) else []
+    for name, each in _named(metrics).items():
+        is_only_loss = isinstance(each, CrossEntropy) and len(names) < 2
+        if name == TOTAL and is_only_loss:
+            continue
+        if name in (TOTAL, *names):
+            raise SettingError(
+                f"metrics: {name!r} is the name of a loss, whose figures it would replace: give "
+                f"the metric another, metrics={{'{name}_metric': ...}}"
+            )
 
 
 def figure_names(metrics: Metrics | None) -> list[str]:

@@ -150,6 +150,8 @@ class Trainer:
         self.average = WeightAverage.of(self.network, average)
         self.losses = losses
         self.metrics = metrics
+        if metrics:
+            evaluation.refuse_named_as_losses(metrics, losses)
         self.callbacks = sorted(callbacks, key=lambda callback: callback.runs_last)
         self.seed = seed
         self.rng = rng

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from deliralike import own_code
@@ -98,11 +99,24 @@ class OwnArchitecture(Architecture):
             else:
                 missing.append(name)
         if missing:
+            self._check_convention_of_another(backend, seed, missing)
             raise SettingError(
                 f"{self.name} needs {' and '.join(map(repr, missing))}, which neither the data nor "
                 f"the settings give: --set {missing[0]}=..., or name a function that needs none"
             )
         return chosen
+
+    def _check_convention_of_another(
+        self, backend: Networks[Any], seed: int, missing: Sequence[str]
+    ) -> None:
+        """Raise AnotherBackend where another framework's conventions give these arguments."""
+        for other in importlib.import_module("deliralike.backends").imported():
+            if other is not backend and {*missing} <= {*other.constructor_arguments(seed)}:
+                raise AnotherBackend(
+                    f"{self.name} needs {' and '.join(map(repr, missing))}, as networks of "
+                    f"{other.name} do, and was asked for on {backend.name}: choose backend "
+                    f"{other.name!r}"
+                )
 
     def _wrapped(self, made: Any, backend: Networks[Any], dtype: str, device: Any) -> Any:
         """Wrap a framework's own network, which must be one of this backend's."""

@@ -118,6 +118,16 @@ def test_check_operation_takes_nests_whole_numbers_and_results_without_a_gradien
     assert check_operation("argmax", X, 1).gradients == {}
 
 
+def test_check_operation_takes_a_gradient_that_is_meant_to_be_no_derivative():
+    nn.register("through", lambda nn, x: x + nn.stop_gradient(nn.round(x) - x))
+    with pytest.raises(ProofFailed, match="such as straight-through, say which: gradient="):
+        check_operation("through", X)
+    check = check_operation("through", X, reference=np.round, gradient=lambda slope, x: slope)
+    assert set(check.gradients) == {"torch", "chainer", "jax"}
+    with pytest.raises(ProofFailed, match="through on torch: gradient.0. .* limit 1e-10"):
+        check_operation("through", X, gradient=lambda slope, x: 2.0 * slope)
+
+
 WRONG = {
     "values": ({"torch": lambda x: x * 1.001, "jax": lambda x: x * 1.0}, "on jax: result"),
     "shape": ({"torch": lambda x: x, "jax": lambda x: x[:1]}, "on jax: result of shape"),

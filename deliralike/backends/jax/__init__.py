@@ -18,6 +18,7 @@ from deliralike.backends.jax import (
     arrays,
     double_precision,
     files,
+    flax_layers,
     mixed_precision,
     native_functions,
     random,
@@ -136,6 +137,9 @@ class JaxBackend(Backend):
         if linen is None or not isinstance(value, linen.Module):
             return ""
         return "make it a module of nnx, flax.nnx.bridge.ToNNX(layer, rngs).lazy_init(x)"
+
+    neutral_layer = staticmethod(flax_layers.neutral_layer)
+    has_channels_last = staticmethod(flax_layers.has_channels_last)
 
     def constructor_arguments(self, seed: int) -> dict[str, Any]:
         return {"rngs": nnx.Rngs(seed)}

@@ -17,7 +17,7 @@ from flax import nnx
 from flax.nnx.module import ModuleMeta
 
 from deliralike import nest
-from deliralike.backends.jax import arrays
+from deliralike.backends.jax import arrays, host_random
 from deliralike.backends.jax.compiled import inner
 from deliralike.errors import ArgumentError
 from deliralike.network.base import (
@@ -179,7 +179,7 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the outputs."""
         arrays.refuse_fork()
-        return self.forward(*args, **kwargs)
+        return host_random.watched(self, self.forward, *args, **kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; an array sets the value of a buffer of that name."""

@@ -47,6 +47,20 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def refuse_host_array(value: Any, where: str) -> None:
+    """Refuse an array of NumPy in the place of a tensor.
+
+    Raises:
+        DtypeError: It is one.
+    """
+    if isinstance(value, np.ndarray):
+        raise DtypeError(
+            f"{where}: got an array of NumPy, wanted a tensor: "
+            "network.backend.prepare((x,), network) makes one of the network's type and device, "
+            "and deliralike.training.predict(network, x) takes arrays"
+        )
+
+
 def tensor(value: Any, name: str | None = None, device: Any = None) -> torch.Tensor:
     """Return a tensor of a value, in a type and on a device; it never aliases a NumPy array.
 

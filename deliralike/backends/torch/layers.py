@@ -90,7 +90,8 @@ class _Conv(_Native):
             self.written_once.check_input(self, x)
         try:
             return self._conv_forward(x, self.weight, self.bias)
-        except RuntimeError:
+        except (RuntimeError, TypeError):
+            arrays.refuse_host_array(x, checks.where(self))
             self.written_once.check_input(self, x)
             raise
 
@@ -174,7 +175,8 @@ class _Linear(_Native):
             checks.last_axes(self, x, (self.in_features,))
         try:
             return super().forward(x)
-        except RuntimeError:
+        except (RuntimeError, TypeError):
+            arrays.refuse_host_array(x, checks.where(self))
             checks.last_axes(self, x, (self.in_features,))
             raise
 
@@ -185,7 +187,8 @@ class _LayerNorm(_Native):
             checks.last_axes(self, x, self.normalized_shape)
         try:
             return super().forward(x)
-        except RuntimeError:
+        except (RuntimeError, TypeError):
+            arrays.refuse_host_array(x, checks.where(self))
             checks.last_axes(self, x, self.normalized_shape)
             raise
 

@@ -238,8 +238,17 @@ class WrappedTorchNetwork(NativeWrapper, AbstractTorchNetwork):
         self.native = native
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the module's outputs."""
-        return self.native(*args, **kwargs)
+        """Return the module's outputs.
+
+        Raises:
+            DtypeError: An argument is an array of NumPy.
+        """
+        try:
+            return self.native(*args, **kwargs)
+        except TypeError:
+            for each in args:
+                arrays.refuse_host_array(each, type(self.native).__name__)
+            raise
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the module's state, without a prefix."""

@@ -393,7 +393,8 @@ def _prepared(nn: Any, given: Arguments, name: str, place: int) -> Any:
     x, heads = given[name], given["heads"]
     count = x.shape[-1] // given["width"]
     y = _split(nn, x, count, given.get("split", "major"))
-    if given["pairs"] and place in given.get("turned", (0, 1)):
+    has_pairs = bool(given["pairs"]) and given["width"] % 2 == 0
+    if has_pairs and place in given.get("turned", (0, 1)):
         y = _turned(nn, y, given)
     if count == heads:
         return y

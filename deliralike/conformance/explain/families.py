@@ -22,6 +22,7 @@ from deliralike.conformance.explain.arguments import has_all, is_known, names, p
 from deliralike.conformance.explain.chance import dropout
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula, Known
 from deliralike.conformance.findings import is_array
+from deliralike.conformance.places import TENSOR
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ _LAYERS: Mapping[str, Callable[[Arguments], Known]] = {
     "normalize": norms.normalize,
     norms.ROOT: norms.root,
     shapes.PIECES: shapes.pieces,
-    shapes.TENSOR: shapes.tensor,
+    TENSOR: shapes.tensor,
     "LSTM": partial(recurrence.recurrent, "LSTM"),
     "GRU": partial(recurrence.recurrent, "GRU"),
     "MultiheadAttention": attention.multihead,

@@ -265,13 +265,15 @@ def _source(training: bool) -> list[Convention]:
 def _moving(given: Arguments) -> list[Convention]:
     """How the running statistics move."""
     momentum = given["momentum"]
-    biased = {"biased instead of unbiased": True}
-    stored = values("biased", biased, "running variance", joins="moves")
+    other = {"biased instead of unbiased": True}
+    if given.get("biased"):
+        other = {"unbiased instead of biased": False}
+    stored = values("biased", other, "running variance", joins="moves")
     how: dict[str, Any] = {"free": True, "axis": POSITIVE, "joins": "moves"}
     if momentum is None:
         starts = (0.01, 0.1, 0.9)
         return [setting("momentum", starts, usual="a plain average", **how), stored]
-    average = {"None (a plain average)": 1.0 / (float(given["num_batches_tracked"]) + 1.0)}
+    average = {"None (a plain average)": 1.0 / (float(given.get("num_batches_tracked", 0)) + 1.0)}
     swapped = f"{momentum:.10g} (swapped: the weight of the old value)"
     return [
         setting("momentum", (1.0 - momentum,), usual=swapped, joins="moves"),

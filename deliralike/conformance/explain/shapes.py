@@ -30,7 +30,6 @@ from deliralike.conformance.kinds import Axes, Shape
 from deliralike.nn.geometry import pad_pairs
 
 PIECES = "pieces"
-TENSOR = "tensor"
 _FEW = 4  # columns of which every order is tried
 _MANY = 5  # parts, or axes, of which every order is tried
 

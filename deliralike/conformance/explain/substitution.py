@@ -36,6 +36,7 @@ from deliralike.conformance.findings import (
     is_floating,
 )
 from deliralike.conformance.kinds import Arrays, Named, Tensors
+from deliralike.conformance.places import TENSOR
 
 _PATIENCE = 8.0  # seconds of computing for all calls of one place
 
@@ -60,7 +61,7 @@ class Substitute:
     @property
     def is_call(self) -> bool:
         """Whether it is a call that the candidate lacks, and no part or pair of calls."""
-        return self.accused.kind not in (norms.ROOT, shapes.PIECES, shapes.TENSOR)
+        return self.accused.kind not in (norms.ROOT, shapes.PIECES, TENSOR)
 
 
 class _Downstream(Bench):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.by_name import below
 from deliralike.conformance.explain import arguments
-from deliralike.conformance.findings import OWN, Accused, Observed
+from deliralike.conformance.findings import OWN, Accused, Observed, is_array
 from deliralike.conformance.kinds import Named
 from deliralike.conformance.locate.place import Allowed
 from deliralike.conformance.observe import Around, Held, Unit, bare
@@ -75,9 +77,31 @@ def accused(
         beside = {name: slot.read() for name, slot in slots.items()}
     cotangent = suspect.cotangent if weighted else None
     noise = {str(name): far for name, far in suspect.noise.items()}
-    return Accused(
+    found = Accused(
         path, *layer, state, args, kwargs, cotangent, unit.training, mine, theirs, noise, beside
     )
+    block = dict(unit.network.named_blocks()).get(call.path or "")
+    return _as_in_nn(found) if unit.backend.has_channels_last(block) else found
+
+
+def _as_in_nn(layer: Accused) -> Accused:
+    """A layer whose channels come last, with all its arrays as the layer of `nn` takes them."""
+    sides = []
+    for side in (layer.reference, layer.candidate):
+        gradients = {name: _channels_second(one) for name, one in side.inputs.items()}
+        sides.append(
+            replace(side, outputs=nest.map(_channels_second, side.outputs), inputs=gradients)
+        )
+    args, kwargs, cotangent = nest.map(
+        _channels_second, (layer.args, layer.kwargs, layer.cotangent)
+    )
+    mine, theirs = sides
+    changes = {"args": args, "kwargs": kwargs, "cotangent": cotangent}
+    return replace(layer, **changes, reference=mine, candidate=theirs)
+
+
+def _channels_second(leaf: Any) -> Any:
+    return np.moveaxis(leaf, -1, 1) if is_array(leaf) and leaf.ndim > 2 else leaf
 
 
 def filled(network: AbstractNetwork, values: Any) -> Any:

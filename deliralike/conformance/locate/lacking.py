@@ -20,7 +20,7 @@ from deliralike.conformance.locate.accusing import Suspect, accused, layer_of
 from deliralike.conformance.locate.place import joined
 from deliralike.conformance.locate.units import Forcing, Units
 from deliralike.conformance.observe import Around, Call, Calls, Unit, handed_on
-from deliralike.conformance.places import OUTPUT, UNIT, Quantity, Tap
+from deliralike.conformance.places import OUTPUT, TENSOR, UNIT, Quantity, Tap
 
 Layer = tuple[str, Named]  # its class or function, and its settings
 Follow = Callable[[Any], Tensors]  # from what a call gives to what its unit hands on
@@ -97,7 +97,7 @@ class _Lacking:
         settings = {"words": name, "others": list(_in_its_place(value, self.forcing))}
         call = Call(None, (value,), {}, value)
         where = joined(self.units.path, owner(name))
-        return self._standing(where, (shapes.TENSOR, settings), call, UNIT, follow)
+        return self._standing(where, (TENSOR, settings), call, UNIT, follow)
 
     def of_pieces(self, names: Sequence[Tap], together: bool) -> Substitute:
         """The outputs of calls, which may be read in another order."""

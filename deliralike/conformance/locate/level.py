@@ -23,7 +23,6 @@ from deliralike.conformance.explain import (
     types,
     wiring,
 )
-from deliralike.conformance.explain.shapes import TENSOR
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -41,8 +40,8 @@ from deliralike.conformance.locate.between import kind_of
 from deliralike.conformance.locate.drops import of_drops
 from deliralike.conformance.locate.place import Place
 from deliralike.conformance.locate.search import localise
-from deliralike.conformance.places import INPUT, OUTPUT, Quantity, Tap
-from deliralike.conformance.running import Running
+from deliralike.conformance.places import INPUT, OUTPUT, TENSOR, Quantity, Tap
+from deliralike.conformance.running import NO_EFFECT, Running
 
 TITLE = "place"
 MOST_PLACES = 12  # that are explained; where one convention is wrong throughout, these say so
@@ -75,7 +74,7 @@ def level(running: Running) -> Level:
                 findings[key] = finding
         if findings and all(finding.explained for finding in findings.values()):
             break
-    found = (*findings.values(), *drops)
+    found = sorted([*findings.values(), *drops], key=_rank)
     status = FAILED if found else NOT_REACHED
     notes = tuple(running.attempt.notes)
     if running.raises and not found:
@@ -84,7 +83,12 @@ def level(running: Running) -> Level:
     elif not found:
         notes = ("No layer differs when judged alone at the reference's inputs.", *notes)
     worst = max((finding.difference for finding in found), default=None)
-    return Level("L3", TITLE, status, worst, found, notes)
+    return Level("L3", TITLE, status, worst, tuple(found), notes)
+
+
+def _rank(finding: Finding) -> tuple[bool, bool]:
+    """What changes evaluation comes first, and of that what is explained; then the search's order."""
+    return finding.effect == NO_EFFECT, not finding.explained
 
 
 def _in_mode(running: Running, mode: str) -> Iterator[Finding]:
@@ -139,8 +143,23 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
         explanation,
         remarks,
         details,
-        running.effect(),
+        _effect(running, place),
     )
+
+
+def _effect(running: Running, place: Place) -> str:
+    """What a place does to outputs in evaluation: nothing where it is exact in evaluation itself.
+
+    Nor do gradients, and statistics that training moves.
+    """
+    if "eval" not in running.modes:
+        return ""
+    layers = running.modes["eval"].layers
+    own = [far for tap, far in layers.items() if tap.path == place.path and tap != Tap()]
+    is_exact = bool(own) and max(own) <= LIMIT
+    if is_exact or place.what.gradient or place.what.kind == TENSOR:
+        return NO_EFFECT
+    return running.effect()
 
 
 def _explanation(running: Running, place: Place) -> Explained:

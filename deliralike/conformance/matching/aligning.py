@@ -28,6 +28,7 @@ from deliralike.weights.matching.layouts import (
 
 _TRANSPOSED = (0, 1, 3, 2)
 _CLOSE = 0.1  # relative: arrays that differ by a small mistake; others are about 1 apart
+_STILL = 1e-4  # relative: arrays that are so near in a layout say nothing for another one
 _HIDING = -1e3  # what is added to a score that does not count
 _LEAD = 3.0  # so much nearer than any other layout is the one that a close array has
 
@@ -198,7 +199,7 @@ def align(reference: Any, candidate: Any, orders: Orders | None = None) -> Align
         if leaf is not None:
             found[at] = leaf
             taken.setdefault(leaf.theirs, at)
-            if leaf.transform.axes != tuple(range(len(leaf.transform.axes))):
+            if not leaf.transform.plain:
                 orders.remember(leaf.transform.axes)
     for at, array in mine.items():
         if at not in found:
@@ -281,7 +282,10 @@ def _equal(
     candidate: np.ndarray,
     orders: Orders,
 ) -> Transform | None:
-    """The transform under which both hold the same numbers, up to the rounding of a cast."""
+    """The transform under which both hold the same numbers, up to the rounding of a cast.
+
+    Arrays that are nearly the same in the likeliest layout are not taken to lie in another way.
+    """
     if not _alike(reference, candidate):
         return None
     options = list(transforms(reference.shape, candidate.shape))
@@ -289,7 +293,9 @@ def _equal(
         return None
     if options:
         first = orders.preferred(options)
-        options = [first, *(option for option in options if option != first)]
+        distance = relative_difference(first.apply(reference), candidate)
+        if distance <= _STILL:
+            return first if distance <= NEAR else None
     if reference.shape == candidate.shape:
         options += _flattenings(reference.shape)
     return equal_under(reference, candidate, options)
@@ -342,9 +348,11 @@ def _likeliest(
         return options[0]
     distances = [_up_to_a_factor(option.apply(array), value) for option in options]
     nearest, following = sorted(distances)[:2]
-    if nearest <= _CLOSE and following > _LEAD * nearest:
+    preferred = orders.preferred(options)
+    is_still = distances[options.index(preferred)] <= _STILL
+    if nearest <= _CLOSE and following > _LEAD * nearest and not is_still:
         return options[distances.index(nearest)]
-    return orders.preferred(options)
+    return preferred
 
 
 def _up_to_a_factor(array: np.ndarray, value: np.ndarray) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from deliralike import data, nest
 from deliralike.errors import BatchError
 from deliralike.training.metrics import bootstrap
-from deliralike.training.metrics.metric import Metric, MetricFunction, as_metric
+from deliralike.training.metrics.metric import Metric, MetricFunction, as_metric, figures_of
 
 Interval = tuple[float, float]
 
@@ -67,8 +67,9 @@ class Evidence:
 
         Raises:
             BatchError: Nothing was added.
+            SettingError: The metric gives no number.
         """
-        return self.metric.compute(self.rows())
+        return figures_of(self.metric.name, self.metric.compute(self.rows()))
 
     def interval(
         self,

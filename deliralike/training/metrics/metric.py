@@ -68,11 +68,35 @@ class FromFunction(Metric):
         return outputs, targets
 
     def compute(self, evidence: Any) -> float | dict[str, float]:
-        """Return the function's result for all samples."""
-        result: Any = self.function(*evidence)
-        if isinstance(result, Mapping):
-            return {key: float(value) for key, value in result.items()}
-        return float(result)
+        """Return the function's result for all samples.
+
+        Raises:
+            SettingError: It is no number.
+        """
+        return figures_of(self.name, self.function(*evidence))
+
+
+def figures_of(name: str, result: Any) -> float | dict[str, float]:
+    """Return what a metric computed as a number, or several by name.
+
+    Raises:
+        SettingError: It is something else, such as one number for each sample.
+    """
+    if isinstance(result, Mapping):
+        return {key: _number(f"{name}/{key}", value) for key, value in result.items()}
+    return _number(name, result)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        shape = getattr(value, "shape", None)
+        what = repr(value) if shape is None else f"an array of shape {tuple(shape)}"
+        raise SettingError(
+            f"metric {name!r} gives {what}, wanted one number for all samples, such as the mean, "
+            "or a dict of numbers by name"
+        ) from None
 
 
 def as_metric(metric: Metric | MetricFunction) -> Metric:

@@ -91,19 +91,35 @@ def _along(
 
 
 def _without_tensors(mine: _Blocks, path: str, theirs: _Blocks, partner: str) -> dict[str, str]:
-    """Match blocks without tensors right below two matched blocks, by name, else by class."""
+    """Match blocks without tensors right below two matched blocks, by name and class, then by one.
+
+    The very same name goes before one that means the same: ``act`` is ``act`` before ``act2``.
+    """
     own = mine.empty_children(path)
     free = theirs.empty_children(partner)
     mine_spoken = spoken(own)
     their_spoken = spoken(free)
+
+    def same_name(one: str, two: str) -> bool:
+        return one.removeprefix(path) == two.removeprefix(partner)
+
+    def alike_name(one: str, two: str) -> bool:
+        return similarity(mine_spoken[one], their_spoken[two]) == 1.0
+
+    def same_kind(one: str, two: str) -> bool:
+        return bare(mine.kinds[one]) == bare(theirs.kinds[two])
+
     found: dict[str, str] = {}
-    for one in own:
-        kind = bare(mine.kinds[one])
-        named = [two for two in free if similarity(mine_spoken[one], their_spoken[two]) == 1.0]
-        same = [two for two in free if bare(theirs.kinds[two]) == kind]
-        both = [two for two in named if two in same]
-        choices = both or named or same
-        if choices:
-            found[one] = choices[0]
-            free.remove(choices[0])
+    for rules in (
+        (same_name, same_kind),
+        (alike_name, same_kind),
+        (same_name,),
+        (alike_name,),
+        (same_kind,),
+    ):
+        for one in own:
+            fitting = [two for two in free if all(rule(one, two) for rule in rules)]
+            if one not in found and fitting:
+                found[one] = fitting[0]
+                free.remove(fitting[0])
     return found

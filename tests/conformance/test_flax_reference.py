@@ -1,0 +1,101 @@
+"""A network of flax as the reference, which is the natural order: the original first."""
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from deliralike import Network, backends, zoo
+from deliralike.cli.compare import _inputs_and_output
+from deliralike.conformance.explain import explain
+from deliralike.conformance.levels.semantics import compared, look
+from deliralike.conformance.locate.search import localise
+from deliralike.conformance.sides import bring_together
+from deliralike.conformance.subject import Subject
+from deliralike.errors import AnotherBackend
+
+FIRST = np.random.default_rng(0).standard_normal((5, 2, 4, 3))  # channels first
+BATCHES = {"first": FIRST, "last": np.ascontiguousarray(FIRST.transpose(0, 2, 3, 1))}
+LABELS = np.array([0, 1, 2, 1, 0])
+
+
+class Original(nnx.Module):
+    def __init__(self, rngs):
+        self.conv = nnx.Conv(2, 3, (2, 2), strides=2, padding="VALID", rngs=rngs)
+
+    def __call__(self, x):
+        return self.conv(x).mean((1, 2))
+
+
+class Port(Network):
+    def __init__(self, stride=2):
+        super().__init__()
+        self.conv = self.nn.Conv2d(2, 3, 2, stride=stride)
+
+    def forward(self, x):
+        return self.nn.mean(self.conv(x), dim=(2, 3))
+
+
+def sides_of(layout, backend, **settings):
+    network = Port.on(backend, seed=0)(**settings)
+    given = [Subject(backends.wrap(one)) for one in (Original(nnx.Rngs(0)), network)]
+    return bring_together(given, (BATCHES[layout], LABELS), {})
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+@pytest.mark.parametrize("layout", BATCHES)
+def test_the_batch_lies_as_either_side_wants_it(layout, backend):
+    sides = sides_of(layout, backend)
+    np.testing.assert_array_equal(sides.batch[0], BATCHES["last"])
+    looks = [look(side, sides.batch, False) for side in (sides.reference, sides.candidate)]
+    assert compared(*looks, sides.correspondence).worst < 1e-13
+
+
+def test_a_port_that_differs_is_not_said_to_raise():
+    sides = sides_of("first", "torch", stride=1)
+    looks = [look(side, sides.batch, False) for side in (sides.reference, sides.candidate)]
+    mode = compared(*looks, sides.correspondence)
+    assert mode.differences["output"].difference > 1e-3
+    assert not mode.candidate.error
+
+
+def test_an_argument_of_flax_is_asked_of_the_backend_of_flax():
+    name = f"{__file__}:Original"
+    with pytest.raises(AnotherBackend, match="needs 'rngs', as networks of jax do"):
+        zoo.build(name, backend="torch")
+    assert zoo.build(name, backend="jax", seed=0).backend.name == "jax"
+
+
+def test_the_shape_of_the_command_line_is_turned_to_what_the_network_takes():
+    network = backends.wrap(Original(nnx.Rngs(0)))
+    architecture = zoo.find(f"{__file__}:Original")
+    (inputs,), output = _inputs_and_output(architecture, network, 5, (2, 4, 3), 0, {})
+    assert inputs.shape == (5, 4, 3, 2)
+    assert output.shape == (5, 3)
+
+
+class Normed(nnx.Module):
+    def __init__(self, rngs):
+        self.bn = nnx.BatchNorm(3, momentum=0.9, epsilon=1e-3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.bn(x).sum((1, 2))
+
+
+class NormedPort(Network):
+    def __init__(self):
+        super().__init__()
+        self.bn = self.nn.BatchNorm2d(3, eps=1e-5, momentum=0.1)
+
+    def forward(self, x):
+        return self.nn.sum(self.bn(x), dim=(2, 3))
+
+
+def test_conventions_of_a_layer_with_its_channels_last_are_named():
+    batch = (np.random.default_rng(0).standard_normal((5, 4, 2, 3)), LABELS)
+    networks = Normed(nnx.Rngs(0)), NormedPort.on("torch")()
+    sides = bring_together([Subject(backends.wrap(one)) for one in networks], batch, {})
+    pair = sides.reference, sides.candidate
+    (place,) = localise(*pair, sides.batch, True, sides.correspondence)
+    found = explain(place.accused[0], backends.get("torch"))
+    causes = "eps=1e-5 instead of 0.001; running variance unbiased instead of biased"
+    assert causes in str(found)
