@@ -274,6 +274,39 @@ def test_a_transposed_convolution_of_flax_is_turned_around_on_purpose_alone(
         np.testing.assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
 
 
+class Dense(Network):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.fc = self.nn.Linear(inputs, outputs)
+
+    def forward(self, x):
+        return self.fc(self.nn.flatten(x))
+
+
+@pytest.mark.parametrize(
+    ("size", "features", "axis"),
+    [((4,), (2, 3), -1), ((2, 3), 4, (-2, -1)), ((2, 3), (2, 2), (-2, -1)), ((6,), (2, 3), -1)],
+    ids=str,
+)
+def test_a_dense_layer_of_flax_over_several_axes_is_open_and_guessed_as_flax_has_it(
+    backend, linen, size, features, axis, tmp_path
+):
+    import jax
+    from flax import serialization
+
+    x = GENERATOR.standard_normal((2, *size)).astype(np.float32)
+    theirs = linen.DenseGeneral(features, axis)
+    values = theirs.init(jax.random.PRNGKey(4), x)
+    path = tmp_path / "x.msgpack"
+    path.write_bytes(serialization.to_bytes({"params": {"fc": values["params"]}}))
+    net = Dense.on(backend, seed=1)(int(np.prod(size)), int(np.prod(features)))
+    with pytest.raises(StateError, match=r"not certain: fc\.weight"):
+        weights.load(net, path, match=True)
+    weights.load(net, path, match=True, guess=True)
+    wanted = np.asarray(theirs.apply(values, x)).reshape(2, -1)
+    np.testing.assert_allclose(outputs(net, x), wanted, atol=1e-5)
+
+
 class Attention(Network):
     def __init__(self, heads):
         super().__init__()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from deliralike.weights.matching.layouts import Transform, equal_under, flattenings, transforms
@@ -37,6 +39,8 @@ def by_convolutions(reference: Side, unit: Unit, candidate: Side, other: Unit) -
     """Between sides of which one has the channels last, pixels may be flattened otherwise."""
     if reference.channels_last == candidate.channels_last:
         return None
+    if candidate.channels_last and not candidate.kinds and len(unit.shape) == 2 < len(other.shape):
+        return _general(unit, other)
     as_it_is = transforms(unit.shape, other.shape)[0]
     if columns := _flattened(reference, unit, other):
         return columns[candidate.channels_last], (columns[reference.channels_last], as_it_is)
@@ -81,6 +85,21 @@ def is_telling(value: np.ndarray) -> bool:
 def _channels(side: Side) -> list[int]:
     """The numbers of channels that convolutions give out."""
     return [tensor.shape[0] for tensor in side.tensors.values() if len(tensor.shape) > 2]
+
+
+def _general(unit: Unit, other: Unit) -> Layout | None:
+    """How a matrix lies in a file's kernel of more axes: those of inputs before those of outputs.
+
+    The file was read as if it were a convolution, so that its last two axes are the first ones.
+    """
+    options = transforms(unit.shape, other.shape)
+    read = np.arange(math.prod(other.shape)).reshape(other.shape)
+    kernel = np.moveaxis(read, (0, 1), (-1, -2))
+    matrix = kernel.reshape(unit.shape[::-1]).T
+    for option in options:
+        if np.array_equal(option.invert(read), matrix):
+            return option, tuple(each for each in options if each.effect != option.effect)
+    return None
 
 
 def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
