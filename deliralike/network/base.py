@@ -379,7 +379,7 @@ def _start_values(blocks: Mapping[str, Any]) -> dict[str, Distribution]:
     for path, block in blocks.items():
         if not isinstance(block, AbstractNetwork):
             continue
-        for pattern, distribution in type(block).start_values.items():
+        for pattern, distribution in block.start_values.items():
             if not hasattr(distribution, "draw"):
                 raise SettingError(
                     f"start_values of {type(block).__name__}: {pattern!r} is {distribution!r}, "

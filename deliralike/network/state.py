@@ -35,6 +35,10 @@ class Slot(ABC):
     def shape(self) -> tuple[int, ...]:
         """The shape in the neutral (PyTorch) layout."""
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Return whether an array of a shape may be written."""
+        return shape == self.shape
+
     @abstractmethod
     def read(self) -> np.ndarray:
         """Return the value, in the neutral layout, as an array that the caller owns."""
@@ -157,7 +161,7 @@ def plan_load(slots: Mapping[str, Slot], state: Mapping[str, Any]) -> LoadReport
         if name not in shapes:
             if id(slot.native) not in given:
                 missing.append(name)
-        elif shapes[name] == slot.shape:
+        elif slot.fits(shapes[name]):
             loaded.append(name)
         else:
             mismatched.append((name, shapes[name], slot.shape))

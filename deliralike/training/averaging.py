@@ -15,7 +15,7 @@ from deliralike.optim.optimizer import AbstractOptimizer
 
 
 class WeightAverage:
-    """The average of a network's parameters and floating buffers; whole numbers are the latest.
+    """The average of a network's parameters and running statistics; other buffers are the latest.
 
     The average begins as a copy of the weights (no bias is to be corrected) and then moves, on
     their device and in their type, ``average += (1 - decay) * (weights - average)``. Without a

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from deliralike import DataParallel, Network, in_replicas, rules
-from deliralike.errors import CapabilityError
 from deliralike.optim.clipping import ClipNorm
 
 X = np.linspace(-1, 2, 21).reshape(7, 3)
@@ -73,10 +72,3 @@ def test_a_part_tied_to_one_outside_of_it_gets_the_gradients_of_all_replicas(
     for name, wanted in by_hand(before, ["a.weight", "c.bias"]).items():
         np.testing.assert_allclose(network.neutral_state()[name], wanted, rtol=1e-12)
     network.parallelism.refuse_stale_replicas()
-
-
-def test_a_block_that_shares_a_parameter_is_not_gathered_by_itself():
-    blocks_named = pytest.importorskip("deliralike.backends.torch.distributed.sharded").blocks_named
-    network = Tied.on("torch")()
-    with pytest.raises(CapabilityError, match="'c' shares its parameter 'weight' .* holds both"):
-        blocks_named(["c"], network)

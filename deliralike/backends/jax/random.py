@@ -203,7 +203,7 @@ class RngStream(nnx.Pytree):
 
     def restart(self, key: jax.Array) -> None:
         """Begin again from a key, on the device of the former one."""
-        for variable, value in ((self.key, key), (self.count, np.uint32(0))):
+        for variable, value in ((self.key, key), (self.count, np.zeros((), np.uint32))):
             variable.set_value(arrays.put_like(value, variable.get_value()))
 
     def _graph_node_init(self, attributes: Iterable[tuple[Any, Any]]) -> None:

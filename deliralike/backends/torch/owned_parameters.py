@@ -1,9 +1,7 @@
-"""The parameters of an optimizer, looked up again only after the network has changed."""
+"""The parameters of an optimizer on PyTorch, and what a batch is prepared for."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -11,58 +9,33 @@ import torch
 
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.network import first_tensor
-from deliralike.network.base import AbstractNetwork
 from deliralike.network.core import unreplicated
-from deliralike.network.state import each_once, owned_slots
+from deliralike.optim import owned_parameters
 
 
-class OwnedParameters:
-    """The owned parameters of a network by neutral name.
+class OwnedParameters(owned_parameters.OwnedParameters):
+    """See `deliralike.optim.owned_parameters.OwnedParameters`."""
 
-    Finding them takes many times as long as checking that every module holds the same objects as
-    at the last `refresh`.
-
-    Attributes:
-        parameters: The owned parameters as of the last `refresh`, each under its first name.
-
-    It stands for the network where a batch is prepared: its device and type are found in less time.
-    """
-
-    parameters: dict[str, torch.nn.Parameter]
-
-    def __init__(self, network: AbstractNetwork, owns: Callable[[str], bool]) -> None:
-        """Find the parameters of `network` whose names `owns` accepts."""
-        self._network = network
-        self._owns = owns
-        # the tables of all modules (parameters and children), and what they held
-        self._tables: list[dict[str, Any]] = []
-        self._names: list[str] = []
-        self._values: list[Any] = []
-        self._sizes: list[int] = []
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Find the parameters again if the network's modules have changed."""
-        if self._tables and self._is_unchanged():
-            return
-        slots = each_once(owned_slots(self._network.neutral_slots(), self._owns))
-        self.parameters = {name: slot.native for name, slot in slots.items()}
-        root: Any = unreplicated(self._network)
+    def find_blocks(self) -> None:
+        """Remember the tables of parameters and children of every module."""
+        root: Any = unreplicated(self.network)
         first = first_tensor(root, torch.is_tensor)
         self._first = first if isinstance(first, torch.nn.Parameter) else None
-        self._tables = []
+        self._tables: list[dict[str, Any]] = []
         for module in root.modules():
             if not isinstance(module, torch.jit.ScriptModule):  # one of those keeps what it has
                 self._tables += (module._parameters, module._modules)
-        self._sizes = list(map(len, self._tables))
-        self._names = list(chain.from_iterable(self._tables))
-        self._values = list(chain.from_iterable(map(dict.values, self._tables)))
+
+    def contents(self) -> tuple[list[int], list[Any]]:
+        """Return the sizes of the tables, and the names and objects in them."""
+        objects = chain.from_iterable(map(dict.values, self._tables))
+        return list(map(len, self._tables)), [*chain.from_iterable(self._tables), *objects]
 
     @property
     def device_name(self) -> str:
         """The device of the network, as of the last `refresh`."""
         if self._first is None:
-            return self._network.device_name
+            return self.network.device_name
         return arrays.name_of_device(self._first.device)
 
     @property
@@ -70,12 +43,4 @@ class OwnedParameters:
         """The floating type of the network, as of the last `refresh`."""
         dtype = None if self._first is None else self._first.dtype
         is_known = dtype is not None and dtype.is_floating_point and dtype.itemsize >= 4
-        return arrays.dtype_name(dtype) if is_known else self._network.dtype_name
-
-    def _is_unchanged(self) -> bool:
-        if list(map(len, self._tables)) != self._sizes:
-            return False
-        if list(chain.from_iterable(self._tables)) != self._names:
-            return False
-        values = chain.from_iterable(map(dict.values, self._tables))
-        return all(map(operator.is_, values, self._values))  # tensors compare element by element
+        return arrays.dtype_name(dtype) if is_known else self.network.dtype_name

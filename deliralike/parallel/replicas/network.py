@@ -148,6 +148,7 @@ class Replicas(Single):
     """
 
     is_replicated = True
+    has_threads = True  # whether the backend can run replicas in threads
 
     @property
     def settings(self) -> ReplicaSettings:
@@ -209,15 +210,17 @@ class Replicas(Single):
         """Return a number from the framework's generator: the key of one call's native draws."""
         return 0
 
-    def prepare_run(self) -> None:
-        """Copy changes of the root's settings, hooks and blocks, before the replicas run."""
+    @abstractmethod
+    def follow(self) -> None:
+        """Copy changes of the root's settings, hooks and blocks to the replicas."""
 
-    def refuse_stale_replicas(self) -> None:
-        """Refuse to run replicas that do not have the root's parameters.
+    @abstractmethod
+    def stale_name(self) -> str | None:
+        """Return the name of a parameter whose value the replicas do not have; None without one."""
 
-        Raises:
-            StateError: A parameter of the root was written to, and not copied to the replicas.
-        """
+    def running(self, shares: Shares) -> AbstractContextManager[Any]:
+        """Return a context around one run of the replicas, and their buffers' synchronisation."""
+        return nullcontext()
 
     # Calls
     # ----------------------------------------------------------------------------------------------
@@ -265,12 +268,55 @@ class Replicas(Single):
     ) -> list[Any]:
         """Run ``function(replica network, its share)`` on each replica that takes part.
 
-        Afterwards buffers are synchronised.
+        Calls from several threads run one after another. The replicas follow the root, run, and
+        have their buffers synchronised.
 
         Args:
             in_threads: Whether `function` runs a backward pass of its own.
+
+        Raises:
+            ReplicaError: A replica calls the network that it is a replica of.
+            StateError: A parameter of the root was written to, and not copied to the replicas.
         """
-        self.prepare_run()
+        with self.one_at_a_time.turn():
+            self.prepare_run()
+            with self.running(shares):
+                results = self._run_shares(function, shares, in_threads)
+                self.synchronize_buffers(shares.sizes)
+        return results
+
+    @property
+    def one_at_a_time(self) -> OneAtATime:
+        """The lock of the network's calls."""
+        return self.network._one_at_a_time  # noqa: SLF001  # every replicated network has one
+
+    def prepare_run(self) -> None:
+        """Let the replicas follow the root.
+
+        Raises:
+            StateError: A parameter of the root was written to, and not copied to the replicas.
+        """
+        self.follow()
+        self.refuse_stale_replicas()
+
+    def refuse_stale_replicas(self) -> None:
+        """Refuse to run replicas that do not have the root's parameters.
+
+        Raises:
+            StateError: See `prepare_run`.
+        """
+        if self.replica_count == 1:
+            return
+        name = self.stale_name()
+        if name is not None:
+            raise StateError(
+                f"parameter {name!r} has changed and was not copied to the replicas: update it by "
+                "an optimizer over the replicated network, network.backend.optimizer(rule, "
+                f"network) or {self.network.native_optimizer}, which accumulate the replicas' "
+                "gradients as well; after a change by hand call copy_parameters()"
+            )
+
+    def _run_shares(self, function: Callable, shares: Shares, in_threads: bool) -> list[Any]:
         rendezvous = self.rendezvous(shares)
         thread_context = self.thread_context()
         seed = self.draw_seed()
@@ -280,14 +326,11 @@ class Replicas(Single):
             context = self.replica_context(position, shares, rendezvous, seed, in_threads)
             contexts.append(context)
             jobs.append(partial(self.run_replica, context, thread_context, function, share))
-        if self.settings.parallel and len(jobs) > 1:
+        if self.settings.parallel and self.has_threads and len(jobs) > 1:
             with self.limit_threads(len(jobs)):
-                results = run_in_threads(jobs, contexts, rendezvous)
-        else:
-            with self.limit_threads(1):
-                results = run_in_turn(jobs, contexts)
-        self.synchronize_buffers(shares.sizes)
-        return results
+                return run_in_threads(jobs, contexts, rendezvous)
+        with self.limit_threads(1):
+            return run_in_turn(jobs, contexts)
 
     def run_replica(
         self, context: Replica, thread_context: Callable, function: Callable, share: Any
@@ -316,15 +359,6 @@ class Replicas(Single):
             all_sum=self.all_sum(position, rendezvous, in_threads),
             synchronised=self.settings.buffers == "sync",
             seed=seed,
-        )
-
-    def stale_parameter(self, name: str) -> StateError:
-        """Return the error for a parameter of the root whose value the replicas do not have."""
-        return StateError(
-            f"parameter {name!r} has changed and was not copied to the replicas: update it by an "
-            "optimizer over the replicated network, network.backend.optimizer(rule, network) or "
-            f"{self.network.native_optimizer}, which accumulate the replicas' gradients as well; "
-            "after a change by hand call copy_parameters()"
         )
 
     # Losses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from itertools import chain
 from typing import Any, ClassVar
@@ -58,7 +58,7 @@ class ChainerReplicas(Replicas, ChainerSingle):
     # Calls
     # ------------------------------------------------------------
 
-    def prepare_run(self) -> None:
+    def follow(self) -> None:
         """Follow changes of the root: settings, hooks and frozen parameters.
 
         New layers lead to new replicas.
@@ -68,35 +68,15 @@ class ChainerReplicas(Replicas, ChainerSingle):
         if not network._copies.follow():
             network._replicate()
 
-    def run(
-        self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
-    ) -> list[Any]:
-        """Run a function in the replicas, one call after another; see `Replicas.run`.
-
-        Raises:
-            ReplicaError: A replica calls the network that it is a replica of.
-            StateError: A parameter of the root was written to, and not copied to the replicas.
-        """
-        with self.network._one_at_a_time.turn():
-            self.prepare_run()
-            self.refuse_stale_replicas()
-            return self._run(function, shares, in_threads)
-
-    def refuse_stale_replicas(self) -> None:
-        """Raise an error if the replicas lack the root's parameter values.
-
-        Chainer counts no changes of an array, so values are compared.
-        """
+    def stale_name(self) -> str | None:
+        """Compare values, as Chainer counts no changes of an array."""
         stale = self.network._copies.stale_parameter()
-        if stale is None:
-            return
         table = self.network._tables[0]
-        name = next(name for name, parameter in table.items() if parameter is stale)
-        raise self.stale_parameter(name)
+        return next((name for name, parameter in table.items() if parameter is stale), None)
 
-    def _run(
-        self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool
-    ) -> list[Any]:
+    @contextmanager
+    def running(self, shares: Shares) -> Iterator[None]:
+        """Give replicas equal start values, and combine their reports and draws."""
         copies = self.network._copies
         self._draws = [Draws() for _ in shares.nests]
         self._reports = Reports(copies.links, self.network, self.local_sizes(shares))
@@ -104,13 +84,12 @@ class ChainerReplicas(Replicas, ChainerSingle):
         synchronised = [link for link in batch_norms(links) if self.is_synchronised(link)]
         try:
             with equal_start_values(copies), synchronised_links(synchronised):
-                results = super().run(function, shares, in_threads)
+                yield
         finally:
             copies.remember()
         self._reports.combine()
         if any(draws.used for draws in self._draws):
             np.random.randint(2**31)  # the number that `draw_seed` has returned
-        return results
 
     def is_synchronised(self, link: chainer.Link) -> bool:
         """Return whether a batch normalisation has the statistics of the whole batch."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from functools import partial
 from typing import Any, Self
 
 import jax
@@ -31,7 +30,6 @@ from deliralike.network.tree import block_tree
 from deliralike.optim.loss import Loss
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
-from deliralike.parallel.replicas.context import Replica, entered
 from deliralike.parallel.replicas.network import (
     OneAtATime,
     Replicas,
@@ -39,7 +37,6 @@ from deliralike.parallel.replicas.network import (
     ReplicatedNetwork,
 )
 from deliralike.parallel.replicas.rendezvous import Rendezvous
-from deliralike.parallel.replicas.run_in_threads import run_in_turn
 
 
 class ReplicaState:
@@ -132,6 +129,8 @@ class JaxReplicas(Replicas):
     They run as one program, or eagerly one replica after the other.
     """
 
+    has_threads = False
+
     # Calls
     # ----------------------------------------------------------------------------------------------
 
@@ -166,26 +165,21 @@ class JaxReplicas(Replicas):
     def run(
         self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
     ) -> list[Any]:
-        """Run a function on each replica and its share; see `Replicas.run`.
-
-        Calls from several threads run one after another, where they are in no program.
-
-        Raises:
-            ReplicaError: A replica calls the network that it is a replica of.
-        """
+        """Run a function on each replica and its share; see `Replicas.run`."""
         network, inside = self.network, self.network._inside
         if isinstance(inside, ShardMap):
             return inside.run(function, shares)
         if not network._is_concrete(shares.nests):
             return self._run_in_trace(function, shares)
-        with network._replica_state.one_at_a_time.turn():
-            self.prepare_run()
-            results = self._one_by_one(function, shares)
-            self.synchronize_buffers(shares.sizes)
-        return results
+        return super().run(function, shares, in_threads)
+
+    @property
+    def one_at_a_time(self) -> OneAtATime:
+        """The lock of the network's calls, which nnx should not see."""
+        return self.network._replica_state.one_at_a_time
 
     def _run_compiled(self, function: Callable, *arguments: Any) -> Any:
-        with self.network._replica_state.one_at_a_time.turn():
+        with self.one_at_a_time.turn():
             programs = self.network._current_state().programs
             return run_forward(self.network, programs, function, *arguments)
 
@@ -208,20 +202,6 @@ class JaxReplicas(Replicas):
             )
 
         return refuse
-
-    def _one_by_one(self, function: Callable, shares: Shares) -> list[Any]:
-        rendezvous, replicas = self.rendezvous(shares), self.network.replicas
-
-        def run_replica(context: Replica, share: Any) -> Any:
-            with entered(context):
-                return function(replicas[context.position], share)
-
-        contexts, jobs = [], []
-        for i, share in enumerate(shares.nests):
-            context = self.replica_context(i, shares, rendezvous, 0, False)
-            contexts.append(context)
-            jobs.append(partial(run_replica, context, share))
-        return run_in_turn(jobs, contexts)
 
     def _run_in_trace(self, function: Callable, shares: Shares) -> list[Any]:
         """Run every share on the root's variables, inside a program of the user's.
@@ -249,25 +229,19 @@ class JaxReplicas(Replicas):
     # Parameters, gradients and buffers
     # ----------------------------------------------------------------------------------------------
 
-    def prepare_run(self) -> None:
-        """Follow the root.
-
-        Raises:
-            StateError: A parameter of the root has another value, and it was not copied to the
-                replicas.
-        """
+    def follow(self) -> None:
+        """Follow the root."""
         self.network.follow()
-        if self.network._replica_state.copies:
-            self.refuse_stale_replicas()
 
-    def refuse_stale_replicas(self) -> None:
-        """Refuse replicas without the root's parameters, by their arrays, which never change."""
+    def stale_name(self) -> str | None:
+        """Compare the arrays, which never change, by identity first."""
         state = self.network._current_state()
         variables = state.programs.variables()
         parameters, frozen, _ = variables.values()
         for name, value in (parameters | frozen).items():
             if state.is_behind(variables.slots[name].native, value):
-                raise self.stale_parameter(name)
+                return name
+        return None
 
     def replica_gradients(self) -> Iterator[Named]:
         """The gradients that the latest backward pass left in replicas 1, 2 and so on."""

@@ -59,7 +59,7 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
         call = OwnCall(self.network)
         args, kwargs = call.watch_arguments((args, kwargs))
         outputs = super().call(args, kwargs)
-        self.follow(call, outputs, self.own_weight)
+        self.watch_call(call, outputs, self.own_weight)
         return outputs
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
@@ -70,10 +70,10 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
         network = self.network
         result = super().compute_loss(loss, *batch)
         if network.training and self.state.weighs and torch.is_grad_enabled():
-            self.follow(OwnCall(network), result, self.weight_of_part)
+            self.watch_call(OwnCall(network), result, self.weight_of_part)
         return result
 
-    def follow(self, call: OwnCall, outputs: Any, weight: Callable[[], float]) -> None:
+    def watch_call(self, call: OwnCall, outputs: Any, weight: Callable[[], float]) -> None:
         """Watch for backward passes that reach the outputs of a call."""
         try:
             call.weight = weight()

@@ -55,22 +55,18 @@ class _Wrapper(NetworkType):
 class TorchReplicas(Replicas, TorchSingle):
     """The parallelism of replicas on PyTorch: in threads, each with tensors of its own."""
 
-    def prepare_run(self) -> None:
-        """Let the replicas follow the root's structure.
-
-        Raises:
-            StateError: A parameter of the root was written to, and not copied to the replicas.
-        """
+    def follow(self) -> None:
+        """Let the replicas follow the root's structure."""
         if self.network._copies:
             self.network.follow()
-            self.refuse_stale_replicas()
 
-    def refuse_stale_replicas(self) -> None:
-        """Refuse replicas without the root's parameters; all copies are written at one time."""
+    def stale_name(self) -> str | None:
+        """Compare with the first copy: all of them are written at one time."""
         stale = self.network._copies[0].stale(self.network.module.parameters())
-        if stale is not None:
-            names = {id(own): name for name, own in self.network.own_parameters().items()}
-            raise self.stale_parameter(names[id(stale)])
+        if stale is None:
+            return None
+        names = {id(own): name for name, own in self.network.own_parameters().items()}
+        return names[id(stale)]
 
     def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
         """Scatter a batch; the first share gives lazily shaped parameters their shapes."""
@@ -84,21 +80,19 @@ class TorchReplicas(Replicas, TorchSingle):
     def run(
         self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
     ) -> list[Any]:
-        """See `Replicas.run`; calls from several threads wait for each other.
+        """See `Replicas.run`."""
+        return super().run(function, shares, in_threads)
 
-        After an error the replicas' buffers are copied from the root.
-
-        Raises:
-            ReplicaError: A replica calls the replicated network.
-        """
-        with self.network._one_at_a_time.turn():
-            try:
-                results = super().run(function, shares, in_threads)
-            except BaseException:
-                self.synchronize_buffers(())
-                raise
-            self.network.keep_what_the_run_has_set()
-            return results
+    @contextmanager
+    def running(self, shares: Shares) -> Iterator[None]:
+        """Keep what the replicas set; after an error their buffers are copied from the root."""
+        try:
+            yield
+        except BaseException:
+            self.synchronize_buffers(())
+            raise
+        if self.network._copies:
+            self.network._set_by_runs.end()
 
     def run_replica(
         self, context: Replica, thread_context: Callable, function: Callable, share: Any
@@ -379,11 +373,6 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         if any(copy.has_new_modules for copy in self._copies):
             self.__dict__["replicas"] = replicas
             call_replication_callbacks([list(replica.modules()) for replica in replicas])
-
-    def keep_what_the_run_has_set(self) -> None:
-        """Let replicas keep the attributes that their ``forward`` has just set, such as a state."""
-        if self._copies:
-            self._set_by_runs.end()
 
     @torch.compiler.disable(reason=_COMPILE_FIRST)
     def forward(self, *args: Any, **kwargs: Any) -> Any:
