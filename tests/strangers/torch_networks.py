@@ -326,8 +326,8 @@ NETWORKS = {
     "buffers replaced": case(Counting),
     "an attribute backend": case(with_attributes(backend="gloo", start_values=None)),
     "an attribute root": case(with_attributes(root="here", native=1, device_name=None)),
-    "__getattr__ that answers None": case(AnswersAll),
-    "__data_parallel_replicate__ = None": case(with_attributes(__data_parallel_replicate__=None)),
+    "`__getattr__` that answers None": case(AnswersAll),
+    "`__data_parallel_replicate__ = None`": case(with_attributes(__data_parallel_replicate__=None)),
     "keyword-only inputs": case(
         Keyword, by_keyword, ({"values": X}, Y), call=lambda network, x: network(**x)
     ),
