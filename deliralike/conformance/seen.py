@@ -157,7 +157,7 @@ def fit(
         best = _best(found)
         if best.agrees:
             return best
-    return best
+    return _best(found)
 
 
 def _apart(mine: Sequence[Any], theirs: Sequence[Any], layout: Layout) -> list[float]:

@@ -267,6 +267,7 @@ class Noise(Network):
         return x * self.nn.constant(np.random.standard_normal(tuple(x.shape)), x)
 
 
+@pytest.mark.filterwarnings("ignore:Noisy draws random numbers")
 def test_a_network_that_draws_random_numbers_is_named(backend):
     sides = [("candidate", made(Noisy, draws=False), made(Noisy, backend))]
     sides += [("reference", made(Noisy, backend), made(Noisy, draws=False))]

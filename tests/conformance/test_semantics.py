@@ -139,6 +139,7 @@ class Noisy(Plain):
         return self.two(y + self.nn.constant(np.random.standard_normal(tuple(y.shape)), y))
 
 
+@pytest.mark.filterwarnings("ignore:Noisy draws random numbers")
 def test_what_differs_between_two_runs_is_named(backend):
     for kind, wanted in ((Plain, []), (Noisy, [Tap("two"), Tap()])):
         side = Subject(made(kind, backend))

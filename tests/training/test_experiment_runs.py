@@ -377,6 +377,8 @@ def test_an_experiment_takes_data_losses_and_callbacks_of_ones_own(backend, tmp_
     )
     assert len(made) == 2
     assert set(result.history.steps[0].losses) == {"loss", "first", "second"}
+    (epoch,) = result.history.epochs
+    assert epoch.held_out["loss"] == pytest.approx(2.0 * epoch.held_out["first"], rel=1e-6)
     assert repr(experiment) == f"Experiment(mlp on own, {backend.name}, 1 epochs)"
 
 

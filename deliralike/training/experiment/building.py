@@ -17,6 +17,7 @@ from deliralike.errors import DataUnavailable, SettingError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import has_own
 from deliralike.network.recomputed import checkpoint_blocks
+from deliralike.network.steps import TOTAL
 from deliralike.training.callbacks import Callback
 from deliralike.training.evaluation import predict
 from deliralike.training.experiment.checks import located
@@ -179,11 +180,14 @@ def make_trainer(
         # mistake.
         losses = {"loss": network.nn.cross_entropy}
     optimizer = network.backend.optimizer(settings.rule(), network, groups=settings.groups or None)
+    metrics = make_metrics(settings.metrics)
+    if isinstance(losses, Mapping) and len(losses) > 1:
+        metrics.pop(TOTAL, None)  # the sum of the losses, not the cross-entropy of that name
     return Trainer(
         network,
         optimizer,
         losses,
-        make_metrics(settings.metrics),
+        metrics,
         callbacks,
         schedule=make_schedule(settings.schedule, settings.schedule_settings),
         precision=settings.precision,
