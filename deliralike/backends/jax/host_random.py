@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from flax.nnx.tracers import current_jax_trace
 
-from deliralike.network.enclosing import innermost
+from deliralike.network.core import innermost
 
 _OUTSIDE = current_jax_trace()  # of every transformation
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
