@@ -89,7 +89,7 @@ def evaluate(
             ``"accuracy/high"``. A mapping holds settings of `Evidence.interval`:
             ``{"groups": patients}``.
         losses: Losses to return as well, unless a metric has the name: functions of (prediction,
-            target) by name, or one of (network, *inputs, target), as a trainer has them.
+            target) by name, or one of ``(network, *inputs, target)``, as a trainer has them.
         between: A function to call after each batch; its errors end the evaluation.
         processes: The group of processes that take turns at the batches; every process makes the
             call, and gets the figures of all data.
