@@ -34,11 +34,29 @@ def recomputed(
     """See `Backend.recomputed`; where no gradients are taken, JAX drops nothing."""
     given = _Nest((args, kwargs))
     found: list[_Nest] = []
+    untouched: list[Any] = []
 
     def run(module: nnx.Module, values: list[Any]) -> list[Any]:
+        before = _values(module)
         own_args, own_kwargs = given.filled(values)
         found[:] = [_Nest(call(module, *own_args, **own_kwargs))]
+        now = _values(module)
+        untouched[:] = [path for path, value in before.items() if now.get(path) is value]
         return found[0].arrays
 
+    before = _values(block)
     outputs = nnx.remat(run)(block, given.arrays)
+    variables = _variables(block)
+    for path in untouched:  # `nnx.remat` gives them back as other arrays of the trace
+        variables[path].set_value(before[path])
     return found[0].filled(outputs)
+
+
+def _variables(module: nnx.Module) -> dict[Any, nnx.Variable]:
+    """The variables of a module by path; a shared one once."""
+    nodes = nnx.iter_graph(module)
+    return {path: node for path, node in nodes if isinstance(node, nnx.Variable)}
+
+
+def _values(module: nnx.Module) -> dict[Any, Any]:
+    return {path: variable.get_value() for path, variable in _variables(module).items()}

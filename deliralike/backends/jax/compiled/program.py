@@ -230,8 +230,9 @@ class ModuleVariables:
         ]
         if names:
             raise CapabilityError(
-                f"forward sets {', '.join(names)}, which replicas do not: each would set its own. "
-                "Train it on one device, or make it a buffer, an nnx.BatchStat"
+                f"forward sets {', '.join(names)}, or gives it back from a transformation such as "
+                "nnx.remat, which replicas do not: each would set its own. Train it on one device, "
+                "make it a buffer, an nnx.BatchStat, or take deliralike.checkpoint_blocks"
             )
 
     def store(self, parameters: Named, others: Sequence[Any]) -> None:
