@@ -194,6 +194,8 @@ def _process_as_before() -> Iterator[None]:
     of_python, of_numpy = random.getstate(), np.random.get_state(legacy=False)
     try:
         with warnings.catch_warnings():  # packages that are imported here add to them
+            # Two equal runs are compared, which says it better.
+            warnings.filterwarnings("ignore", ".* draws random numbers of NumPy", RuntimeWarning)
             yield
     finally:
         random.setstate(of_python)

@@ -123,6 +123,8 @@ def raising(network, x, labels):
     ("raises", "is_on"), [(False, False), (True, True)], ids=["float32", "raises in float64"]
 )
 def test_a_comparison_leaves_networks_and_process_as_they_were(backend, raises, is_on):
+    import sympy.utilities.exceptions  # noqa: F401  PyTorch imports it sooner or later: a filter
+
     with jax.enable_x64(is_on):
         sides = [KINDS[backend.name]() for _ in range(2)]
         snapshot = SNAPSHOTS[backend.name]
