@@ -124,8 +124,8 @@ class NativeWrapper(EnclosingNetwork):
         else:
             twin = memo[id(self)] = object.__new__(type(self))
             vars(twin).update(deepcopy(vars(self), memo))
-        blocks = zip(parts(self), parts(twin), strict=True)
-        twins = {id(block): other for block, other in blocks}
+        copied = [id(block) for block in parts(self) if id(block) in memo]
+        twins = {block: memo[block] for block in copied}
         for block, name, function in _functions(twin):
             vars(block)[name] = _with_variables(function, twins)
         return twin

@@ -10,7 +10,6 @@ import pytest
 
 from deliralike import DataParallel, Network, backends, data, in_replicas, random, training, weights
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError, StateError
-from deliralike.parallel.replicas.network import ReplicaSettings
 from tests.parallel.networks import (
     Convolutional,
     Dense,
@@ -313,10 +312,6 @@ def test_arguments_that_disagree_are_refused_by_their_paths(backend):
 def test_settings_that_make_no_sense_are_refused(backend, places, settings, error, message):
     with pytest.raises(error, match=message):
         DataParallel(built(backend), devices(backend, 2) if places is None else places, **settings)
-
-
-def test_the_former_name_of_a_setting_still_works():
-    assert not ReplicaSettings.of(devices=("cpu",), side_by_side=False).parallel
 
 
 def test_one_device_gives_the_plain_network(backend):
