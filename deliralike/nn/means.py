@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# no ContextVar, which torch.compile (2.13) cannot trace
-_local = threading.local()
-
 
 class Denominators:
     """The denominators of the mean losses that were computed in a block."""
@@ -30,10 +27,24 @@ class Denominators:
         return None
 
 
+class _Noted(threading.local):
+    """The block of each thread; in each it is there from the first call on.
+
+    A program of torch.compile (2.13), which cannot trace a ContextVar, would be compiled again
+    where an attribute appears.
+    """
+
+    def __init__(self) -> None:
+        self.noted: Denominators | None = None
+
+
+_local = _Noted()
+
+
 @contextmanager
 def denominators() -> Iterator[Denominators]:
     """Return a block that notes the denominators of the mean losses computed in it."""
-    before = getattr(_local, "noted", None)
+    before = _local.noted
     noted = _local.noted = Denominators()
     try:
         yield noted
@@ -43,7 +54,7 @@ def denominators() -> Iterator[Denominators]:
 
 def mean_over(denominator: Callable[[], Any], mean: Any) -> Any:
     """Return a mean loss, whose denominator is noted where somebody asks for it."""
-    noted = getattr(_local, "noted", None)
+    noted = _local.noted
     if noted is not None:
         noted.note(mean, denominator)
     return mean

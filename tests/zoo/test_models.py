@@ -81,9 +81,13 @@ def test_a_case_stands_for_the_names_that_it_covers():
         settings = {
             str(sorted({**a.settings, **case.settings}.items(), key=str)) for a in architectures
         }
-        if {a.network for a in architectures} != {zoo.find(case.name).network} or len(
-            settings
-        ) != 1:
+        network = zoo.find(case.name).network
+        computes_alike = all(
+            a.network is network
+            or (a.network.__init__, a.network.forward) == (network.__init__, network.forward)
+            for a in architectures
+        )
+        if not computes_alike or len(settings) != 1:
             wrong.append(label)
     assert not wrong
 
