@@ -20,14 +20,14 @@ from typing import Any
 
 FOLDER = Path("build/mutation")
 #: What is imported once and kept for all mutants, with everything that it imports but the package
-#: and the tests.
+#: and the tests. No module of the package that registers a type where it stays: optree does so in C.
 PRELOADED = (
     "tests.conftest",
-    "deliralike.backends.torch",
+    "torch.utils.data",
+    "jax.experimental.shard_map",
+    "flax.nnx",
+    "optax",
     "deliralike.backends.chainer",
-    "deliralike.backends.jax",
-    "deliralike.conformance",
-    "deliralike.cli",
     "hypothesis",
     "hypothesis.extra.numpy",
     "scipy.stats",
