@@ -20,7 +20,7 @@ from typing import Any
 
 FOLDER = Path("build/mutation")
 #: What is imported once and kept for all mutants, with everything that it imports but the package
-#: and the tests. No module of the package that registers a type where it stays: optree does so in C.
+#: and the tests. No module of the package that registers a type where it stays, as optree does.
 PRELOADED = (
     "tests.conftest",
     "torch.utils.data",
