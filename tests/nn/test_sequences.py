@@ -203,3 +203,15 @@ def test_on_torch_the_forward_pass_of_a_recurrent_layer_keeps_what_cudnns_backwa
     with torch.no_grad():
         layer(torch.zeros(4, 1, 2))
     assert seen == [True, False]
+
+
+def test_a_decoder_without_masks_is_pytorchs():
+    from deliralike import backends, build
+
+    nn = backends.get("torch").nn
+    layer = build(nn.TransformerDecoderLayer, 6, 2, 7, 0.0, dtype="float64")
+    ours = build(nn.TransformerDecoder, layer, 2, dtype="float64")
+    theirs = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(6, 2, 7, 0.0), 2).double()
+    theirs.load_state_dict(ours.state_dict())
+    words, memory = torch.randn(5, 3, 6).double(), torch.randn(4, 3, 6).double()
+    torch.testing.assert_close(ours(words, memory), theirs(words, memory), rtol=1e-12, atol=1e-12)

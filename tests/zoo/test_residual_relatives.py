@@ -80,6 +80,7 @@ NONSENSE = [
     ("resnetv2_50d_gn", {"stem_width": 48}, "num_groups"),
     ("r3d_18", {"kinds": ("3d", "3d", "3d", "3e")}, "no kind='3e'"),
     ("r3d_18", {"kinds": "3d"}, "one for each of four stages"),
+    ("r3d_18", {"kinds": ("3d",) * 3}, "one for each of four stages"),
     ("r3d_18", {"layers": (2, 2)}, "numbers, exactly 4"),
     ("tcn", {"widths": ()}, "numbers, at least 1"),
     ("tcn", {"kernel_size": 0}, "kernel_size must be"),
