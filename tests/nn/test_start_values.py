@@ -145,13 +145,20 @@ def test_a_network_may_say_how_its_parameters_start(name):
 
 @pytest.mark.parametrize(
     "distribution",
-    [start.XavierUniform(), start.HeNormal(), start.HeUniform(), start.Normal(0.3, 1.0)],
+    [
+        start.XavierNormal(),
+        start.XavierUniform(),
+        start.HeNormal(),
+        start.HeUniform(),
+        start.Normal(0.3, 1.0),
+    ],
 )
 def test_distributions_have_the_spread_of_pytorchs_initialisers(distribution):
     tensor = torch.empty(60, 20, 3)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         {
+            start.XavierNormal: torch.nn.init.xavier_normal_,
             start.XavierUniform: torch.nn.init.xavier_uniform_,
             start.HeNormal: torch.nn.init.kaiming_normal_,
             start.HeUniform: torch.nn.init.kaiming_uniform_,
