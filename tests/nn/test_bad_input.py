@@ -435,3 +435,10 @@ def test_the_written_once_vocabulary_is_not_a_backend_that_users_see():
     from deliralike import backends
 
     assert get("written once") is not backends.get("torch")
+
+
+@pytest.mark.parametrize("lengths", [(3, 4), (4, 3)])
+def test_vectors_of_two_lengths_have_no_product(backend, lengths):
+    one, other = (backend.array(np.ones(length), "float64") for length in lengths)
+    with pytest.raises(ShapeError, match="dot: got shapes .* wanted two vectors of one length"):
+        backend.nn.dot(one, other)
