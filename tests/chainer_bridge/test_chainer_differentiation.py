@@ -5,7 +5,7 @@ import chainer.functions as F
 import numpy as np
 import pytest
 import scipy.stats
-from chainer import distributions, gradient_check, link_hooks
+from chainer import distributions
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("error")
@@ -93,38 +93,6 @@ def test_a_categorical_samples_with_its_probabilities():
     np.testing.assert_allclose(np.bincount(samples[:, 0]) / 4000, [0.2, 0.5, 0.3], atol=0.03)
 
 
-CONTINUOUS = {
-    "normal": (
-        lambda: distributions.Normal(np.array(0.5), np.array(2.0)),
-        scipy.stats.norm(0.5, 2),
-    ),
-    "uniform": (
-        lambda: distributions.Uniform(low=np.array(-1.0), high=np.array(3.0)),
-        scipy.stats.uniform(-1, 4),
-    ),
-    "gamma": (
-        lambda: distributions.Gamma(np.array(2.0), np.array(1.5)),
-        scipy.stats.gamma(2, scale=1.5),
-    ),
-    "beta": (lambda: distributions.Beta(np.array(2.0), np.array(3.0)), scipy.stats.beta(2, 3)),
-    "laplace": (
-        lambda: distributions.Laplace(np.array(0.5), np.array(2.0)),
-        scipy.stats.laplace(0.5, 2),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CONTINUOUS)
-def test_a_distribution_is_that_of_scipy(name):
-    ours, expected = CONTINUOUS[name]
-    ours, x = ours(), np.array(0.7)
-    np.testing.assert_allclose(ours.log_prob(x).array, expected.logpdf(x), rtol=1e-9)
-    np.testing.assert_allclose(ours.entropy.array, expected.entropy(), rtol=1e-9)
-    np.testing.assert_allclose(
-        [ours.mean.array, ours.variance.array], expected.stats("mv"), rtol=1e-9
-    )
-
-
 def _mostly_zero(rng, shape, dtype):
     return (rng.normal(size=shape) * (rng.random(size=shape) < 0.4)).astype(dtype)
 
@@ -155,53 +123,3 @@ def test_a_dense_times_a_sparse_matrix(rng):
     dense, other = _mostly_zero(rng, (4, 3), "float64"), rng.normal(size=(5, 4))
     y = F.sparse_matmul(other, chainer.utils.to_coo(dense))
     np.testing.assert_allclose(y.array, other @ dense, rtol=1e-12)
-
-
-def test_forget_computes_again_what_it_did_not_keep(rng, agree):
-    agree(
-        lambda x: F.forget(lambda x: F.tanh(F.sin(x)), x),
-        lambda x: torch.tanh(torch.sin(x)),
-        rng.normal(size=(3, 2)),
-    )
-
-
-def test_a_function_node_written_by_a_user(rng, agree):
-    class Cube(chainer.FunctionNode):
-        def forward(self, inputs):
-            self.retain_inputs((0,))
-            return (inputs[0] ** 3,)
-
-        def backward(self, indexes, gradients):
-            (x,) = self.get_retained_inputs()
-            return (3 * x**2 * gradients[0],)
-
-    agree(lambda x: Cube().apply((x,))[0], lambda x: x**3, rng.normal(size=(3, 2)))
-
-
-def test_a_timer_hook_counts_each_function(rng):
-    with chainer.function_hooks.TimerHook() as hook:
-        F.tanh(F.relu(rng.normal(size=(3, 2))))
-    assert set(hook.summary()) == {"ReLU", "Tanh"}
-
-
-def test_spectral_normalization_brings_the_largest_singular_value_to_one(rng):
-    link = chainer.links.Linear(5, 4, initialW=rng.normal(size=(4, 5)).astype("float32"))
-    link.add_hook(link_hooks.SpectralNormalization(n_power_iteration=50))
-    x = np.eye(5, dtype="float32")
-    y = link(x).array - link.b.array
-    np.testing.assert_allclose(np.linalg.svd(y, compute_uv=False)[0], 1, rtol=1e-3)
-
-
-def test_debug_mode_finds_a_nan_in_a_gradient():
-    x = chainer.Variable(np.zeros(3, "float32"))
-    with (
-        chainer.using_config("debug", True),
-        np.errstate(all="ignore"),
-        pytest.raises(RuntimeError, match="NaN"),
-    ):
-        F.sum(F.sqrt(x) * np.zeros(3, "float32")).backward()
-
-
-def test_gradient_check_of_chainer_itself_works(rng):
-    x, gradient = rng.normal(size=(2, 5, 3)).astype("float32")
-    gradient_check.check_backward(F.tanh, x, gradient, dtype=np.float64)
