@@ -18,7 +18,7 @@ import chainer.links as L  # noqa: E402
 
 from deliralike.backends.chainer import DataParallelChainerNetwork, DataParallelChainerOptimizer  # noqa: E402
 
-MESSAGE = "has changed and was not copied to the replicas"
+MESSAGE = "has changed while gradients of it are left in the replicas"
 
 
 def over(link, replicas=2):
@@ -51,12 +51,22 @@ def test_a_file_that_is_written_hides_no_replica_left_behind():
     ],
     ids=["copyparams", "in place", "replaced"],
 )
-def test_weights_written_to_or_replaced_are_noticed(write):
+def test_weights_written_to_or_replaced_reach_the_replicas(write):
     link, x = perceptron()
     network = over(link)
     write(link, perceptron(8)[0])
+    np.testing.assert_allclose(network(x).array, link(x).array, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("then", [DataParallelChainerNetwork.cleargrads, optimizer_of])
+def test_a_step_without_the_replicas_gradients_is_noticed_before_they_are_dropped(then):
+    link, x = perceptron()
+    network = over(link)
+    F.sum(network(x)).backward()
+    chainer.optimizers.SGD(0.5).setup(link).update()
     with pytest.raises(StateError, match=MESSAGE):
-        network(x)
+        then(network)
+        optimizer_of(network).update(cross_entropy, *batch_of(5))
 
 
 def test_another_type_of_numbers_reaches_the_replicas():

@@ -16,7 +16,6 @@ from deliralike.errors import (
     OptimizerError,
     SettingError,
     ShapeError,
-    StateError,
     StructureError,
 )
 from deliralike.optim import rules
@@ -581,16 +580,6 @@ def test_without_the_hook_that_accumulates_the_steps_are_others():
     optimizer.remove_hook("DataParallelCumulateGradients")
     found, wanted = trained(network, optimizer), trained(alone, RULES["SGD"]().setup(alone))
     assert any(abs(found[name] - wanted[name]).max() > 1e-4 for name in wanted)
-
-
-def test_without_the_hook_that_copies_the_second_step_is_an_error():
-    network = over(Plain())
-    optimizer = wrapped(RULES["SGD"](), network)
-    optimizer.remove_hook("DataParallelUpdateModelParams")
-    with pytest.raises(
-        StateError, match="parameter 'hidden.weight' has changed and was not copied to the replicas"
-    ):
-        trained(network, optimizer)
 
 
 HOOKS = [

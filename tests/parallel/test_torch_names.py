@@ -911,27 +911,8 @@ def test_names_and_errors_of_the_ancestors():
         deliralike.DataParallel(nn.Linear(3, 2), ["cuda:99", "cpu"])
 
 
-# Replicas that were left behind
+# Replicas within replicas
 # -----------------------------------------------------------------------------
-
-
-def test_an_optimizer_that_knows_nothing_of_the_replicas_is_an_error_that_says_so():
-    network = DataParallelTorchNetwork(torch.nn.Linear(3, 2), ["cpu", "cpu"])
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    network(torch.ones(4, 3)).sum().backward()
-    optimizer.step()
-    message = "parameter 'weight' has changed and was not copied to the replicas"
-    with pytest.raises(StateError, match=message):
-        network(torch.ones(4, 3))
-
-
-def test_a_change_by_hand_is_copied_when_asked_for():
-    network = DataParallelTorchNetwork(torch.nn.Linear(3, 2), ["cpu", "cpu"])
-    with torch.no_grad():
-        network.module.weight.fill_(2.0)
-        network.module.bias.zero_()
-    network.copy_parameters()
-    assert network(torch.ones(4, 3)).tolist() == [[6.0, 6.0]] * 4
 
 
 def test_a_replicated_block_inside_a_larger_network_is_refused_by_an_optimizer_over_the_whole():

@@ -172,6 +172,10 @@ class Replicas(Single):
         """Yield the gradients by neutral name that backward left in each replica but the root."""
 
     @abstractmethod
+    def holds_replica_gradients(self) -> bool:
+        """Return whether a replica but the root holds gradients that no update has taken."""
+
+    @abstractmethod
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica: those named, or all."""
 
@@ -276,7 +280,7 @@ class Replicas(Single):
 
         Raises:
             ReplicaError: A replica calls the network that it is a replica of.
-            StateError: A parameter of the root was written to, and not copied to the replicas.
+            StateError: See `prepare_run`.
         """
         with self.one_at_a_time.turn():
             self.prepare_run()
@@ -291,29 +295,31 @@ class Replicas(Single):
         return self.network._one_at_a_time  # noqa: SLF001  # every replicated network has one
 
     def prepare_run(self) -> None:
-        """Let the replicas follow the root.
+        """Let the replicas follow the root, in its parameters too.
 
         Raises:
-            StateError: A parameter of the root was written to, and not copied to the replicas.
+            StateError: A parameter of the root was updated without the replicas' gradients.
         """
         self.follow()
-        self.refuse_stale_replicas()
+        if self.replica_count > 1 and (name := self.stale_name()) is not None:
+            self.refuse_gradients_left_out(name)
+            self.copy_parameters()
 
-    def refuse_stale_replicas(self) -> None:
-        """Refuse to run replicas that do not have the root's parameters.
+    def refuse_gradients_left_out(self, changed: str) -> None:
+        """Refuse a change of the root's parameters that leaves out gradients of the replicas.
+
+        Args:
+            changed: The name of the parameter that has changed.
 
         Raises:
             StateError: See `prepare_run`.
         """
-        if self.replica_count == 1:
-            return
-        name = self.stale_name()
-        if name is not None:
+        if self.holds_replica_gradients():
             raise StateError(
-                f"parameter {name!r} has changed and was not copied to the replicas: update it by "
-                "an optimizer over the replicated network, network.backend.optimizer(rule, "
-                f"network) or {self.network.native_optimizer}, which accumulate the replicas' "
-                "gradients as well; after a change by hand call copy_parameters()"
+                f"parameter {changed!r} has changed while gradients of it are left in the "
+                "replicas: update it by an optimizer over the replicated network, "
+                f"network.backend.optimizer(rule, network) or {self.network.native_optimizer}, "
+                "which accumulate them; after a change by hand call copy_parameters()"
             )
 
     def _run_shares(self, function: Callable, shares: Shares, in_threads: bool) -> list[Any]:

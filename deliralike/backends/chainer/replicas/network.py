@@ -138,6 +138,11 @@ class ChainerReplicas(Replicas, ChainerSingle):
             initialized = [(name, each) for name, each in table.items() if each.is_initialized]
             yield {name: parameter.grad for name, parameter in initialized}
 
+    def holds_replica_gradients(self) -> bool:
+        """See `Replicas`."""
+        others = chain.from_iterable(others for _, *others in self.network._copies.parameters)
+        return any(other.is_initialized and other.grad is not None for other in others)
+
     def accumulate_gradients(self) -> None:
         """Add the replicas' gradients to the root's, in the order of replicas, and clear theirs."""
         network = self.network
@@ -179,8 +184,9 @@ class DataParallelChainerNetwork(
     ``params``, ``namedparams``, ``links``, ``serialize`` … are those of the network inside, without
     a prefix: a file saved here loads in the bare network, and the other way round. What is set on
     the module later (attributes, hooks, frozen parameters, training mode, other layers) reaches the
-    replicas at the next call; weights that are written into its arrays do after `copy_parameters`,
-    and a call before that is an error. Calls from several threads run one after another.
+    replicas at the next call, and so do weights that are written into its arrays. A plain optimizer
+    leaves out the replicas' gradients, which is an error at the next call. Calls from several
+    threads run one after another.
 
     In portable mode dropout does not depend on the number of replicas. Else our own layers draw
     from a generator that each replica has for the call; ``F.dropout`` and whatever draws from
@@ -353,7 +359,14 @@ class DataParallelChainerNetwork(
         self.module.addgrads(getattr(link, "module", link))
 
     def cleargrads(self) -> None:
-        """Clear the gradients in every replica."""
+        """Clear the gradients in every replica.
+
+        Raises:
+            StateError: A plain optimizer has just left those of the replicas out.
+        """
+        parallelism: Any = self.parallelism
+        if parallelism.holds_replica_gradients():
+            parallelism.prepare_run()
         for parameters in self._copies.parameters:
             for parameter in parameters:
                 parameter.cleargrad()

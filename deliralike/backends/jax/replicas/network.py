@@ -244,8 +244,14 @@ class JaxReplicas(Replicas):
         return None
 
     def replica_gradients(self) -> Iterator[Named]:
-        """The gradients that the latest backward pass left in replicas 1, 2 and so on."""
-        return iter(self.network._current_state().gradients)
+        """Yield, and forget, the gradients that backward has left in replicas 1, 2 and so on."""
+        state = self.network._current_state()
+        while state.gradients:
+            yield state.gradients.pop(0)
+
+    def holds_replica_gradients(self) -> bool:
+        """See `Replicas`."""
+        return bool(self.network._current_state().gradients)
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica: those named, or all."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -194,6 +195,11 @@ class TorchReplicas(Replicas, TorchSingle):
                 gradients[name] = leaf.grad
                 leaf.grad = None
             yield gradients
+
+    def holds_replica_gradients(self) -> bool:
+        """See `Replicas`."""
+        leaves = map(self.copies_of, self.network.module.parameters())
+        return any(leaf.grad is not None for leaf in chain.from_iterable(leaves))
 
     def accumulate_gradients(self, names: Sequence[str] | None = None) -> None:
         """Add the replicas' gradients (those named, or all) to the module's, in their order."""
