@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import BackendUnavailable, WeightFileError, WeightFileMissing
+from deliralike.terminal import log
 from deliralike.weights import frameworks, hdf5_files, npz_files, safetensors_files
 from deliralike.weights.inflate import refuse_hostile_archive, refuse_nul
 from deliralike.weights.mark import FileStates, archive_is_marked
 
-_LOGGER = logging.getLogger("deliralike")
 # What torch.nn.DataParallel and torch.compile put before every name.
 _WRAPPERS = ("module.", "_orig_mod.")
 
@@ -111,7 +111,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 def report(path: object, kind: str, notes: tuple[str, ...]) -> None:
     """Log what was guessed of a file; nothing where there is nothing to say."""
     if notes:
-        _LOGGER.warning("%s, %s: %s", path, kind, "; ".join(notes))
+        log(logging.WARNING, f"{path}, {kind}: {'; '.join(notes)}")
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
