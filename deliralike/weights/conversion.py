@@ -50,8 +50,8 @@ class ConversionReport:
         written: False after a dry run.
         kind: The kind of the source file.
         layout, renamed, reshaped, notes: See `Renaming`.
-        largest_difference: The largest difference between the outputs of the networks built from
-            both files, if they were compared.
+        largest_difference: The largest difference from the outputs of the network that the file
+            was made for, as a part of the largest output; None if they were not compared.
     """
 
     source: Path
@@ -84,7 +84,7 @@ class ConversionReport:
             lines.append(f"  note: {note}")
         if self.largest_difference is not None:
             lines.append(
-                f"  largest difference of the outputs in float64: {self.largest_difference:.3g}"
+                f"  outputs in float64 differ by {self.largest_difference:.3g} of the largest one"
             )
         return "\n".join(lines)
 

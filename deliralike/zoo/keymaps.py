@@ -30,7 +30,6 @@ class KeyMap:
         complete: A function that adds to a state in their layout the arrays that only they have,
             after it is renamed.
         notes: Differences between the outputs that remain after the weights are converted.
-        framework: The backend of a framework that comes with this very network, if any does.
         resampling: How the library resamples tables of positions, for networks whose
             `adapt_weight` asks for it; None for the network's own way.
 
@@ -48,7 +47,6 @@ class KeyMap:
     mend: Callable[[State], State] | None = None
     complete: Callable[[State], State] | None = None
     notes: tuple[str, ...] = ()
-    framework: str = ""
     resampling: Callable[[int, int], np.ndarray] | None = None
 
     def table(self, names: Iterable[str]) -> dict[str, str]:

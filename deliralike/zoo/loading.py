@@ -13,7 +13,7 @@ import numpy as np
 
 from deliralike import weights as weight_files
 from deliralike.errors import StateError, UnknownName, listed, suggestion
-from deliralike.network.core import unreplicated
+from deliralike.network.core import innermost, unreplicated
 from deliralike.network.state import LoadReport, Slot, host_array
 from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
@@ -172,7 +172,7 @@ def load(
     if not plan.arrays or (strict and not plan.fits):
         remedy = f"{_settings_that_fit(network, plan, states)}{_REMEDY}" if plan.arrays else ""
         raise StateError(
-            f"the weights do not fit {type(network).__name__}, which was left unchanged: "
+            f"the weights do not fit {type(innermost(network)).__name__}, which was left unchanged: "
             f"{source}, {plan.problem()}{remedy}"
         )
     arrays = foreign_layouts.settled(network, contents, plan.arrays, source, guess)

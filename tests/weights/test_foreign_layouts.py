@@ -331,20 +331,6 @@ def test_the_heads_of_flaxs_attention_are_merged_as_flax_has_them(linen, heads, 
     np.testing.assert_allclose(outputs(net, x), np.asarray(theirs.apply(values, x, x)), atol=1e-5)
 
 
-def test_a_conversion_from_keras_says_that_nothing_was_checked(tmp_path):
-    net = zoo.build("mlp", backend=BACKENDS[0], in_features=4, hidden=(3,), out_features=2)
-    layers = {}
-    for name, array in net.neutral_state().items():
-        layer, _, leaf = name.rpartition(".")
-        leaf = {"weight": "kernel"}.get(leaf, leaf)
-        layers.setdefault(layer, {})[leaf] = array.T
-    path = keras(tmp_path / "x.h5", layers)
-    settings = {"in_features": 4, "hidden": (3,), "out_features": 2}
-    report = zoo.convert(path, tmp_path / "x.safetensors", "mlp", check=True, **settings)
-    assert report.largest_difference is None
-    assert "not checked: the network that the file was written by is not run" in str(report)
-
-
 def test_weights_that_a_file_has_twice_are_named_and_chosen():
     raw, mean = np.ones((2, 3)), np.zeros((2, 3))
 
