@@ -1,8 +1,8 @@
 """Files of weights on the network: fetched when asked for, into the user's cache, and checked.
 
 Requests are those of `huggingface_hub`, also to other hosts: they wait where a server asks for it,
-take proxies from the environment and work offline. A file is held against its SHA-256 before each
-use.
+take proxies from the environment and work offline. Files of the Hub lie in its cache. Each file is
+held against its hash before each use.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import importlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -43,7 +43,9 @@ class WebFile:
 
     Attributes:
         url: The address; its last part is the name of the file in the cache.
-        sha256: The hash, or its beginning; empty where it is not known.
+        sha256: The hash, or its beginning; empty where it is not known. One of 40 digits is git's.
+        cached: Where it lies in a cache of another program's; None for `web_cache`.
+        headers: Those of its requests, such as a token.
 
     Example:
         >>> WebFile("https://download.pytorch.org/models/alexnet-owt-7be5be79.pth").place.name
@@ -52,6 +54,8 @@ class WebFile:
 
     url: str
     sha256: str = ""
+    cached: Path | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check what becomes the name of a file in the cache.
@@ -76,7 +80,7 @@ class WebFile:
     @property
     def place(self) -> Path:
         """The file in the cache, whether it is there or not; see `web_cache`."""
-        return web_cache() / Path(urlsplit(self.url).path).name
+        return self.cached or web_cache() / Path(urlsplit(self.url).path).name
 
     def stored(self) -> Path | None:
         """Return the file in the cache, if it is there."""
@@ -151,7 +155,7 @@ class WebFile:
         """Download what a part of the file lacks; a part that is spoilt is deleted."""
         try:
             with _explaining(self.url, self._advice), part.open("ab") as file:
-                _append(hub, mirrored(self.url), file, self.place.name)
+                _append(hub, mirrored(self.url), file, self.headers)
             _check(part, self.sha256, str(self), _NOT_KEPT)
         except (DownloadError, WeightFileError) as error:
             # 416: the server has no such part, since the file is whole already, or another one
@@ -214,9 +218,8 @@ class HubFile:
             BackendUnavailable: huggingface_hub is not installed.
         """
         hub = _library()
-        path = Path(self._first(hub, lambda name: self._downloaded(hub, name)))
-        blob = path.resolve().name  # files are named after their hash
-        _check(path, blob, str(self), _DELETE)
+        path = self._first(hub, lambda name: self._downloaded(hub, name))
+        _check(path, path.resolve().name, str(self), _DELETE)  # it is named after its hash
         return path
 
     def size(self) -> int | None:
@@ -268,7 +271,11 @@ class HubFile:
             if not re.fullmatch(pattern, value or ""):
                 reason = f"the server gave {what} that is no hash: {value!r:.100}"
                 raise DownloadError(f"{self} was not downloaded: {reason}", reason)
-        return Path(hub.hf_hub_download(**self._place(filename)))
+        repository = hub.file_download.repo_folder_name(repo_id=self.repository, repo_type="model")
+        blob = Path(hub.constants.HF_HUB_CACHE, repository, "blobs", stated.etag)
+        if not blob.exists():
+            WebFile(url, stated.etag, blob, hub.utils.build_hf_headers()).fetch()
+        return Path(hub.hf_hub_download(**self._place(filename)))  # it links what is there
 
     def _place(self, filename: str) -> dict[str, str]:
         return {"repo_id": self.repository, "filename": filename, "revision": self.revision}
@@ -369,7 +376,7 @@ def _library() -> Any:
         raise BackendUnavailable(_NEEDED) from error
 
 
-def _append(hub: Any, url: str, file: Any, name: str) -> None:
+def _append(hub: Any, url: str, file: Any, headers: Mapping[str, str]) -> None:
     """Append what a file lacks; a connection that breaks off is opened again where it broke.
 
     Raises:
@@ -382,7 +389,7 @@ def _append(hub: Any, url: str, file: Any, name: str) -> None:
     while True:
         before = file.tell()
         try:
-            for _ in _received(hub, url, file, name):
+            for _ in _received(hub, url, file, headers):
                 seconds = time.monotonic() - begin
                 count = max(file.tell() - first, 0)
                 if seconds > _PATIENCE + count / _SLOWEST:
@@ -395,10 +402,10 @@ def _append(hub: Any, url: str, file: Any, name: str) -> None:
             time.sleep(1)
 
 
-def _received(hub: Any, url: str, file: Any, name: str) -> Iterator[None]:
+def _received(hub: Any, url: str, file: Any, headers: Mapping[str, str]) -> Iterator[None]:
     """Append what a file lacks, as far as one connection gives it; yield after each piece."""
     start = file.tell()
-    headers = {"Accept-Encoding": "identity"}  # a packed answer may unpack into anything
+    headers = {**headers, "Accept-Encoding": "identity"}  # packed bytes may unpack into anything
     if start:
         headers["Range"] = f"bytes={start}-"
     with hub.utils.http_stream_backoff(
@@ -419,7 +426,9 @@ def _received(hub: Any, url: str, file: Any, name: str) -> Iterator[None]:
         length = response.headers.get("Content-Length")
         total = start + int(length) if length else None
         options = {"total": total, "initial": start, "unit": "B", "unit_scale": True}
-        with hub.utils.tqdm(desc=name[-40:], disable=None, **options) as bar:
+        with hub.utils.tqdm(
+            desc=Path(urlsplit(url).path).name[-40:], disable=None, **options
+        ) as bar:
             for piece in response.iter_raw():
                 file.write(piece)
                 bar.update(len(piece))

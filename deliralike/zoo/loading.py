@@ -172,8 +172,8 @@ def load(
     if not plan.arrays or (strict and not plan.fits):
         remedy = f"{_settings_that_fit(network, plan, states)}{_REMEDY}" if plan.arrays else ""
         raise StateError(
-            f"the weights do not fit {type(innermost(network)).__name__}, which was left unchanged: "
-            f"{source}, {plan.problem()}{remedy}"
+            f"the weights do not fit {type(innermost(network)).__name__}, which was left "
+            f"unchanged: {source}, {plan.problem()}{remedy}"
         )
     arrays = foreign_layouts.settled(network, contents, plan.arrays, source, guess)
     network.load_neutral_state(arrays, strict=False)
