@@ -134,5 +134,5 @@ def convert(
 
 
 def _unchanged(source_contents: Contents) -> Renaming:
-    state, notes = source_contents.best()
+    state, notes = source_contents.without_network()
     return Renaming(state, notes=notes)

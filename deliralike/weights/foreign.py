@@ -171,7 +171,8 @@ def matched(
     originals = {pair.reference[0].source: pair.candidate[0].source for pair in found.match.names}
     for name, doubt in chosen:
         if name in originals:
-            state[name] = doubt.usual(found.match.candidate.tensors[originals[name]].value)
+            array = found.match.candidate.tensors[originals[name]].value
+            state[name] = foreign_layouts.taken(name, doubt, array, source)
     return found, state
 
 

@@ -277,7 +277,7 @@ def _name(network: Any) -> str:
 
 
 def _to_chainer(contents: Contents) -> Renaming:
-    state, notes = contents.best()
+    state, notes = contents.without_network()
     state = chainer_names.renamed(state)
     renamed = sum("/" in name for name in state)
     return Renaming(state, "written as chainer", renamed=renamed, notes=notes, neutral=False)
