@@ -23,11 +23,9 @@ from deliralike.weights import (
     chainer_names,
     foreign,
     foreign_layouts,
-    trees,
 )
 from deliralike.zoo import chainer_links, loading
 from deliralike.zoo.building import on_first
-from deliralike.zoo.keymaps import KeyMap
 from deliralike.zoo.registry import Architecture, find
 
 LIMIT = 1e-6  # of the largest output
@@ -86,15 +84,15 @@ def convert(
         rename = _to_chainer if to else None
         return weight_files.convert(source, target, dry_run, rename)
     architecture = find(model)
-    plan = _Plan(architecture, settings, to, Path(target), names, guess)
+    plan = _Plan(architecture, settings, to, names, guess)
     if check is None:
         report = weight_files.convert(source, target, dry_run, plan)
         return replace(report, notes=(*report.notes, _NOT_CHECKED))
     # The check works in a folder that is deleted, so a failure leaves the target alone.
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / Path(target).name
-        weight_files.convert(source, trial, rename=plan)
-        difference = plan.compared(Path(source), trial, check)
+        notes = weight_files.convert(source, trial, rename=plan).notes
+        difference = plan.compared(Path(source), trial, check, notes)
     report = weight_files.convert(source, target, dry_run, plan)
     return replace(report, largest_difference=difference)
 
@@ -107,14 +105,12 @@ class _Plan:
         architecture: Architecture,
         settings: Mapping[str, Any],
         to: str | None,
-        target: Path,
         names: Mapping[str, str | None] | None,
         guess: bool | Collection[str],
     ) -> None:
         self._architecture = architecture
         self._settings = dict(settings)
         self._to = to
-        self._target = target
         self._names = names
         self._guess = guess
         outline = importlib.import_module("deliralike.backends.outline").BACKEND
@@ -127,57 +123,38 @@ class _Plan:
                 f"{architecture.name} has no layout {to!r}. {suggestion(str(to), layouts)}"
             )
         self._ours: dict[str, np.ndarray] = {}
-        self._layouts: list[KeyMap] = []
 
     def __call__(self, contents: Contents) -> Renaming:
-        self._ours, words, layouts = self._to_ours(contents)
+        self._ours, words, notes = self._to_ours(contents)
         state: dict[str, np.ndarray] = self._ours
         if self._to in self._keymaps:
             keymap = self._keymaps[str(self._to)]
             state = keymap.to_theirs(state)
-            layouts = [*layouts, keymap]
+            notes = (*notes, *keymap.notes)
         of_chainer = self._to in ("chainer", chainer_links.NAME)
         if of_chainer:
             state = chainer_names.renamed(state)
-        self._layouts = layouts
         old_names = set().union(*contents.states.values())
-        notes = list(contents.notes)
-        for keymap in layouts:
-            notes += keymap.notes
         return Renaming(
             state,
             layout=f"{words}; written as {self._to or OURS}",
             renamed=len(state.keys() - old_names),
-            reshaped=self._reshaped(contents),
-            notes=tuple(dict.fromkeys(notes)),
+            notes=tuple(dict.fromkeys([*contents.notes, *notes])),
             neutral=not of_chainer,
         )
 
-    def _reshaped(self, contents: Contents) -> tuple[str, ...]:
-        """Return the names of the arrays that a layout, or the target's order of axes, reshapes."""
-        names = []
-        for name in self._ours:
-            if any(keymap.reshapes(name) for keymap in self._layouts):
-                names.append(name)
-        if contents.channels_last != weight_files.channels_last(self._target):
-            names += trees.kernels(self._ours)
-        return tuple(dict.fromkeys(names))
-
-    def _to_ours(self, contents: Contents) -> tuple[dict[str, np.ndarray], str, list[KeyMap]]:
+    def _to_ours(self, contents: Contents) -> tuple[dict[str, np.ndarray], str, tuple[str, ...]]:
         """Return the weights under the architecture's own names.
 
         Returns:
-            The weights, a description of how their names were found, and their former layouts.
+            The weights, a description of how their names were found, and notes on their layout.
         """
         plan = loading.Plan.of(self._network, contents.states)
         if plan.as_it_is and not self._names:
-            layouts = []
-            if plan.choice.keymap is not None:
-                layouts.append(plan.choice.keymap)
             arrays = foreign_layouts.settled(
                 self._network, contents, plan.arrays, contents.kind, self._guess
             )
-            return arrays, plan.choice.words, layouts
+            return arrays, plan.choice.words, plan.choice.notes
         if 2 * len(plan.arrays) > len(self._slots) and not self._names:
             # most names are known: something else is wrong
             raise StateError(self._misfit(plan.problem()))
@@ -189,12 +166,12 @@ class _Plan:
             raise StateError(
                 self._misfit(f"their names are not the network's, and {error}")
             ) from None
-        return arrays, "matched by names, shapes and order", []
+        return arrays, "matched by names, shapes and order", ()
 
     def _misfit(self, reason: str) -> str:
         return f"the weights do not fit {self._architecture.name} with these settings: {reason}"
 
-    def compared(self, source: Path, converted: Path, check: Any) -> float:
+    def compared(self, source: Path, converted: Path, check: Any, notes: Sequence[str]) -> float:
         """Return the largest difference from the outputs of another library's network.
 
         Raises:
@@ -215,10 +192,9 @@ class _Plan:
         inputs = self._architecture.sample(batch=2, dtype="float64", **self._settings)
         difference = _difference(reference, _outputs(network, inputs), inputs)
         if not difference <= LIMIT:
-            notes = " ".join(note for keymap in self._layouts for note in keymap.notes)
             raise ProofFailed(
                 f"nothing was written: outputs differ from those of {_name(reference)} by "
-                f"{difference:.3g} of the largest one. {notes}"
+                f"{difference:.3g} of the largest one. {'. '.join(notes)}"
             )
         return difference
 

@@ -108,10 +108,6 @@ class KeyMap:
             return dict(self.complete(theirs))
         return theirs
 
-    def reshapes(self, ours: str) -> bool:
-        """Return whether the array of that name has another shape in their layout."""
-        return any(fnmatchcase(ours, pattern) for pattern in self.shapes)
-
     def _transformed(self, ours: str, value: np.ndarray, direction: int) -> np.ndarray:
         for pattern, pair in self.shapes.items():
             if fnmatchcase(ours, pattern):
