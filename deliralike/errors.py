@@ -10,9 +10,15 @@ from difflib import get_close_matches
 from numbers import Integral
 from typing import Any
 
+from deliralike.terminal import plain
+
 
 class DeliralikeError(Exception):
     """The common base of every error raised on purpose."""
+
+    def __str__(self) -> str:
+        """Return the message; control characters in names that came from a file are written out."""
+        return plain(super().__str__())
 
 
 class BackendUnavailable(DeliralikeError, ImportError):

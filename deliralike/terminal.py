@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+import warnings
 from functools import cache
 from typing import Any
 
@@ -31,6 +32,16 @@ def plain(text: object) -> str:
 def say_error(text: object) -> None:
     """Print a line on standard error at once."""
     print(plain(text), file=sys.stderr, flush=True)
+
+
+def warn(text: object, category: type[Warning] = UserWarning, stacklevel: int = 1) -> None:
+    """Issue a warning; its place is that of the caller, or as many callers further up."""
+    warnings.warn(plain(text), category, stacklevel=stacklevel + 1)
+
+
+def log(level: int, text: object) -> None:
+    """Log a text to the logger ``"deliralike"``."""
+    logging.getLogger("deliralike").log(level, "%s", plain(text))
 
 
 def console(**options: Any) -> Any:

@@ -88,6 +88,7 @@ def command(
     from deliralike.conformance.proof import Proofs, check_ending
     from deliralike.errors import ArgumentError, suggestion
     from deliralike.terminal import plain
+    from deliralike.zoo.building import on_first
 
     files = [check_ending(path) for path in report or ()]  # before all the work
     usual = QUICK if quick else LEVELS
@@ -106,8 +107,8 @@ def command(
                     f"{both}: there is no setting {key!r}. {suggestion(key, known)}"
                 )
         networks = [
-            _on_first(names, name, seed, settings),
-            _on_first(names[::-1], candidate, seed, settings),
+            on_first(name, names, seed, settings),
+            on_first(candidate, names[::-1], seed, settings),
         ]
     reference = networks[0]
     inputs, loss = _probe(zoo.find(name), reference, batch, shape_of(input_), seed, settings)
@@ -170,22 +171,6 @@ def _backends(text: str | None, devices: int) -> list[str]:
     for name in names:
         backends.get(name).prepare_process(devices)  # one that is unknown or missing is an error
     return names
-
-
-def _on_first(backends: Sequence[str], name: str, seed: int, settings: dict[str, Any]) -> Any:
-    """Build a network on the first backend that it can be on, with those settings that it has."""
-    from deliralike import zoo
-    from deliralike.errors import AnotherBackend
-
-    architecture = zoo.find(name)
-    settings = architecture.in_own_words(settings)
-    own = {key: value for key, value in settings.items() if key in architecture.words}
-    for backend in backends[:-1]:
-        try:
-            return zoo.build(name, backend=backend, seed=seed, **own)
-        except AnotherBackend:
-            continue
-    return zoo.build(name, backend=backends[-1], seed=seed, **own)
 
 
 def _probe(

@@ -49,19 +49,30 @@ def command(
         bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")
     ] = False,
     check: Annotated[
-        bool,
+        str | None,
         typer.Option(
             "--check",
-            help="Build the model from both files and compare outputs in double precision.",
+            metavar="NETWORK",
+            help="The network that the file was made for, torchvision.models:resnet18 or "
+            "file.py:Net: outputs are compared in double precision.",
         ),
-    ] = False,
+    ] = None,
 ) -> None:
-    """Convert a file of weights. No code in the file is run."""
+    """Convert a file of weights. No code in the file is run.
+
+    The exit code is 1 where --check finds other outputs, and nothing is written then.
+    """
     from deliralike import zoo
     from deliralike.cli.console import say
     from deliralike.cli.options import key_values
+    from deliralike.errors import ProofFailed
+    from deliralike.terminal import say_error
 
     settings = key_values(set_ or (), "--set")
     names = key_values(name or (), "--name")
-    report = zoo.convert(source, target, model, to, dry_run, check, names, guess, **settings)
+    try:
+        report = zoo.convert(source, target, model, to, dry_run, check, names, guess, **settings)
+    except ProofFailed as error:
+        say_error(f"deliralike: {error}")
+        raise typer.Exit(1) from None
     say(str(report))

@@ -1,5 +1,6 @@
 """``deliralike predict``: the predictions of a trained network on held-out data, on any backend."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ def command(
     """Load a run's weights, evaluate them on held-out data, and write the predictions as CSV."""
     from deliralike.cli.console import say
     from deliralike.training import accuracy, predict
+    from deliralike.training.callbacks.table import Table
     from deliralike.training.evaluation import concatenate
     from deliralike.training.experiment import load_run
 
@@ -29,7 +31,7 @@ def command(
     outputs = predict(network, dataset.held_out.inputs)
     scores = concatenate(list(outputs))
     target = out or run / f"predictions-{settings.backend}.csv"
-    _write(target, dataset.held_out.labels, scores, dataset.classes)
+    Table(target).add(*_rows(dataset.held_out.labels, scores, dataset.classes))
     correct = accuracy(scores, dataset.held_out.labels)
     say(
         f"{settings.network} on {network.backend.version()}: {correct:.2%} of {len(scores)} "
@@ -38,14 +40,8 @@ def command(
     say(f"predictions: {target}")
 
 
-def _write(path: Path, labels: Any, scores: Any, classes: tuple[str, ...]) -> None:
-    import csv
-
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        score_columns = [f"score {name}" for name in classes]
-        writer.writerow(["sample", "label", "predicted", *score_columns])
-        for index, (label, row) in enumerate(zip(labels, scores, strict=True)):
-            predicted = classes[row.argmax()]
-            cells = [f"{score:.6g}" for score in row]
-            writer.writerow([index, classes[label], predicted, *cells])
+def _rows(labels: Any, scores: Any, classes: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    columns = [f"score {name}" for name in classes]
+    for index, (label, row) in enumerate(zip(labels, scores, strict=True)):
+        names = {"sample": index, "label": classes[label], "predicted": classes[row.argmax()]}
+        yield names | dict(zip(columns, [f"{score:.6g}" for score in row], strict=True))

@@ -6,7 +6,6 @@ They are told apart by what they have: nothing here imports a framework.
 from __future__ import annotations
 
 import sys
-import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from deliralike.data.keyed_rng import has_required_argument, random_words
 from deliralike.data.loader import Loader
 from deliralike.data.source import Stream, is_indexable
 from deliralike.errors import ArgumentError, BatchError, SettingError
+from deliralike.terminal import warn
 
 
 def loader_of(source: Any, **options: Any) -> Loader:
@@ -213,7 +213,7 @@ class Batches(Loader):
         if self._expected is None or self._expected[:2] != (epoch, count):
             return
         if checksum(_on_host(batch)) != self._expected[2]:
-            warnings.warn(
+            warn(
                 f"batch {count - 1} of epoch {epoch} is not the one that the run saw before it was "
                 f"interrupted: {_class_name(self._batches)} does not repeat its order or its "
                 "transforms, so the run goes on with other batches than it would have had. Seed "

@@ -8,7 +8,6 @@ import inspect
 import random
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.nn import start
+from deliralike.terminal import warn
 
 #: Whoever seeds the global random states for a while and puts them back holds it.
 GLOBALS = threading.RLock()
@@ -106,7 +106,7 @@ def watched(batches: Iterator[Any]) -> Iterator[Any]:
         after = _global_states()
         names = [name for name, state in after.items() if before.get(name, state) != state]
         if names:
-            warnings.warn(
+            warn(
                 f"the data draw from the global random numbers of {' and '.join(names)} while "
                 "batches are prepared ahead, so these depend on time, and a resumed run has other "
                 "ones: draw from a transform's second argument (a generator), or take "

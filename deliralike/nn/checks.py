@@ -1,13 +1,13 @@
 """Checks of the inputs of layers and functions, and their error messages."""
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from deliralike.errors import DtypeError, IndexRangeError, SettingError, ShapeError
+from deliralike.terminal import warn
 
 
 def where(layer: Any) -> str:
@@ -191,7 +191,7 @@ class InRange:
         first = values.flat[:1]  # mostly tells, in less time than all
         if self.warns and first == self.ignore and (values == self.ignore).all():
             name = self.what.partition(":")[0]
-            warnings.warn(f"{name}: every label is ignored, the loss is 0", stacklevel=5)
+            warn(f"{name}: every label is ignored, the loss is 0", stacklevel=5)
 
 
 def whole_numbers(x: Any, what: str) -> None:

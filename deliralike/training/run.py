@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.network.steps import the_optimizer
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup
+from deliralike.terminal import warn
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.unread import Unread
 
@@ -150,7 +150,7 @@ class Run:
             return
         self._warns_of_nan = False
         if not any(callback.watches_nan for callback in self.callbacks):
-            warnings.warn(
+            warn(
                 f"the loss is {step.loss} in step {step.step} of epoch {step.epoch}, and training "
                 "goes on: look for NaN in the data, or take a smaller learning rate or clip_norm. "
                 "The callback StopOnNaN (--set stop_on_nan=1) stops there and names the first bad "

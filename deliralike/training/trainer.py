@@ -33,6 +33,7 @@ from deliralike.optim.loss import count_samples
 from deliralike.optim.optimizer import AbstractOptimizer, Moment, known_lr
 from deliralike.parallel import ProcessGroup
 from deliralike.tables import html_table
+from deliralike.terminal import warn
 from deliralike.training import alike, checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
@@ -712,7 +713,7 @@ def _warn_of_batch_norm(network: AbstractNetwork, accumulate: int) -> None:
         if leaf.endswith("running_mean"):
             layers.append(layer)
     if layers:
-        warnings.warn(
+        warn(
             f"accumulate={accumulate} with batch normalisation ({len(layers)} layers, first "
             f"{layers[0]!r}): each batch is normalised by itself, so an update is not that of one "
             f"batch of {accumulate} times the size. Group or layer normalisation has no such "

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deliralike.weights.inflate import refuse_expansion, refuse_hostile_archive
     from deliralike.weights.loading import load
     from deliralike.weights.reading import Contents, contents, read, read_metadata, without_prefix
-    from deliralike.weights.writing import State, channels_last, flush, write
+    from deliralike.weights.writing import State, flush, write
 else:
     __getattr__, __dir__ = lazy.attributes(
         __name__,
@@ -27,7 +27,7 @@ else:
             "deliralike.weights.inflate": "refuse_expansion refuse_hostile_archive",
             "deliralike.weights.loading": "load",
             "deliralike.weights.reading": "Contents contents read read_metadata without_prefix",
-            "deliralike.weights.writing": "State channels_last flush write",
+            "deliralike.weights.writing": "State flush write",
         },
     )
 
@@ -38,7 +38,6 @@ __all__ = [
     "MatchReport",
     "Renaming",
     "State",
-    "channels_last",
     "contents",
     "convert",
     "flush",

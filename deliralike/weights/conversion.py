@@ -24,7 +24,6 @@ class Renaming:
         state: The weights to write.
         layout: In words, from which names to which.
         renamed: The number of names that changed.
-        reshaped: The names of arrays whose shape or order of elements changed.
         notes: Sentences that a user of the target must know.
         neutral: False for Chainer's names; such a file is not marked as ours, so that they become
             neutral when read.
@@ -33,7 +32,6 @@ class Renaming:
     state: dict[str, np.ndarray]
     layout: str = ""
     renamed: int = 0
-    reshaped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     neutral: bool = True
 
@@ -49,9 +47,9 @@ class ConversionReport:
         dtypes: The number of arrays of each type.
         written: False after a dry run.
         kind: The kind of the source file.
-        layout, renamed, reshaped, notes: See `Renaming`.
-        largest_difference: The largest difference between the outputs of the networks built from
-            both files, if they were compared.
+        layout, renamed, notes: See `Renaming`.
+        largest_difference: The largest difference from the outputs of the network that the file
+            was made for, as a part of the largest output; None if they were not compared.
     """
 
     source: Path
@@ -63,7 +61,6 @@ class ConversionReport:
     kind: str = ""
     layout: str = ""
     renamed: int = 0
-    reshaped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     largest_difference: float | None = None
 
@@ -77,14 +74,12 @@ class ConversionReport:
             f"{megabytes:.1f} MB{dry_run}"
         ]
         if self.layout:
-            lines.append(
-                f"  {self.layout}: {self.renamed} renamed, {len(self.reshaped)} in another layout"
-            )
+            lines.append(f"  {self.layout}: {self.renamed} renamed")
         for note in self.notes:
             lines.append(f"  note: {note}")
         if self.largest_difference is not None:
             lines.append(
-                f"  largest difference of the outputs in float64: {self.largest_difference:.3g}"
+                f"  outputs in float64 differ by {self.largest_difference:.3g} of the largest one"
             )
         return "\n".join(lines)
 
@@ -128,11 +123,10 @@ def convert(
         kind=source_contents.kind,
         layout=renaming.layout,
         renamed=renaming.renamed,
-        reshaped=renaming.reshaped,
         notes=renaming.notes,
     )
 
 
 def _unchanged(source_contents: Contents) -> Renaming:
-    state, notes = source_contents.best()
+    state, notes = source_contents.without_network()
     return Renaming(state, notes=notes)

@@ -1,8 +1,8 @@
 """Files of weights on the network: fetched when asked for, into the user's cache, and checked.
 
 Requests are those of `huggingface_hub`, also to other hosts: they wait where a server asks for it,
-take proxies from the environment and work offline. A file is held against its SHA-256 before each
-use.
+take proxies from the environment and work offline. Files of the Hub lie in its cache. Each file is
+held against its hash before each use.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import importlib
 import os
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,6 +33,8 @@ _PATIENCE = 60.0  # seconds, and as many more as what has come takes at the lowe
 _SLOWEST = 1 << 13  # bytes a second
 _BREAKS = 5  # in a row that brought nothing
 _REFUSED = (401, 403)
+_COMMIT = "[0-9a-f]{40}"
+_REPOSITORY = r"(?!.*(--|\.\.|\.git$))(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the Hub names them
 _DELETE = "Delete it to download it again"
 _NOT_KEPT = "It was not kept: the address, or a mirror or proxy, gives another file"
 
@@ -43,7 +45,9 @@ class WebFile:
 
     Attributes:
         url: The address; its last part is the name of the file in the cache.
-        sha256: The hash, or its beginning; empty where it is not known.
+        sha256: The hash, or its beginning; empty where it is not known. One of 40 digits is git's.
+        cached: Where it lies in a cache of another program's; None for `web_cache`.
+        headers: Those of its requests, such as a token.
 
     Example:
         >>> WebFile("https://download.pytorch.org/models/alexnet-owt-7be5be79.pth").place.name
@@ -52,6 +56,8 @@ class WebFile:
 
     url: str
     sha256: str = ""
+    cached: Path | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check what becomes the name of a file in the cache.
@@ -76,7 +82,7 @@ class WebFile:
     @property
     def place(self) -> Path:
         """The file in the cache, whether it is there or not; see `web_cache`."""
-        return web_cache() / Path(urlsplit(self.url).path).name
+        return self.cached or web_cache() / Path(urlsplit(self.url).path).name
 
     def stored(self) -> Path | None:
         """Return the file in the cache, if it is there."""
@@ -151,7 +157,7 @@ class WebFile:
         """Download what a part of the file lacks; a part that is spoilt is deleted."""
         try:
             with _explaining(self.url, self._advice), part.open("ab") as file:
-                _append(hub, mirrored(self.url), file, self.place.name)
+                _append(hub, mirrored(self.url), file, self.headers)
             _check(part, self.sha256, str(self), _NOT_KEPT)
         except (DownloadError, WeightFileError) as error:
             # 416: the server has no such part, since the file is whole already, or another one
@@ -179,8 +185,13 @@ class HubFile:
         """Check what becomes the name of a file in the cache.
 
         Raises:
-            SettingError: The revision or a filename is a path to somewhere else.
+            SettingError: The repository has no proper name, or the revision or a filename is a path
+                to somewhere else.
         """
+        if not re.fullmatch(_REPOSITORY, self.repository):
+            raise SettingError(
+                f"{self.repository!r} is no repository of the Hub, wanted 'owner/name'"
+            )
         for value in (self.revision, *self.filenames):
             if not value.isprintable() or {"", ".", ".."}.intersection(value.split("/")):
                 raise SettingError(
@@ -196,10 +207,11 @@ class HubFile:
 
     def stored(self) -> Path | None:
         """Return the file in the cache, if it is there."""
+        find = _library().try_to_load_from_cache
         for filename in self.filenames:
-            path = self._stored(_library(), filename)
-            if path is not None:
-                return path
+            path = find(self.repository, filename, revision=self.revision)
+            if isinstance(path, str):
+                return Path(path)
         return None
 
     def fetch(self) -> Path:
@@ -214,9 +226,16 @@ class HubFile:
             BackendUnavailable: huggingface_hub is not installed.
         """
         hub = _library()
-        path = Path(self._first(hub, lambda name: self._downloaded(hub, name)))
-        blob = path.resolve().name  # files are named after their hash
-        _check(path, blob, str(self), _DELETE)
+        path = self.stored()
+        if path is None or not re.fullmatch(_COMMIT, self.revision):
+            try:
+                filename, stated = self._found(hub, retry=path is None)
+            except DownloadError:
+                if path is None:
+                    raise
+            else:
+                path = self._downloaded(hub, filename, stated)
+        _check(path, path.resolve().name, str(self), _DELETE)  # it is named after its hash
         return path
 
     def size(self) -> int | None:
@@ -225,13 +244,7 @@ class HubFile:
         Raises:
             DownloadError: The Hub does not answer, or does not have the file.
         """
-        hub = _library()
-
-        def size_of(name: str) -> int | None:
-            url = hub.hf_hub_url(**self._place(name))
-            return hub.get_hf_file_metadata(url).size
-
-        return self._first(hub, size_of)
+        return self._found(_library())[1].size
 
     def remove(self) -> int:
         """Delete this revision of the repository from the cache; return the number of bytes."""
@@ -243,55 +256,39 @@ class HubFile:
         strategy.execute()
         return strategy.expected_freed_size
 
-    def _stored(self, hub: Any, filename: str) -> Path | None:
-        path = hub.try_to_load_from_cache(self.repository, filename, revision=self.revision)
-        return Path(path) if isinstance(path, str) else None
-
-    def _downloaded(self, hub: Any, filename: str) -> Path:
-        """Return a file of this name; the names that the Hub gives for the cache are checked."""
-        path = self._stored(hub, filename)
-        if path is not None and re.fullmatch("[0-9a-f]{40}", self.revision):
-            return path
-        try:
-            url = hub.hf_hub_url(**self._place(filename))
-            stated = hub.get_hf_file_metadata(url, retry_on_errors=path is None)
-        except hub.errors.EntryNotFoundError:
-            raise
-        except (OSError, hub.utils.httpx.HTTPError):  # out of reach
-            if path is None:
-                raise
-            return path
-        for what, value, pattern in (
-            ("an ETag", stated.etag, "[0-9a-f]{40}|[0-9a-f]{64}"),
-            ("a commit", stated.commit_hash, "[0-9a-f]{40}"),
-        ):
-            if not re.fullmatch(pattern, value or ""):
-                reason = f"the server gave {what} that is no hash: {value!r:.100}"
-                raise DownloadError(f"{self} was not downloaded: {reason}", reason)
-        return Path(hub.hf_hub_download(**self._place(filename)))
-
-    def _place(self, filename: str) -> dict[str, str]:
-        return {"repo_id": self.repository, "filename": filename, "revision": self.revision}
-
-    def _first(self, hub: Any, get: Any) -> Any:
-        """Return what `get` gives for the first of the names that the repository has."""
-        absent = hub.errors.EntryNotFoundError
+    def _found(self, hub: Any, retry: bool = False) -> tuple[str, Any]:
+        """Return the first of the names that the repository has, and what the Hub states of it."""
         advice = (
             f"'hf download {self.repository} --revision {self.revision}' elsewhere, and copy the "
             f"folder of it to {hub.constants.HF_HUB_CACHE}"
         )
-        try:
-            with _explaining(str(self), advice):
-                for filename in self.filenames[:-1]:
-                    try:
-                        return get(filename)
-                    except absent:  # also where the Hub is out of reach, and the cache lacks it
-                        continue
-                return get(self.filenames[-1])
-        except hub.errors.HFValidationError as error:
-            raise SettingError(
-                f"{self.repository!r} is no repository of the Hub, wanted 'owner/name': {error}"
-            ) from error
+        *others, last = self.filenames
+        with _explaining(str(self), advice):
+            for filename in others:
+                with suppress(hub.errors.EntryNotFoundError):
+                    return filename, self._stated(hub, filename, retry)
+            return last, self._stated(hub, last, retry)
+
+    def _stated(self, hub: Any, filename: str, retry: bool) -> Any:
+        url = hub.hf_hub_url(self.repository, filename, revision=self.revision)
+        return hub.get_hf_file_metadata(url, retry_on_errors=retry)
+
+    def _downloaded(self, hub: Any, filename: str, stated: Any) -> Path:
+        """Download a file; what the Hub states becomes names in the cache, and is checked."""
+        for what, value, pattern in (
+            ("an ETag", stated.etag, f"{_COMMIT}|[0-9a-f]{{64}}"),
+            ("a commit", stated.commit_hash, _COMMIT),
+        ):
+            if not re.fullmatch(pattern, value or ""):
+                reason = f"the server gave {what} that is no hash: {value!r:.100}"
+                raise DownloadError(f"{self} was not downloaded: {reason}", reason)
+        url = hub.hf_hub_url(self.repository, filename, revision=self.revision)
+        repository = hub.file_download.repo_folder_name(repo_id=self.repository, repo_type="model")
+        blob = Path(hub.constants.HF_HUB_CACHE, repository, "blobs", stated.etag)
+        if not blob.exists():
+            WebFile(url, stated.etag, blob, hub.utils.build_hf_headers()).fetch()
+        # it finds the file, and links it
+        return Path(hub.hf_hub_download(self.repository, filename, revision=self.revision))
 
 
 RemoteFile = WebFile | HubFile
@@ -369,7 +366,7 @@ def _library() -> Any:
         raise BackendUnavailable(_NEEDED) from error
 
 
-def _append(hub: Any, url: str, file: Any, name: str) -> None:
+def _append(hub: Any, url: str, file: Any, headers: Mapping[str, str]) -> None:
     """Append what a file lacks; a connection that breaks off is opened again where it broke.
 
     Raises:
@@ -382,7 +379,7 @@ def _append(hub: Any, url: str, file: Any, name: str) -> None:
     while True:
         before = file.tell()
         try:
-            for _ in _received(hub, url, file, name):
+            for _ in _received(hub, url, file, headers):
                 seconds = time.monotonic() - begin
                 count = max(file.tell() - first, 0)
                 if seconds > _PATIENCE + count / _SLOWEST:
@@ -395,10 +392,10 @@ def _append(hub: Any, url: str, file: Any, name: str) -> None:
             time.sleep(1)
 
 
-def _received(hub: Any, url: str, file: Any, name: str) -> Iterator[None]:
+def _received(hub: Any, url: str, file: Any, headers: Mapping[str, str]) -> Iterator[None]:
     """Append what a file lacks, as far as one connection gives it; yield after each piece."""
     start = file.tell()
-    headers = {"Accept-Encoding": "identity"}  # a packed answer may unpack into anything
+    headers = {**headers, "Accept-Encoding": "identity"}  # packed bytes may unpack into anything
     if start:
         headers["Range"] = f"bytes={start}-"
     with hub.utils.http_stream_backoff(
@@ -419,7 +416,9 @@ def _received(hub: Any, url: str, file: Any, name: str) -> Iterator[None]:
         length = response.headers.get("Content-Length")
         total = start + int(length) if length else None
         options = {"total": total, "initial": start, "unit": "B", "unit_scale": True}
-        with hub.utils.tqdm(desc=name[-40:], disable=None, **options) as bar:
+        with hub.utils.tqdm(
+            desc=Path(urlsplit(url).path).name[-40:], disable=None, **options
+        ) as bar:
             for piece in response.iter_raw():
                 file.write(piece)
                 bar.update(len(piece))

@@ -14,6 +14,7 @@ import numpy as np
 from deliralike.errors import StateError
 from deliralike.network.core import NetworkCore, innermost
 from deliralike.network.state import LoadReport
+from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
 from deliralike.weights.file_match import FileMatch
 from deliralike.weights.matching.match import propose_between
@@ -25,8 +26,6 @@ from deliralike.weights.reading import Contents, contents
 
 if TYPE_CHECKING:
     from deliralike.network.base import AbstractNetwork
-
-_LOGGER = logging.getLogger("deliralike")
 
 # Endings of names that other hands have given to what a layer holds.
 _ROLES = {
@@ -123,7 +122,7 @@ def load(
         loaded.loaded, loaded.missing, found.unexpected, loaded.mismatched, match=found
     )
     level = logging.INFO if found.confirmed and report.complete else logging.WARNING
-    _LOGGER.log(level, "%s", report)
+    log(level, report)
     return report
 
 
@@ -172,7 +171,8 @@ def matched(
     originals = {pair.reference[0].source: pair.candidate[0].source for pair in found.match.names}
     for name, doubt in chosen:
         if name in originals:
-            state[name] = doubt.usual(found.match.candidate.tensors[originals[name]].value)
+            array = found.match.candidate.tensors[originals[name]].value
+            state[name] = foreign_layouts.taken(name, doubt, array, source)
     return found, state
 
 

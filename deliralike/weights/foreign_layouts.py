@@ -7,6 +7,7 @@ flattened, and whether the kernel of a transposed convolution is turned around.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ import numpy as np
 
 from deliralike.errors import StateError, UnknownName, suggestion
 from deliralike.network.core import NetworkCore, innermost
+from deliralike.terminal import log
 from deliralike.weights.matching.kinds import bare
 from deliralike.weights.reading import Contents
 
@@ -101,8 +103,14 @@ def settled(
     for name in opened if isinstance(guess, bool) else guess:
         if name not in opened:
             raise UnknownName(f"guess={name!r} is not open. {suggestion(name, opened)}")
-        usual[name] = opened[name].usual(np.asarray(state[name]))
+        usual[name] = taken(name, opened[name], state[name], source)
     return usual
+
+
+def taken(name: str, doubt: Doubt, array: Any, source: object) -> np.ndarray:
+    """Return an array as its framework usually has it, and log that this was a guess."""
+    log(logging.WARNING, f"{source}: a guess, {name} is taken as usual: {doubt.words}")
+    return doubt.usual(np.asarray(array))
 
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]

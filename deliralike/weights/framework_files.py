@@ -66,13 +66,3 @@ class Files:
         raise CapabilityError(
             f"backend {self.name!r} has no weight files of its own: use safetensors"
         )
-
-    def own_outputs(
-        self, state: Mapping[str, np.ndarray], x: np.ndarray
-    ) -> tuple[str, np.ndarray] | None:
-        """Return the name and outputs of the framework's own network that has such names.
-
-        The name is that of the network among the framework's own; None when there is no such
-        network.
-        """
-        return None

@@ -19,13 +19,17 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import BackendUnavailable, WeightFileError, WeightFileMissing
+from deliralike.terminal import log
 from deliralike.weights import frameworks, hdf5_files, npz_files, safetensors_files
 from deliralike.weights.inflate import refuse_hostile_archive, refuse_nul
 from deliralike.weights.mark import FileStates, archive_is_marked
 
-_LOGGER = logging.getLogger("deliralike")
 # What torch.nn.DataParallel and torch.compile put before every name.
 _WRAPPERS = ("module.", "_orig_mod.")
+_NOT_ASKED = (
+    "a dense layer behind a flattened picture, and a transposed convolution, are as they lie in "
+    "the file, which does not say how: weights.load and zoo.load ask the network"
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,14 @@ class Contents:
         prefix = next(iter(state)).removesuffix(next(iter(bare)))
         return bare, (*notes, f"the prefix {prefix!r} was taken off all names")
 
+    def without_network(self) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+        """Return the most likely state and all notes, where there is no network to ask."""
+        state, notes = self.best()
+        axes = {array.ndim for array in state.values()}
+        if self.channels_last and not self.exact and 2 in axes and max(axes) > 2:
+            notes = (*notes, _NOT_ASKED)
+        return state, notes
+
 
 def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Read the weights in a file by name, as arrays that the caller owns.
@@ -92,7 +104,9 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     where Chainer's names (``a/b/W`` and those of a trainer's snapshot) become neutral ones
     (``a.b.weight``), also in its HDF5 files; flax's msgpack and Orbax's folders, and Keras's HDF5
     files and models (``.keras``), where names and layouts become neutral as well (``conv.kernel``
-    of ``(height, width, in, out)`` is ``conv.weight`` of ``(out, in, height, width)``). The content
+    of ``(height, width, in, out)`` is ``conv.weight`` of ``(out, in, height, width)``). A layer
+    behind a flattened picture stays as it lies in such a file, with pixels before channels, since
+    nothing tells which one that is; `load` asks the network. The content
     decides, not the suffix. Names keep the order in which they were written; bfloat16, which NumPy
     lacks, becomes float32.
 
@@ -103,7 +117,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         BackendUnavailable: It is the file of a framework that is not installed.
     """
     file_contents = contents(path)
-    state, notes = file_contents.best()
+    state, notes = file_contents.without_network()
     report(path, file_contents.kind, notes)
     return state
 
@@ -111,7 +125,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 def report(path: object, kind: str, notes: tuple[str, ...]) -> None:
     """Log what was guessed of a file; nothing where there is nothing to say."""
     if notes:
-        _LOGGER.warning("%s, %s: %s", path, kind, "; ".join(notes))
+        log(logging.WARNING, f"{path}, {kind}: {'; '.join(notes)}")
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:

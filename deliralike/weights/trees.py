@@ -91,7 +91,7 @@ def channels_last(state: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict
         *path, leaf = name.split(".")
         flax_leaf = _BACK.get(leaf, leaf)
         if leaf == "weight":
-            flax_leaf = array_kind(name, array.ndim)
+            flax_leaf = _array_kind(name, array.ndim)
         if leaf == "weight" and flax_leaf == "kernel":
             array = np.moveaxis(array, (0, 1), (-1, -2))
         node = tree
@@ -128,17 +128,7 @@ def turned_back(name: str, place: Path, array: np.ndarray) -> np.ndarray:
     return np.asarray(array, order="C")
 
 
-def kernels(state: Mapping[str, np.ndarray]) -> list[str]:
-    """Return the names of the arrays whose layout is another where channels come last."""
-    names = []
-    for name, array in state.items():
-        is_weight = name.rpartition(".")[2] == "weight"
-        if is_weight and array_kind(name, array.ndim) == "kernel":
-            names.append(name)
-    return names
-
-
-def array_kind(name: str, axes: int) -> str:
+def _array_kind(name: str, axes: int) -> str:
     """Return flax's name of a weight: ``"kernel"``, ``"scale"`` of a norm, or ``"embedding"``."""
     layer = name.rpartition(".")[0].rpartition(".")[2]
     if axes < 2:

@@ -92,12 +92,6 @@ def writer_of(path: Path) -> Callable[..., None]:
     return frameworks.backend(name, f"{path} is to be {files.name}").write_weights
 
 
-def channels_last(path: Path) -> bool:
-    """Return whether the format of the suffix has the channels last."""
-    _, files = frameworks.find(lambda files: path.suffix in files.suffixes)
-    return files is not None and files.channels_last
-
-
 def storable(path: Path, state: State) -> dict[str, np.ndarray]:
     """Return the arrays of a state as files store them: plain numbers in native byte order."""
     if not state:

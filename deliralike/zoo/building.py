@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from deliralike.errors import ArgumentError, DeliralikeError, SettingError, WeightFileMissing
+from deliralike.errors import (
+    AnotherBackend,
+    ArgumentError,
+    DeliralikeError,
+    SettingError,
+    WeightFileMissing,
+)
 from deliralike.zoo import loading, published
 from deliralike.zoo.registry import find
 
@@ -136,6 +142,21 @@ def build(
     if entry is not None:
         model.published_weights = entry.without_head() if report.skipped else entry
     return model
+
+
+def on_first(
+    name: str, backends: Sequence[str], seed: int = 0, settings: Mapping[str, Any] | None = None
+) -> Any:
+    """Build a network on the first backend that it can be on, with those settings that it has."""
+    architecture = find(name)
+    settings = architecture.in_own_words(settings or {})
+    own = {key: value for key, value in settings.items() if key in architecture.words}
+    for backend in backends[:-1]:
+        try:
+            return build(name, backend=backend, seed=seed, **own)
+        except AnotherBackend:
+            continue
+    return build(name, backend=backends[-1], seed=seed, **own)
 
 
 def _refuse_pretrained(name: str, settings: Mapping[str, Any]) -> None:

@@ -89,6 +89,5 @@ RESNET = KeyMap(
         "in the 3x3 one, as here), pools without padding after the stem, and normalises with "
         "eps=2e-5: outputs differ",
     ),
-    framework="chainer",
 )
-VGG = KeyMap(NAME, _vgg, notes=(_CAFFE,), framework="chainer")
+VGG = KeyMap(NAME, _vgg, notes=(_CAFFE,))

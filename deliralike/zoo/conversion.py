@@ -14,7 +14,8 @@ import numpy as np
 
 from deliralike import nest
 from deliralike import weights as weight_files
-from deliralike.errors import SettingError, StateError, UnknownName, suggestion
+from deliralike.errors import ProofFailed, SettingError, StateError, UnknownName, suggestion
+from deliralike.network.core import innermost
 from deliralike.weights import (
     Contents,
     ConversionReport,
@@ -22,12 +23,16 @@ from deliralike.weights import (
     chainer_names,
     foreign,
     foreign_layouts,
-    trees,
 )
 from deliralike.zoo import chainer_links, loading
-from deliralike.zoo.keymaps import KeyMap
+from deliralike.zoo.building import on_first
 from deliralike.zoo.registry import Architecture, find
 
+LIMIT = 1e-6  # of the largest output
+_NOT_CHECKED = (
+    "not checked: no outputs were compared with those of the network that the file was made for; "
+    "check=... (--check) takes it"
+)
 OURS = "torchvision"  # the layout of our own names, also where they are another library's
 
 
@@ -37,7 +42,7 @@ def convert(
     model: str | None = None,
     to: str | None = None,
     dry_run: bool = False,
-    check: bool = False,
+    check: Any = None,
     names: Mapping[str, str | None] | None = None,
     guess: bool | Collection[str] = False,
     **settings: Any,
@@ -53,9 +58,12 @@ def convert(
             another library's), ``"chainer"``, or one of the architecture's key maps, ``"timm"`` …;
             the zoo's own when not given.
         dry_run: Read and check everything, write nothing.
-        check: Compare outputs in double precision: of the network with the weights as they were
-            read and as they were written, and of the framework's own network where there is one. A
-            file of another framework's layouts without one is reported as not checked.
+        check: The network of the library that wrote the source, or that reads the target where `to`
+            says whose names it has: a network of PyTorch, Chainer or flax, or the name of a class
+            or function that makes one (``"torchvision.models:resnet18"``, ``"file.py:Net"``). It
+            takes the weights of its file, and its outputs are compared in double precision with
+            those of the architecture with the other file, in evaluation mode, on inputs that are
+            drawn. Nothing is checked where it is not given, and the report says so.
         names: Names in the source by those of the model, as far as they are known; None for one of
             either that has no counterpart.
         guess: Whether a choice that is open is taken as proposed; see `deliralike.weights.load`.
@@ -64,33 +72,29 @@ def convert(
     Raises:
         UnknownName: The zoo has no such architecture, or it has no such layout.
         StateError: The weights do not fit the architecture, or do so in more than one way.
+        ProofFailed: The outputs differ by more than a millionth of the largest, or cannot be
+            compared. Nothing was written.
         WeightFileMissing, WeightFileError, BackendUnavailable: As for `deliralike.weights.convert`.
     """
     if model is None:
-        if check or settings or names or guess or to not in (None, "chainer"):
+        if check is not None or settings or names or guess or to not in (None, "chainer"):
             raise SettingError(
                 "which network the weights belong to is not said: name it, model=... (--model)"
             )
         rename = _to_chainer if to else None
         return weight_files.convert(source, target, dry_run, rename)
     architecture = find(model)
-    plan = _Plan(architecture, settings, to, Path(target), names, guess)
-    if not check:
-        return weight_files.convert(source, target, dry_run, plan)
+    plan = _Plan(architecture, settings, to, names, guess)
+    if check is None:
+        report = weight_files.convert(source, target, dry_run, plan)
+        return replace(report, notes=(*report.notes, _NOT_CHECKED))
     # The check works in a folder that is deleted, so a failure leaves the target alone.
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / Path(target).name
-        report = weight_files.convert(source, trial, rename=plan)
-        difference, notes = plan.compared(trial)
-    if not dry_run:
-        report = weight_files.convert(source, target, rename=plan)
-    return replace(
-        report,
-        target=Path(target),
-        written=not dry_run,
-        notes=(*report.notes, *notes),
-        largest_difference=difference,
-    )
+        notes = weight_files.convert(source, trial, rename=plan).notes
+        difference = plan.compared(Path(source), trial, check, notes)
+    report = weight_files.convert(source, target, dry_run, plan)
+    return replace(report, largest_difference=difference)
 
 
 class _Plan:
@@ -101,14 +105,12 @@ class _Plan:
         architecture: Architecture,
         settings: Mapping[str, Any],
         to: str | None,
-        target: Path,
         names: Mapping[str, str | None] | None,
         guess: bool | Collection[str],
     ) -> None:
         self._architecture = architecture
         self._settings = dict(settings)
         self._to = to
-        self._target = target
         self._names = names
         self._guess = guess
         outline = importlib.import_module("deliralike.backends.outline").BACKEND
@@ -121,59 +123,38 @@ class _Plan:
                 f"{architecture.name} has no layout {to!r}. {suggestion(str(to), layouts)}"
             )
         self._ours: dict[str, np.ndarray] = {}
-        self._layouts: list[KeyMap] = []
-        self._is_foreign = False  # its names or layouts are not those of a file of ours
 
     def __call__(self, contents: Contents) -> Renaming:
-        self._ours, words, layouts = self._to_ours(contents)
-        self._is_foreign |= contents.channels_last and not contents.exact
+        self._ours, words, notes = self._to_ours(contents)
         state: dict[str, np.ndarray] = self._ours
         if self._to in self._keymaps:
             keymap = self._keymaps[str(self._to)]
             state = keymap.to_theirs(state)
-            layouts = [*layouts, keymap]
+            notes = (*notes, *keymap.notes)
         of_chainer = self._to in ("chainer", chainer_links.NAME)
         if of_chainer:
             state = chainer_names.renamed(state)
-        self._layouts = layouts
         old_names = set().union(*contents.states.values())
-        notes = list(contents.notes)
-        for keymap in layouts:
-            notes += keymap.notes
         return Renaming(
             state,
             layout=f"{words}; written as {self._to or OURS}",
             renamed=len(state.keys() - old_names),
-            reshaped=self._reshaped(contents),
-            notes=tuple(dict.fromkeys(notes)),
+            notes=tuple(dict.fromkeys([*contents.notes, *notes])),
             neutral=not of_chainer,
         )
 
-    def _reshaped(self, contents: Contents) -> tuple[str, ...]:
-        """Return the names of the arrays that a layout, or the target's order of axes, reshapes."""
-        names = []
-        for name in self._ours:
-            if any(keymap.reshapes(name) for keymap in self._layouts):
-                names.append(name)
-        if contents.channels_last != weight_files.channels_last(self._target):
-            names += trees.kernels(self._ours)
-        return tuple(dict.fromkeys(names))
-
-    def _to_ours(self, contents: Contents) -> tuple[dict[str, np.ndarray], str, list[KeyMap]]:
+    def _to_ours(self, contents: Contents) -> tuple[dict[str, np.ndarray], str, tuple[str, ...]]:
         """Return the weights under the architecture's own names.
 
         Returns:
-            The weights, a description of how their names were found, and their former layouts.
+            The weights, a description of how their names were found, and notes on their layout.
         """
         plan = loading.Plan.of(self._network, contents.states)
         if plan.as_it_is and not self._names:
-            layouts = []
-            if plan.choice.keymap is not None:
-                layouts.append(plan.choice.keymap)
             arrays = foreign_layouts.settled(
                 self._network, contents, plan.arrays, contents.kind, self._guess
             )
-            return arrays, plan.choice.words, layouts
+            return arrays, plan.choice.words, plan.choice.notes
         if 2 * len(plan.arrays) > len(self._slots) and not self._names:
             # most names are known: something else is wrong
             raise StateError(self._misfit(plan.problem()))
@@ -185,65 +166,94 @@ class _Plan:
             raise StateError(
                 self._misfit(f"their names are not the network's, and {error}")
             ) from None
-        self._is_foreign = True
-        return arrays, "matched by names, shapes and order", []
+        return arrays, "matched by names, shapes and order", ()
 
     def _misfit(self, reason: str) -> str:
         return f"the weights do not fit {self._architecture.name} with these settings: {reason}"
 
-    def compared(self, converted: Path) -> tuple[float | None, tuple[str, ...]]:
-        """Compare the outputs of the network with the weights as they came and those written.
+    def compared(self, source: Path, converted: Path, check: Any, notes: Sequence[str]) -> float:
+        """Return the largest difference from the outputs of another library's network.
 
-        Names and layouts of another framework are held against that framework's own network, where
-        it has one; against our own network they would be held against themselves.
-
-        Returns:
-            The largest difference, None where nothing was compared; and notes.
+        Raises:
+            ProofFailed: It is too large, or the outputs cannot be compared.
         """
-        backends = importlib.import_module("deliralike.backends")
-        backend = backends.get(backends.available()[0])
-        inputs = self._architecture.sample(batch=2, dtype="float64", **self._settings)
-        written = self._outputs(backend, converted, inputs)
-        differences = []
-        notes = []
-        for keymap in self._layouts:
-            if keymap.framework not in backends.available():
-                continue
-            framework = backends.get(keymap.framework)
-            own = framework.own_outputs(keymap.to_theirs(self._ours), *inputs)
-            if own is not None:
-                name, *outputs = own
-                differences.append(_largest(written, outputs))
-                notes.append(f"{name} itself differs by {differences[-1]:.3g}")
-        if self._is_foreign and not differences:
-            note = (
-                "not checked: the network that the file was written by is not run here, and which "
-                "array is which rests on names, shapes and order; compare outputs with its own"
-            )
-            return None, (note,)
-        return _largest(self._outputs(backend, self._ours, inputs), written), tuple(notes)
-
-    def _outputs(
-        self, backend: Any, weights: Any, inputs: tuple[np.ndarray, ...]
-    ) -> list[np.ndarray]:
+        reference = _reference(check)
+        ours: Any = converted
+        try:
+            loading.load(reference, source)
+        except StateError:
+            if self._to is None:
+                raise
+            loading.load(reference, converted)
+            ours = self._ours
+        backend = importlib.import_module("deliralike.backends").available()[0]
         network = self._architecture.on(backend, dtype="float64")(**self._settings)
-        loading.load(network, weights)
-        arrays = [backend.array(x, x.dtype.name) for x in inputs]
-        with network.training_mode(False), backend.evaluating():
-            output = network(*arrays)
-        return [backend.numpy(leaf) for leaf in nest.leaves(output)]
+        loading.load(network, ours)
+        inputs = self._architecture.sample(batch=2, dtype="float64", **self._settings)
+        difference = _difference(reference, _outputs(network, inputs), inputs)
+        if not difference <= LIMIT:
+            raise ProofFailed(
+                f"nothing was written: outputs differ from those of {_name(reference)} by "
+                f"{difference:.3g} of the largest one. {'. '.join(notes)}"
+            )
+        return difference
 
 
-def _largest(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> float:
-    """Return the largest difference between two sequences of arrays."""
+def _reference(check: Any) -> Any:
+    """Return a copy of the network in double precision that the outputs are compared with."""
+    backends = importlib.import_module("deliralike.backends")
+    if isinstance(check, str):
+        check = on_first(check, backends.available())
+    network = backends.wrap(check)
+    return network.backend.in_dtype(network, "float64")
+
+
+def _outputs(network: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the arrays that a network gives in evaluation mode."""
+    backend = network.backend
+    with network.training_mode(False), backend.evaluating():
+        output = backend.to_numpy(network(*backend.prepare(tuple(inputs), network)))
+    return [leaf for leaf in nest.leaves(output) if isinstance(leaf, np.ndarray)]
+
+
+def _difference(
+    reference: Any, outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray]
+) -> float:
+    """Return the largest difference from a reference's outputs, as a part of the largest of them.
+
+    The reference may have the channels last; the layout that fits better counts.
+
+    Raises:
+        ProofFailed: Its outputs have other shapes, or it takes no such inputs.
+    """
     differences = []
-    for a, b in zip(one, other, strict=True):
-        differences.append(float(np.abs(a - b).max(initial=0.0)))
-    return max(differences)
+    reason = ""
+    for move in (lambda x, *_: x, np.moveaxis):
+        moved = [move(x, 1, -1) if x.ndim > 2 else x for x in inputs]
+        try:
+            wanted = _outputs(reference, moved)
+        except Exception as error:  # noqa: BLE001  # of another library
+            reason = reason or f": {error}"
+            continue
+        wanted = [move(x, -1, 1) if x.ndim > 2 else x for x in wanted]
+        if [x.shape for x in wanted] == [x.shape for x in outputs]:
+            largest = max(np.abs(x).max(initial=0.0) for x in wanted)
+            off = [np.abs(a - b).max(initial=0.0) for a, b in zip(wanted, outputs, strict=True)]
+            differences.append(float(max(off) / (largest or 1.0)))
+    if not differences:
+        shapes = ", ".join(str(x.shape) for x in outputs)
+        raise ProofFailed(
+            f"{_name(reference)} does not give outputs of shapes {shapes} to compare with{reason}"
+        )
+    return min(differences)
+
+
+def _name(network: Any) -> str:
+    return type(innermost(network)).__name__
 
 
 def _to_chainer(contents: Contents) -> Renaming:
-    state, notes = contents.best()
+    state, notes = contents.without_network()
     state = chainer_names.renamed(state)
     renamed = sum("/" in name for name in state)
     return Renaming(state, "written as chainer", renamed=renamed, notes=notes, neutral=False)

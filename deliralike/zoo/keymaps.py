@@ -30,7 +30,6 @@ class KeyMap:
         complete: A function that adds to a state in their layout the arrays that only they have,
             after it is renamed.
         notes: Differences between the outputs that remain after the weights are converted.
-        framework: The backend of a framework that comes with this very network, if any does.
         resampling: How the library resamples tables of positions, for networks whose
             `adapt_weight` asks for it; None for the network's own way.
 
@@ -48,7 +47,6 @@ class KeyMap:
     mend: Callable[[State], State] | None = None
     complete: Callable[[State], State] | None = None
     notes: tuple[str, ...] = ()
-    framework: str = ""
     resampling: Callable[[int, int], np.ndarray] | None = None
 
     def table(self, names: Iterable[str]) -> dict[str, str]:
@@ -109,10 +107,6 @@ class KeyMap:
         if self.complete is not None:
             return dict(self.complete(theirs))
         return theirs
-
-    def reshapes(self, ours: str) -> bool:
-        """Return whether the array of that name has another shape in their layout."""
-        return any(fnmatchcase(ours, pattern) for pattern in self.shapes)
 
     def _transformed(self, ours: str, value: np.ndarray, direction: int) -> np.ndarray:
         for pattern, pair in self.shapes.items():

@@ -13,8 +13,9 @@ import numpy as np
 
 from deliralike import weights as weight_files
 from deliralike.errors import StateError, UnknownName, listed, suggestion
-from deliralike.network.core import unreplicated
+from deliralike.network.core import innermost, unreplicated
 from deliralike.network.state import LoadReport, Slot, host_array
+from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
 from deliralike.zoo import settings_search, stem_and_head
 from deliralike.zoo.keymaps import KeyMap
@@ -38,7 +39,6 @@ _MOST_STEPS = 3
 _MOST_REASONS = 5
 _MOST_SHOWN = 6  # names
 _REMEDY = "\n  strict=False leaves these alone"
-_LOGGER = logging.getLogger("deliralike")
 
 
 @dataclass(frozen=True)
@@ -172,13 +172,13 @@ def load(
     if not plan.arrays or (strict and not plan.fits):
         remedy = f"{_settings_that_fit(network, plan, states)}{_REMEDY}" if plan.arrays else ""
         raise StateError(
-            f"the weights do not fit {type(network).__name__}, which was left unchanged: "
-            f"{source}, {plan.problem()}{remedy}"
+            f"the weights do not fit {type(innermost(network)).__name__}, which was left "
+            f"unchanged: {source}, {plan.problem()}{remedy}"
         )
     arrays = foreign_layouts.settled(network, contents, plan.arrays, source, guess)
     network.load_neutral_state(arrays, strict=False)
     level = logging.INFO if report.complete and not report.notes else logging.WARNING
-    _LOGGER.log(level, "%s", report)
+    log(level, report)
     return report
 
 

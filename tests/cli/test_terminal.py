@@ -3,18 +3,22 @@
 import io
 import json
 import logging
+import traceback
+from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 from typer.testing import CliRunner
 
-from deliralike import terminal
+from deliralike import terminal, weights, zoo
 from deliralike.cli import app
+from deliralike.errors import StateError
 from deliralike.training.callbacks.progress import bars
 
 
@@ -75,6 +79,39 @@ def test_a_record_of_the_log_gives_no_orders_to_the_terminal():
     run("--version")
     record = logging.LogRecord("deliralike", logging.WARNING, "", 0, "%s", (ORDER,), None)
     assert logging.lastResort.format(record) == r"\x1b[2J"
+
+
+def test_a_warning_gives_no_orders_to_the_terminal():
+    with pytest.warns(UserWarning) as caught:
+        terminal.warn(f"updates are blocking, since {ORDER}")
+    assert str(caught[0].message) == r"updates are blocking, since \x1b[2J"
+    assert caught[0].filename == __file__
+
+
+def test_an_error_and_its_traceback_give_no_orders_to_the_terminal():
+    try:
+        raise StateError(f"no array for {ORDER}")
+    except StateError as error:
+        assert ORDER not in "".join(traceback.format_exception(error))
+        assert str(error) == r"no array for \x1b[2J"
+
+
+@pytest.mark.parametrize("load", [weights.load, zoo.load], ids=["weights", "zoo"])
+def test_names_that_a_load_reports_reach_the_log_as_text(load, tmp_path, caplog):
+    net = zoo.build("mlp", backend="torch", in_features=2, hidden=(), out_features=2)
+    state = net.neutral_state() | {f"{ORDER}": np.ones(3, np.float32)}
+    tensors = {name: torch.from_numpy(array) for name, array in state.items()}
+    torch.save({"model": tensors, "\x07": {"old": torch.ones(3)}}, tmp_path / "x.pth")
+    with caplog.at_level("INFO"):
+        load(net, tmp_path / "x.pth", strict=False)
+    assert "\\x" in caplog.text
+    assert not {"\x1b", "\x07"} & {*caplog.text}
+
+
+def test_warnings_are_issued_in_one_place():
+    source = Path(terminal.__file__).parent
+    files = [path for path in source.rglob("*.py") if "warnings.warn(" in path.read_text()]
+    assert files == [source / "terminal.py"]
 
 
 @pytest.mark.parametrize(

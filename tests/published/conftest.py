@@ -16,7 +16,6 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setenv("DELIRALIKE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.3)
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 64)  # of files from the Hub
     monkeypatch.setattr(file_download.time, "sleep", lambda seconds: None)
     with Host() as host:
         template = host.url + "/{repo_id}/resolve/{revision}/{filename}"

@@ -18,6 +18,7 @@ class Host:
         manners: For a path, what to do at each of the next requests (GET), oldest first; after
             them the file is served.
         requests: Method, path and range of every request.
+        tokens: What each request says of who asks.
     """
 
     def __init__(self):
@@ -26,6 +27,7 @@ class Host:
         self.commit = COMMIT
         self.manners = {}
         self.requests = []
+        self.tokens = []
 
     def __enter__(self):
         handler = type("Handler", (_Handler,), {"host": self})
@@ -63,6 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.answer(self.path, is_head=False)
 
     def note(self):
+        self.host.tokens.append(self.headers.get("Authorization", ""))
         self.host.requests.append((self.command, self.path, self.headers.get("Range", "")))
 
     def answer(self, path, is_head):

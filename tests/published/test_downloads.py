@@ -24,6 +24,14 @@ def file(host):
     return WebFile(f"https://download.pytorch.org{PATH}", SHA[:8])
 
 
+@pytest.fixture
+def of_hub(host):
+    path = f"{REPOSITORY}/model.safetensors"
+    for place in ("", "/elsewhere"):
+        host.files[f"{place}{path}"] = CONTENT
+    return HubFile("owner/net"), path
+
+
 @pytest.mark.parametrize(
     ("manners", "ranges"),
     [
@@ -44,6 +52,30 @@ def test_a_file_arrives_whole_from_a_host_that(manners, ranges, host, file):
     assert file.fetch() == path
     assert len(host.gets()) == len(ranges)  # the second time it came from the cache
     assert [entry.name for entry in path.parent.iterdir() if entry.suffix == ".part"] == []
+
+
+def test_a_file_of_the_hub_comes_by_the_same_way(host, of_hub):
+    file, path = of_hub
+    host.manners[path] = ["cut", "busy", "redirect"]
+    assert file.fetch().read_bytes() == CONTENT
+    assert file.fetch() == file.stored()  # the second time it comes from the cache
+    ranges = [asked for where, asked in host.gets() if where.endswith(path)]
+    assert ranges == ["", "bytes=426-", "bytes=426-", "bytes=426-"]
+
+
+def test_packed_bytes_of_the_hub_are_not_unpacked(host, of_hub):
+    host.manners[of_hub[1]] = ["packed"]
+    with pytest.raises(DownloadError, match="sent it packed as 'gzip', which was not asked for"):
+        of_hub[0].fetch()
+
+
+def test_the_token_goes_to_the_hub_and_to_no_other_host(host, of_hub, file, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    of_hub[0].fetch()
+    assert {*host.tokens} == {"Bearer hf_secret"}
+    host.tokens.clear()
+    file.fetch()
+    assert {*host.tokens} == {""}
 
 
 def test_a_transfer_that_was_broken_off_is_resumed_by_the_next_process(host, file):

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
+from deliralike.cli import predict
 from deliralike.errors import DataUnavailable, StateError
 from deliralike.training import Csv, Epoch, JsonLines, Run, Step, TensorBoard
+from deliralike.training.callbacks.table import Table
 from tests.training.small_runs import Do, fail, samples, trainer
 
 STEPS = [
@@ -180,6 +182,33 @@ def test_names_with_commas_quotes_and_line_ends_survive(tmp_path):
         rows = list(csv.reader(file))
     assert rows[0][3:] == [f"validation/{name}", "validation/late"]
     assert [row[3:] for row in rows[1:]] == [["0.5", ""], ["0.25", "1.0"]]
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1+1", "-1+1", "@A1", "\t=1", "\r=1"])
+def test_no_cell_is_a_formula_for_a_spreadsheet(text, tmp_path):
+    table = Table(tmp_path / "x.csv")
+    table.add({text: text, "b": "-1.5"})
+    resumed = Table(tmp_path / "x.csv")
+    resumed.cut_back(table.state())
+    resumed.add({text: text, "b": -math.inf, "late": "a=1"})
+    with resumed.path.open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows == [
+        [f"'{text}", "b", "late"],
+        [f"'{text}", "-1.5", ""],
+        [f"'{text}", "-inf", "a=1"],
+    ]
+
+
+def test_the_names_of_classes_are_no_formulas_in_predictions(tmp_path):
+    table = Table(tmp_path / "x.csv")
+    scores = np.array([[0.5, 0.25], [0.25, 0.5]])
+    table.add(*predict._rows(np.array([0, 0]), scores, ("=1+1", "b")))
+    assert table.path.read_text().splitlines() == [
+        "sample,label,predicted,score =1+1,score b",
+        "0,'=1+1,'=1+1,0.5,0.25",
+        "1,'=1+1,b,0.25,0.5",
+    ]
 
 
 def test_nan_and_infinity_stand_in_a_table(tmp_path):

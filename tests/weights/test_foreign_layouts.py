@@ -147,6 +147,27 @@ def test_a_dense_layer_behind_a_flattened_picture_is_open(backend, classifier, l
     np.testing.assert_array_equal(net.neutral_state()["conv.weight"], before["conv.weight"])
 
 
+WITHOUT_NETWORK = {
+    "read": weights.read,
+    "convert": lambda path: weights.convert(path, path.with_suffix(".npz")),
+}
+
+
+@pytest.mark.parametrize("read", WITHOUT_NETWORK.values(), ids=WITHOUT_NETWORK)
+@pytest.mark.parametrize("has_picture", [True, False], ids=["a picture", "none"])
+def test_a_file_without_a_network_tells_that_a_flattened_layer_lies_as_it_lay(
+    read, has_picture, tmp_path, caplog
+):
+    kernel = np.arange(96.0).reshape(48, 2)
+    layers = {"fc1": {"kernel": kernel}}
+    if has_picture:
+        layers["conv"] = {"kernel": np.ones((3, 3, 2, 4))}
+    path = keras(tmp_path / "x.h5", layers)
+    told = f"{read(path)}{caplog.text}"
+    assert ("a dense layer behind a flattened picture, and a" in told) is has_picture
+    np.testing.assert_array_equal(weights.read(path)["fc1.weight"], kernel.T)
+
+
 @pytest.mark.parametrize("load", [weights.load, zoo.load], ids=["load", "zoo"])
 def test_a_guess_takes_pixels_before_channels_as_flax_flattens_them(backend, classifier, load):
     path, wanted = classifier
@@ -207,12 +228,16 @@ def test_a_guess_for_one_layer_leaves_an_embedding_beside_it_as_it_is(backend, c
     np.testing.assert_allclose(outputs(net, FIRST, times), wanted, atol=1e-5)
 
 
-def test_a_guess_turns_no_embedding_that_is_no_multiple_of_the_channels(conditioned):
+def test_a_guess_turns_no_embedding_that_is_no_multiple_of_the_channels(conditioned, caplog):
     path, times, wanted = conditioned
     net = Conditioned.on(BACKENDS[0], seed=1)(times.shape[1])
     weights.load(net, path, guess=True)
     is_equal = np.allclose(outputs(net, FIRST, times), wanted, atol=1e-5)
     assert is_equal == (times.shape[1] % 4 != 0)  # 8 may be pixels of 4 channels
+    told = [record.message for record in caplog.records if "a guess" in record.message]
+    assert ["time.weight" in line for line in told] == [True, False][is_equal:]
+    words = "fc1.weight is taken as usual: its 48 inputs may be pixels of 4 channels"
+    assert told[-1].endswith(words)
 
 
 def test_a_guess_for_what_is_not_open_is_refused(conditioned):
@@ -329,20 +354,6 @@ def test_the_heads_of_flaxs_attention_are_merged_as_flax_has_them(linen, heads, 
     net = Attention.on(BACKENDS[0], seed=1)(heads)
     weights.load(net, path, match=True)
     np.testing.assert_allclose(outputs(net, x), np.asarray(theirs.apply(values, x, x)), atol=1e-5)
-
-
-def test_a_conversion_from_keras_says_that_nothing_was_checked(tmp_path):
-    net = zoo.build("mlp", backend=BACKENDS[0], in_features=4, hidden=(3,), out_features=2)
-    layers = {}
-    for name, array in net.neutral_state().items():
-        layer, _, leaf = name.rpartition(".")
-        leaf = {"weight": "kernel"}.get(leaf, leaf)
-        layers.setdefault(layer, {})[leaf] = array.T
-    path = keras(tmp_path / "x.h5", layers)
-    settings = {"in_features": 4, "hidden": (3,), "out_features": 2}
-    report = zoo.convert(path, tmp_path / "x.safetensors", "mlp", check=True, **settings)
-    assert report.largest_difference is None
-    assert "not checked: the network that the file was written by is not run" in str(report)
 
 
 def test_weights_that_a_file_has_twice_are_named_and_chosen():

@@ -18,7 +18,6 @@ from deliralike.backends.chainer import (
     iterators,
     mixed_precision,
     native_functions,
-    own_networks,
     random,
 )
 from deliralike.backends.chainer.arrays import Variable, chainer
@@ -106,7 +105,6 @@ class ChainerBackend(Backend):
     split = staticmethod(arrays.split)
     concatenate = staticmethod(arrays.concatenate)
     stack = staticmethod(arrays.stack)
-    own_outputs = staticmethod(own_networks.outputs)
 
     def is_native(self, value: Any) -> bool:
         return isinstance(value, chainer.Link)

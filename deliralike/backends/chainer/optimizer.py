@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -21,6 +20,7 @@ from deliralike.network.core import innermost
 from deliralike.network.state import first_names
 from deliralike.optim.loss import as_loss, no_array, no_scalar, value_of, with_value
 from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.terminal import warn
 
 
 class Part(chainer.Link):
@@ -249,7 +249,7 @@ def _tell_of_ties(network: AbstractNetwork) -> None:
     for name, slot in slots.items():
         first = names[id(slot.native)]
         if first != name and known.count(id(slot.native)) > 1:
-            warnings.warn(
+            warn(
                 f"{first!r} and {name!r} of {type(link).__name__} are one parameter, which is "
                 "updated once in each step, as on PyTorch and JAX; Chainer's own optimizers, set "
                 "up for that link, update it once for each name",

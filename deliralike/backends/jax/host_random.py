@@ -6,7 +6,6 @@ import dis
 import inspect
 import pickle
 import random
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from flax.nnx.tracers import current_jax_trace
 
 from deliralike.network.core import innermost
+from deliralike.terminal import warn
 
 _OUTSIDE = current_jax_trace()  # of every transformation
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
@@ -35,7 +35,7 @@ def watched(block: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) 
         _told[0] = after[:2]
         native = innermost(block)
         places = ", ".join(_lines(native)) or "in what it calls"
-        warnings.warn(
+        warn(
             f"{type(native).__name__} draws random numbers of NumPy or Python in its forward pass "
             f"({places}): the program that JAX compiles has those of its first call in every step. "
             "Draw them with the data, as an input of the network, or take a layer of nn, such as "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import whole_number
 from deliralike.network.steps import TOTAL
+from deliralike.terminal import warn
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.kept_gradients import KeptGradients
 from deliralike.training.history import Epoch, Step
@@ -80,7 +80,7 @@ class StopOnNaN(Callback):
             return
         reason = f"not finite {when}: {description}"
         run.stop(reason)
-        warnings.warn(reason, RuntimeWarning, stacklevel=2)
+        warn(reason, RuntimeWarning, stacklevel=2)
 
 
 def _joined(of_all: Sequence[Sequence[str]]) -> str:

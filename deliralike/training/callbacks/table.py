@@ -12,12 +12,15 @@ from typing import Any
 from deliralike.errors import StateError
 from deliralike.training.callbacks.lines import LineFile
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
 
 class Table:
     """Rows by column name; a column that a later row adds is empty in the rows before.
 
     Each row is written at once. For a new column the file is rewritten, aside, and renamed over the
-    old one. Numbers are written so that they read back equal.
+    old one. Numbers are written so that they read back equal. A text that a spreadsheet would
+    compute as a formula has an apostrophe before it.
 
     Attributes:
         columns: The columns in the order in which they appeared.
@@ -49,15 +52,16 @@ class Table:
 
     def add(self, *records: Mapping[str, Any]) -> None:
         """Append rows."""
+        named = [{cell(name): value for name, value in record.items()} for record in records]
         known = dict.fromkeys(self.columns)
-        for record in records:
+        for record in named:
             known.update(dict.fromkeys(record))
         if len(known) > len(self.columns):
             rows = self._read()[1] if self.columns else []
             self._rewrite(list(known), rows)
         lines = []
-        for record in records:
-            cells = [_text(record.get(name)) for name in self.columns]
+        for record in named:
+            cells = [cell(record.get(name)) for name in self.columns]
             lines.append(_line(cells))
         self._file.add(*lines)
         self.rows += len(records)
@@ -89,8 +93,9 @@ class Table:
         if not self.path.exists():
             return [], []
         with self.path.open(encoding="utf-8", newline="") as file:
-            finished = [line for line in file if line.endswith("\n")]
-        lines = list(csv.reader(finished))
+            text = file.read()
+        finished = text[: text.rfind("\n") + 1]
+        lines = list(csv.reader(io.StringIO(finished, newline="")))
         if not lines:
             return [], []
         return lines[0], lines[1:]
@@ -114,9 +119,22 @@ class Table:
 
 def _line(cells: Iterable[str]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(list(cells))
-    return text.getvalue()
+    csv.writer(text).writerow(list(cells))  # quotes what its own end of line, \r\n, has in it
+    return text.getvalue().removesuffix("\r\n")
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+def cell(value: Any) -> str:
+    """Return the text of a cell; an apostrophe keeps spreadsheets from computing it as a formula.
+
+    Example:
+        >>> cell("=1+1"), cell("-1.5"), cell(None)
+        ("'=1+1", '-1.5', '')
+    """
+    text = "" if value is None else str(value)
+    if not text.startswith(_FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text

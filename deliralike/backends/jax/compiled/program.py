@@ -7,7 +7,6 @@ other arguments stay the same.
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -34,6 +33,7 @@ from deliralike.errors import CapabilityError
 from deliralike.network.core import widest
 from deliralike.network.state import each_once, owned_slots
 from deliralike.optim.loss import LossResult, no_array, no_scalar
+from deliralike.terminal import warn
 
 _KEPT = 16
 _BY_VALUE = (bool, int, float, str, type(None))
@@ -352,7 +352,7 @@ class ProgramCache:
         if key not in self._programs:
             if len(self._programs) == _KEPT and not self._warned:
                 self._warned = True
-                warnings.warn(
+                warn(
                     f"{type(self.network).__name__}: more than {_KEPT} programs were compiled. "
                     f"{self._cause()}",
                     stacklevel=4,

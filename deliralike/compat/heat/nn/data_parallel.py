@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from deliralike.parallel.layerwise import (
     optimizer_over,
     reason_to_block,
 )
+from deliralike.terminal import warn
 
 
 class DataParallel(LayerwiseNetwork):
@@ -99,7 +99,7 @@ class DataParallel(LayerwiseNetwork):
         if not blocking:
             reason = reason_to_block(network, optimizers)
             if reason:
-                warnings.warn(f"updates are blocking, since {reason}", stacklevel=2)
+                warn(f"updates are blocking, since {reason}", stacklevel=2)
                 blocking = True
         communication = sanitize_comm(comm)
         super().__init__(
