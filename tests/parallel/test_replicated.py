@@ -1,6 +1,8 @@
 """Replicated networks: on every backend what one device gives, for any number of replicas and any
 shares."""
 
+import copy
+import pickle
 import random as python_random
 import time
 from functools import cache
@@ -100,13 +102,14 @@ def test_gradients_of_the_backend_are_those_of_one_network(backend):
 
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(
-    "loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"]
+    ("loss", "buffers"), [(cross_entropy, "mean"), (in_replicas(cross_entropy), "sync")]
 )
-def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss):
+def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss, buffers):
+    """Ten samples in shards of 3, 3, 2 and 2."""
     states = []
-    for count in (1, 4):
-        network = replicated(backend, count, settings={"virtual_shards": 4, "buffers": "root"})
-        run = train(network, loss, [batch_of(10, seed=step) for step in range(4)], "adam")
+    for count in (1, 2):
+        network = replicated(backend, count, settings={"virtual_shards": 4, "buffers": buffers})
+        run = train(network, loss, [batch_of(10, seed=step) for step in range(3)], "adam")
         states.append((run["losses"], run["states"][-1]))
     for losses, state in states[1:]:
         assert losses == states[0][0]
@@ -154,6 +157,41 @@ def test_the_root_is_the_network_that_was_given(backend):
     optimizer_of(network).update(cross_entropy, *batch_of(5))
     same_named(given.neutral_state(), network.neutral_state())
     assert not np.array_equal(before["fc.weight"], given.neutral_state()["fc.weight"])
+
+
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))],
+    ids=["deepcopy", "pickle"],
+)
+def test_a_copy_has_replicas_of_its_own(backend, duplicate):
+    network = replicated(backend, 2)
+    before = network.neutral_state()
+    twin = duplicate(network)
+    assert twin.settings == network.settings
+    optimizer_of(twin).update(cross_entropy, *batch_of(5))
+    same_named(network.neutral_state(), before, tolerance=0)
+    for each in (network, twin):
+        same_named(each.replicas[1].neutral_state(), each.neutral_state(), tolerance=0)
+    assert not np.array_equal(twin.neutral_state()["fc.weight"], before["fc.weight"])
+
+
+class Listening(Dense):
+    """Notes when its replicas are made."""
+
+    heard: list = []
+
+    def __data_parallel_replicate__(self, context, copy_id):
+        self.heard.append((copy_id, context))
+
+
+def test_replication_callbacks_are_called_once_replicas_are_made(backend, monkeypatch):
+    monkeypatch.setattr(Listening, "heard", heard := [])
+    network = replicated(backend, 3, network=Listening)
+    for _ in range(2):
+        network(*backend.prepare((np.ones((4, 3)),), network))
+    assert [copy_id for copy_id, _ in heard] == [0, 1, 2]
+    assert len({id(context) for _, context in heard}) == 1
 
 
 def native_random_state(backend):
@@ -571,6 +609,51 @@ def test_settings_changed_on_the_root_reach_the_replicas(backend):
     network.root.dropout.p = 1.0
     outputs = backend.to_numpy(network(*backend.prepare((np.ones((4, 5)),), network)))
     assert (outputs == 0).all()
+
+
+class Changing(Network):
+    """Scales by an attribute, if it has one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.fc = self.nn.Linear(3, 4), self.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.fc(self.first(x)) * getattr(self, "scale", 1.0)
+
+
+def test_what_changes_on_the_root_reaches_the_replicas(backend):
+    """Attributes that come and go, another layer, parameters that are frozen and thawed: outputs
+    and gradients are those of the root alone."""
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    network = replicated(backend, 2, network=Changing)
+    single = built(backend, Changing)
+
+    def scale(net, factor):
+        net.scale = factor
+
+    def unscale(net):
+        del net.scale
+
+    def replace(net):
+        net.fc = backend.nn.Identity()
+
+    for change in (
+        lambda net: scale(net, 3.0),
+        unscale,
+        lambda net: net.set_trainable("first.*", False),
+        lambda net: net.set_trainable("first.*", True),
+        replace,
+    ):
+        change(network.root)
+        change(single)
+        found, wanted = (backend.gradients(mean_square, net, x) for net in (network, single))
+        assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
+        same_named(found.parameters, wanted.parameters)
+        trainable = {name: slot.trainable for name, slot in single.neutral_slots().items()}
+        for replica in network.replicas:
+            slots = replica.neutral_slots()
+            assert {name: slot.trainable for name, slot in slots.items()} == trainable
 
 
 def test_a_text_in_the_place_of_a_list_of_devices_is_an_error(backend):

@@ -293,16 +293,6 @@ def test_an_array_without_axes_goes_to_each_device_that_takes_part(backend):
     assert [float(on_host(backend, share["scale"])) for share in shares] == [4, 4]
 
 
-def test_key_order_survives(backend):
-    batch = {"b": backend.array(np.zeros(4, "float32")), "a": {"d": 1, "c": 2}}
-    for share in scatter(batch, many(backend, 2), backend=backend):
-        assert (list(share), list(share["a"])) == (["b", "a"], ["d", "c"])
-    assert list(gather(scatter(batch, many(backend, 2), backend=backend), backend=backend)) == [
-        "b",
-        "a",
-    ]
-
-
 @pytest.mark.parametrize("kind", [str, object])
 def test_numpy_arrays_of_text_and_objects_are_split_and_stay_numpy(backend, kind):
     names = np.array(["ant", "bee", "cat"], dtype=kind)
@@ -613,16 +603,6 @@ def test_scalars_of_numpy_are_arrays_without_axes(backend, scalar):
     assert (type(reduced), reduced.shape, float(reduced)) == (np.ndarray, (), 1.75)
 
 
-def test_a_vector_beside_a_scalar(backend):
-    outputs = [
-        {"y": backend.array(np.full((size, 2), size)), "loss": backend.array(np.float32(size))}
-        for size in (2, 1)
-    ]
-    joined = gather(outputs, backend=backend)
-    np.testing.assert_array_equal(on_host(backend, joined["y"]), [[2, 2], [2, 2], [1, 1]])
-    np.testing.assert_array_equal(on_host(backend, joined["loss"]), [2, 1])
-
-
 class Odd:
     """Its comparison is no truth value."""
 
@@ -662,10 +642,6 @@ def test_other_leaves_that_differ_are_an_error_or_a_list(backend, first, second)
 
 def test_nan_made_anew_equals_nan(backend):
     assert np.isnan(gather([float("nan"), float("nan")], backend=backend))
-
-
-def test_strings_are_not_taken_apart(backend):
-    assert gather(["word", "word"], backend=backend) == "word"
 
 
 @pytest.mark.parametrize(
@@ -776,12 +752,6 @@ def test_arrays_that_do_not_fit_name_path_and_shapes(backend, shapes, dim, messa
         gather(outputs, dim, backend=backend)
 
 
-def test_unequal_shares_are_joined_in_order(backend):
-    shares = [np.full((size, 2), index, "float32") for index, size in enumerate((3, 2, 2))]
-    joined = gather([backend.array(share) for share in shares], backend=backend)
-    np.testing.assert_array_equal(on_host(backend, joined), np.concatenate(shares))
-
-
 @pytest.mark.parametrize(
     ("outputs", "options", "message"),
     [
@@ -877,23 +847,3 @@ def test_a_share_on_torch_may_be_changed_in_place(needs_gradient):
     share.add_(weight)
     share.sum().backward()
     np.testing.assert_array_equal(weight.grad.numpy(), [2, 2, 2])
-
-
-@pytest.mark.parametrize("backend", [None, "torch", "chainer", "jax"])
-@pytest.mark.parametrize("kind", [">f4", ">i8", "<f4", ">U3"])
-def test_byte_order_goes_through_scatter_and_gather(backend, kind):
-    native = None if backend is None else backends.get(backend)
-    batch = {"x": np.arange(21).reshape(7, 3).astype(kind)}
-    shares = scatter(batch, ["@numpy" if backend == "chainer" else "cpu"] * 3, backend=native)
-    assert [share["x"].dtype for share in shares] == [batch["x"].dtype] * 3
-    found = gather(shares, backend=native)["x"]
-    assert found.dtype == batch["x"].dtype and found.dtype.byteorder == batch["x"].dtype.byteorder
-    assert np.array_equal(found, batch["x"])
-
-
-def test_masks_go_through_scatter_and_gather():
-    batch = np.ma.masked_array(np.arange(14.0).reshape(7, 2), np.arange(14).reshape(7, 2) % 5 == 0)
-    found = gather(scatter(batch, ["cpu"] * 3))
-    assert np.array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(batch)) and np.ma.allequal(
-        found, batch
-    )

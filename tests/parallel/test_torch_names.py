@@ -5,7 +5,7 @@ import copy
 import functools
 import inspect
 import pickle
-from collections import OrderedDict, defaultdict, namedtuple
+from collections import namedtuple
 
 import pytest
 import torch
@@ -60,38 +60,19 @@ def gradients(module):
 
 
 @pytest.mark.parametrize(
-    "name", ["scatter", "scatter_kwargs", "gather", "replicate", "parallel_apply", "data_parallel"]
+    "name",
+    ["scatter", "scatter_kwargs", "gather", "replicate", "parallel_apply", "data_parallel"]
+    + ["DataParallel", *(f"SynchronizedBatchNorm{n}d" for n in (1, 2, 3))],
 )
-def test_functions_take_the_arguments_of_pytorchs(name):
-    originals = vars(torch.nn.parallel) | vars(torch.nn.parallel.scatter_gather)
+def test_names_take_the_arguments_of_pytorchs(name):
+    originals = vars(torch.nn.parallel) | vars(torch.nn.parallel.scatter_gather) | vars(nn)
+    original = originals[name.removeprefix("Synchronized")]
     ours, theirs = (
-        inspect.signature(function).parameters
-        for function in (getattr(names, name), originals[name])
+        inspect.signature(function).parameters for function in (getattr(names, name), original)
     )
     assert [(p.name, p.default) for p in ours.values()] == [
         (p.name, p.default) for p in theirs.values()
     ]
-
-
-def test_the_class_takes_the_arguments_of_pytorchs():
-    ours, theirs = (
-        inspect.signature(cls).parameters for cls in (names.DataParallel, torch.nn.DataParallel)
-    )
-    assert [(p.name, p.default) for p in ours.values()] == [
-        (p.name, p.default) for p in theirs.values()
-    ]
-
-
-def test_scatter_gives_balanced_shares_and_keeps_types():
-    nest = OrderedDict(
-        a=Pair(torch.arange(7), [torch.arange(14).reshape(7, 2)]),
-        b=defaultdict(list, c=torch.ones(7)),
-    )
-    shares = names.scatter(nest, ["cpu", torch.device("cpu"), "cpu"])
-    assert [share["a"].first.tolist() for share in shares] == [[0, 1, 2], [3, 4], [5, 6]]
-    assert all(type(share) is OrderedDict and type(share["a"]) is Pair for share in shares)
-    assert all(type(share["b"]) is defaultdict for share in shares)
-    assert names.scatter(torch.zeros(2, 5), ["cpu", "cpu"], dim=1)[1].shape == (2, 2)
 
 
 def test_scatter_kwargs_shares_both_by_one_count():
@@ -116,13 +97,6 @@ def test_gather_joins_scalars_without_a_warning_and_refuses_what_differs():
     assert gathered["name"] == "x"
     with pytest.raises(StructureError, match="replica 1"):
         names.gather([{"a": torch.ones(1)}, {"b": torch.ones(1)}], "cpu")
-
-
-def test_scatter_and_gather_are_differentiable():
-    x = batch().requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda x: names.gather(names.scatter(x, ["cpu"] * 3), "cpu") ** 2, [x]
-    )
 
 
 def test_gradients_of_every_replica_land_on_the_module_that_was_replicated():
@@ -205,18 +179,6 @@ def test_detached_replicas_send_no_gradients():
     assert torch.equal(replicas[1](torch.ones(1, 3).double()), module(torch.ones(1, 3).double()))
 
 
-def test_frozen_parameters_stay_frozen_in_replicas():
-    module = network()
-    module[0].weight.requires_grad_(False)
-    _, other = names.replicate(module, ["cpu"] * 2)
-    assert [parameter.requires_grad for parameter in other.parameters()] == [
-        False,
-        True,
-        True,
-        True,
-    ]
-
-
 def test_parallel_apply_calls_each_module_on_its_own_arguments():
     def scaled(x, by=1.0):
         return x * by
@@ -289,34 +251,6 @@ def test_without_devices_it_is_the_module():
     assert torch.equal(names.DataParallel(module, ["cpu"])(x), module(x))
     with pytest.raises(DeviceError, match="device_ids is empty; None stands for all GPUs"):
         names.DataParallel(module, [])
-
-
-def test_keywords_other_axes_and_nests_are_shared_out():
-    class Summed(nn.Module):
-        def forward(self, x, *, pair, name):
-            return {
-                "sum": x.sum(0),
-                "pair": Pair(pair.first * 2, pair.second),
-                "name": name,
-                "size": x.shape[1],
-            }
-
-    x = torch.arange(15.0).reshape(3, 5)
-
-    class Even(Summed):
-        def forward(self, x, **kwargs):
-            return {
-                key: value for key, value in super().forward(x, **kwargs).items() if key != "size"
-            }
-
-    parallel = names.DataParallel(Even(), ["cpu"] * 2, dim=-1)
-    output = parallel(x, pair=Pair(x[0], x[1]), name="n")
-    assert torch.equal(output["sum"], x.sum(0))
-    assert torch.equal(output["pair"].first, x[0] * 2)
-    assert torch.equal(output["pair"].second, x[1])
-    assert output["name"] == "n"
-    with pytest.raises(StructureError, match="size"):
-        names.DataParallel(Summed(), ["cpu"] * 2, dim=-1)(x, pair=Pair(x[0], x[1]), name="n")
 
 
 def test_a_parameter_that_is_elsewhere_is_refused():
@@ -423,40 +357,6 @@ def test_a_module_with_lasting_replicas_is_not_replicated_again(around):
         names.DataParallel(around(lasting), ["cpu"] * 2)(batch())
 
 
-def test_under_no_grad_there_is_no_graph():
-    parallel = names.DataParallel(network(), ["cpu"] * 2)
-    with torch.no_grad():
-        assert not parallel(batch()).requires_grad
-
-
-def test_the_function_sends_gradients_to_the_module_given():
-    module, x = network(), batch()
-    wanted = copy.deepcopy(module)
-    names.data_parallel(module, (x,), ["cpu"] * 3, output_device=-1, module_kwargs={}).pow(
-        2
-    ).mean().backward()
-    squared(wanted, x).backward()
-    same(gradients(module), gradients(wanted))
-
-
-def test_gradients_of_gradients_reach_the_module():
-    module = network()
-    wanted = copy.deepcopy(module)
-
-    def penalty(net, x):
-        x = x.requires_grad_()
-        return (torch.autograd.grad(net(x).sum(), x, create_graph=True)[0] ** 2).sum()
-
-    x = batch()
-    penalty(names.DataParallel(module, ["cpu"] * 3), x.clone()).backward()
-    penalty(wanted, x.clone()).backward()
-    for name, gradient in gradients(wanted).items():
-        found = gradients(module)[name]
-        assert (found is None) == (gradient is None), name
-        if gradient is not None:
-            torch.testing.assert_close(found, gradient, rtol=1e-12, atol=1e-12)
-
-
 # Synchronised batch norm
 # -----------------------------------------------------------------------------
 
@@ -496,30 +396,6 @@ def test_outside_of_replicas_it_is_plain_batch_norm():
     same(layer.state_dict(), plain.state_dict())
     with pytest.raises(ValueError, match="expected 4D input"):
         names.DataParallel(names.SynchronizedBatchNorm2d(3), ["cpu"] * 2)(batch(4).float())
-
-
-def test_synchronised_batch_norm_takes_the_arguments_of_pytorchs():
-    for n in (1, 2, 3):
-        ours = inspect.signature(getattr(names, f"SynchronizedBatchNorm{n}d")).parameters
-        theirs = inspect.signature(getattr(nn, f"BatchNorm{n}d")).parameters
-        assert [(p.name, p.default) for p in ours.values()] == [
-            (p.name, p.default) for p in theirs.values()
-        ]
-
-
-def test_a_replica_that_fails_ends_those_that_wait_for_it(within):
-    class Failing(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm = names.SynchronizedBatchNorm1d(3)
-
-        def forward(self, x):
-            if len(x) == 2:
-                raise LookupError("no two")
-            return self.norm(x)
-
-    with pytest.raises(LookupError, match="no two"):
-        within(names.DataParallel(Failing().double(), ["cpu"] * 2), batch(5))
 
 
 NORMALISED = {
@@ -667,31 +543,6 @@ def test_a_data_parallel_whose_replicate_is_decorated_can_be_patched():
     assert [copy_id for copy_id, _ in module.log] == [0, 1]
 
 
-def test_the_callbacks_of_replicas_that_differ_are_refused():
-    with pytest.raises(
-        StructureError, match="replica 1 has the blocks Sequential, Tanh, Called, Linear"
-    ):
-        names.exec_data_parallel_replication_callback(
-            [nn.Sequential(Called()), nn.Sequential(nn.Tanh(), Called())]
-        )
-
-
-def test_the_callbacks_can_be_called_by_hand():
-    modules = [nn.Sequential(Called(), Called()) for _ in range(2)]
-    names.exec_data_parallel_replication_callback(modules)
-    assert [[layer.log[0][0] for layer in module] for module in modules] == [[0, 0], [1, 1]]
-    assert modules[0][0].log[0][1] is modules[1][0].log[0][1]
-    assert modules[0][0].log[0][1] is not modules[0][1].log[0][1]
-
-
-def test_lasting_replicas_are_called_once():
-    module = Called()
-    parallel = DataParallelTorchNetwork(module, ["cpu"] * 3)
-    parallel(torch.ones(6, 3))
-    parallel(torch.ones(6, 3))
-    assert [copy_id for copy_id, _ in module.log] == [0, 1, 2]
-
-
 # The optimizer
 # -----------------------------------------------------------------------------
 
@@ -807,24 +658,6 @@ def test_a_closure_is_accumulated_each_time_that_it_is_called():
         torch.testing.assert_close(parallel.state_dict()[name], value, rtol=1e-6, atol=1e-8)
 
 
-def test_its_state_can_be_saved_and_loaded():
-    _, parallel = replicated()
-    optimizer = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.Adam, parallel, lr=0.1)
-    squared(parallel, batch()).backward()
-    optimizer.step()
-    other_plain = copy.deepcopy(parallel.module)
-    theirs = torch.optim.Adam(other_plain.parameters(), lr=0.5)
-    theirs.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    loaded = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.Adam, parallel, lr=0.5)
-    loaded.load_state_dict(copy.deepcopy(theirs.state_dict()))
-    x = batch()
-    for net, each in ((parallel, loaded), (other_plain, theirs)):
-        each.zero_grad()
-        squared(net, x).backward()
-        each.step()
-    same(parallel.state_dict(), other_plain.state_dict())
-
-
 def test_a_pickled_one_still_accumulates():
     plain, parallel = replicated()
     optimizer = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
@@ -876,18 +709,6 @@ def test_over_a_plain_module_it_is_the_inner_optimizer():
     same(plain.state_dict(), other.state_dict())
 
 
-def test_gradients_of_tied_parameters_are_accumulated_once():
-    plain = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).double()
-    plain[1].weight = plain[0].weight
-    parallel = DataParallelTorchNetwork(copy.deepcopy(plain), ["cpu"] * 3)
-    ours = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
-    theirs, x = torch.optim.SGD(plain.parameters(), lr=0.1), batch()
-    for net, each in ((parallel, ours), (plain, theirs)):
-        squared(net, x).backward()
-        each.step()
-    same(dict(parallel.state_dict()), dict(plain.state_dict()))
-
-
 def test_what_is_no_optimizer_is_refused():
     _, parallel = replicated()
     with pytest.raises(
@@ -913,25 +734,6 @@ def test_names_and_errors_of_the_ancestors():
 
 # Replicas that were left behind
 # -----------------------------------------------------------------------------
-
-
-def test_an_optimizer_that_knows_nothing_of_the_replicas_is_an_error_that_says_so():
-    network = DataParallelTorchNetwork(torch.nn.Linear(3, 2), ["cpu", "cpu"])
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    network(torch.ones(4, 3)).sum().backward()
-    optimizer.step()
-    message = "parameter 'weight' has changed and was not copied to the replicas"
-    with pytest.raises(StateError, match=message):
-        network(torch.ones(4, 3))
-
-
-def test_a_change_by_hand_is_copied_when_asked_for():
-    network = DataParallelTorchNetwork(torch.nn.Linear(3, 2), ["cpu", "cpu"])
-    with torch.no_grad():
-        network.module.weight.fill_(2.0)
-        network.module.bias.zero_()
-    network.copy_parameters()
-    assert network(torch.ones(4, 3)).tolist() == [[6.0, 6.0]] * 4
 
 
 def test_a_replicated_block_inside_a_larger_network_is_refused_by_an_optimizer_over_the_whole():
