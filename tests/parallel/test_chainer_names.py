@@ -117,11 +117,6 @@ def test_scatter_and_gather_take_another_dimension():
 # -----------------------------------------------------------------------------
 
 
-def test_one_device_is_enough():
-    module, x = Plain(), RNG.normal(size=(5, 6))
-    np.testing.assert_allclose(over(module, 1)(x).array, module(x).array, rtol=1e-14)
-
-
 # Names, counts, files
 # -----------------------------------------------------------------------------
 
@@ -224,12 +219,6 @@ def wrapped(rule=None, network=None):
     return DataParallelChainerOptimizer(rule or chainer.optimizers.Adam()).setup(
         network or over(Plain())
     )
-
-
-def test_setup_returns_the_optimizer_itself():
-    optimizer = DataParallelChainerOptimizer(chainer.optimizers.SGD())
-    network = over(Plain())
-    assert optimizer.setup(network) is optimizer and optimizer.target is network
 
 
 def test_it_is_an_optimizer_of_chainers():
@@ -345,8 +334,6 @@ RULES = {
     "SGD": lambda: chainer.optimizers.SGD(lr=0.1),
     "MomentumSGD": lambda: chainer.optimizers.MomentumSGD(lr=0.1),
     "Adam": lambda: chainer.optimizers.Adam(alpha=0.05),
-    "AdamW": lambda: chainer.optimizers.AdamW(alpha=0.05, weight_decay_rate=0.1),
-    "RMSprop": lambda: chainer.optimizers.RMSprop(lr=0.02),
 }
 
 
@@ -397,9 +384,7 @@ def test_hooks_that_the_user_adds_to_a_plain_optimizer_do_the_same():
 
 HOOKS = [
     chainer.optimizer_hooks.GradientClipping(0.1),
-    chainer.optimizer_hooks.GradientHardClipping(-0.02, 0.03),
     chainer.optimizer_hooks.WeightDecay(0.1),
-    chainer.optimizer_hooks.Lasso(0.05),
 ]
 
 
@@ -511,21 +496,13 @@ def test_a_replicated_network_inside_another_is_kept_in_step_by_the_neutral_opti
     same({n: p.array for n, p in model.namedparams()}, {n: p.array for n, p in alone.namedparams()})
 
 
-@pytest.mark.parametrize("neutral", [False, True])
-def test_parameters_without_a_shape_are_trained_as_on_one_device(neutral):
+def test_parameters_without_a_shape_are_trained_as_on_one_device():
     def run(replicas):
         np.random.seed(3)
         net = chainer.Sequential(L.Linear(None, 5), F.tanh, L.Linear(None, 3))
         net = net if replicas == 1 else over(net, replicas)
-        if neutral:
-            abstract = CHAINER.wrap(net)
-            optimizer = CHAINER.optimizer(rules.Adam(lr=0.05), abstract)
-            trained(net, _Neutral(optimizer, lambda net, x, y: F.softmax_cross_entropy(net(x), y)))
-        else:
-            trained(
-                net, RULES["Adam"]().setup(net) if replicas == 1 else wrapped(RULES["Adam"](), net)
-            )
-        return {name: p.array for name, p in net.namedparams()}
+        rule = RULES["Adam"]()
+        return trained(net, rule.setup(net) if replicas == 1 else wrapped(rule, net))
 
     same(run(2), run(1))
 

@@ -188,13 +188,6 @@ class Scaled(chainer.Chain):
         return self.fc(x) * self.scale
 
 
-def test_what_a_replica_notes_in_its_forward_stays_its_own():
-    network = over(Scaled())
-    for _ in range(2):
-        network(RNG.normal(size=(5, 3)))
-        assert [replica.native.seen for replica in network.replicas] == [3, 2]
-
-
 def test_what_a_replica_noted_in_a_call_that_failed_stays_its_own(within):
     network = over(Scaled())
     network(RNG.normal(size=(5, 3)))
@@ -375,16 +368,6 @@ def test_function_hooks_see_each_replica_forward_and_backward():
     assert not chainer.get_function_hooks()
 
 
-def test_a_link_hook_for_all_links_sees_each_replica():
-    hook, network = Counting(), over(Scaled())
-    with hook:
-        network.parallelism.run(
-            lambda net, arguments: net(*arguments[0]),
-            network.parallelism.scatter(((np.ones((5, 3)),), {})),
-        )
-    assert {(0, "fc", 3), (1, "fc", 2)} <= set(hook.calls)
-
-
 @pytest.mark.parametrize("threads", [2, 1])
 def test_blas_threads_are_shared_out_and_given_back(threads):
     def count():
@@ -438,23 +421,6 @@ def in_each_replica(function, shares, in_threads=False):
         lambda _, share: function(current_replica(), share),
         Shares(shares, tuple(map(len, shares))),
         in_threads,
-    )
-
-
-def test_the_sum_over_replicas_is_differentiable_in_one_graph(within):
-    shares = [chainer.Variable(RNG.normal(size=(size, 3))) for size in (3, 1)]
-
-    def energy(here, x):
-        return F.sum(x * F.broadcast_to(here.all_sum(F.sum(x**2, 0), "energy"), x.shape))
-
-    total = F.add(*within(in_each_replica, energy, shares))
-    total.backward()
-    whole = chainer.Variable(np.concatenate([share.array for share in shares]))
-    wanted = F.sum(whole * F.broadcast_to(F.sum(whole**2, 0), whole.shape))
-    wanted.backward()
-    np.testing.assert_allclose(total.array, wanted.array, rtol=1e-13)
-    np.testing.assert_allclose(
-        np.concatenate([share.grad for share in shares]), whole.grad, rtol=1e-12
     )
 
 
@@ -753,12 +719,6 @@ def test_updates_that_chainer_was_told_to_leave_out_are_left_out_by_every_optimi
     network.enable_update()
     optimizers[0].update(squares, x)
     assert (network.neutral_state()["critic.bias"] != before["critic.bias"]).any()
-
-
-def test_replicas_keep_no_gradients_after_an_update():
-    network = two_parts(2)
-    CHAINER.optimizer(rules.SGD(lr=0.1), network).update(squares, RNG.normal(size=(5, 3)))
-    assert all(p.grad is None for p in network.replicas[1].params())
 
 
 # Devices

@@ -145,12 +145,6 @@ def test_a_batch_more_than_was_told_ends_in_a_blocking_average_too():
     assert decision.sends == Sent(5, 0, 0) and decision.within and state.under_way == ()
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 5])
-@pytest.mark.parametrize("waited", [0, 1, 4])
-def test_a_merge_keeps_what_all_nodes_agree_on(nodes, waited):
-    assert math.isclose(merged(0.7, nodes * 0.7, nodes, waited), 0.7)
-
-
 def test_the_weights_of_a_merge():
     """(2S own + sum) / (P + 2S), in numbers."""
     assert merged(1.0, 12.0, nodes=3, waited=0) == 4.0

@@ -70,16 +70,6 @@ def test_twenty_steps_with_the_loss_in_the_replicas_are_those_of_one_device(
     same_runs(found, reference(backend.name, rule, samples))
 
 
-@pytest.mark.parametrize(
-    "loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"]
-)
-def test_on_a_device_that_stands_three_times_it_is_the_same(backend, loss):
-    places = [backend.devices()[0]] * 3
-    several = [batch_of(7, seed=step) for step in range(3)]
-    found = train(replicated(backend, 3, settings=SYNC, places=places), loss, several)
-    same_runs(found, train(built(backend), cross_entropy, several))
-
-
 def test_small_batches_use_fewer_replicas(backend):
     several = [batch_of(size, seed=size) for size in (5, 2, 1)]
     found = train(replicated(backend, 4, 0.3, False), cross_entropy, several)

@@ -2,7 +2,6 @@
 one device."""
 
 import copy
-import functools
 import inspect
 import pickle
 from collections import namedtuple
@@ -21,7 +20,6 @@ from deliralike.errors import (
     DeviceError,
     SettingError,
     StateError,
-    StructureError,
 )
 from deliralike.optim.rules import SGD, rule
 
@@ -84,19 +82,6 @@ def test_scatter_kwargs_shares_both_by_one_count():
     assert names.scatter_kwargs((torch.arange(2),), None, ["cpu"] * 2)[1] == ({}, {})
     with pytest.raises(BatchError, match=r"args\[0\] has 5, kwargs\['mask'\] has 4"):
         names.scatter_kwargs((torch.arange(5),), {"mask": torch.arange(4)}, ["cpu"] * 2)
-
-
-def test_gather_joins_scalars_without_a_warning_and_refuses_what_differs():
-    outputs = [
-        {"loss": torch.tensor(1.0), "y": torch.ones(2, 1), "name": "x"},
-        {"loss": torch.tensor(2.0), "y": torch.zeros(1, 1), "name": "x"},
-    ]
-    gathered = names.gather(outputs, -1)
-    assert gathered["loss"].tolist() == [1.0, 2.0]
-    assert gathered["y"].flatten().tolist() == [1.0, 1.0, 0.0]
-    assert gathered["name"] == "x"
-    with pytest.raises(StructureError, match="replica 1"):
-        names.gather([{"a": torch.ones(1)}, {"b": torch.ones(1)}], "cpu")
 
 
 def test_gradients_of_every_replica_land_on_the_module_that_was_replicated():
@@ -526,23 +511,6 @@ def test_a_data_parallel_can_be_patched(times):
         names.patch_replication_callback(module)
 
 
-def test_a_data_parallel_whose_replicate_is_decorated_can_be_patched():
-    class Timed(names.DataParallel):
-        @functools.wraps(names.DataParallel.replicate)
-        def replicate(self, *args):
-            return super().replicate(*args)
-
-    module = Called()
-    parallel = Timed(module, ["cpu"] * 2)
-    for _ in range(2):
-        names.patch_replication_callback(parallel)
-        parallel.replicate = functools.wraps(parallel.replicate)(
-            functools.partial(parallel.replicate)
-        )
-    parallel(torch.ones(6, 3))
-    assert [copy_id for copy_id, _ in module.log] == [0, 1]
-
-
 # The optimizer
 # -----------------------------------------------------------------------------
 
@@ -607,19 +575,6 @@ def test_hooks_registered_later_see_the_accumulated_gradients():
     optimizer.step()
     torch.testing.assert_close(seen[0], plain[0].weight.grad, rtol=1e-12, atol=1e-12)
     assert seen[1:] == ["after"]
-
-
-def test_gradients_may_be_accumulated_and_clipped_before_the_step():
-    plain, parallel = replicated()
-    ours = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
-    theirs = torch.optim.SGD(plain.parameters(), lr=0.1)
-    x = batch()
-    for net, each in ((parallel, ours), (plain, theirs)):
-        for part in (x[:4], x[4:]):  # two backward passes to one step
-            squared(net, part).backward()
-        nn.utils.clip_grad_norm_(net.parameters(), 0.05)
-        each.step()
-    same(parallel.state_dict(), plain.state_dict())
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
@@ -695,18 +650,6 @@ def test_behind_the_neutral_interface_nothing_is_accumulated_twice():
         ours.update(squared, x)
         theirs.update(squared, x)
     same(dict(parallel.state_dict()), dict(plain.state_dict()))
-
-
-def test_over_a_plain_module_it_is_the_inner_optimizer():
-    plain = network()
-    other = copy.deepcopy(plain)
-    ours = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, plain, lr=0.1)
-    theirs, x = torch.optim.SGD(other.parameters(), lr=0.1), batch()
-    for net, each in ((plain, ours), (other, theirs)):
-        squared(net, x).backward()
-        each.step()
-        each.zero_grad()
-    same(plain.state_dict(), other.state_dict())
 
 
 def test_what_is_no_optimizer_is_refused():

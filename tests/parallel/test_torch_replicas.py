@@ -139,16 +139,6 @@ def test_memory_that_is_made_anew_is_copied_to_the_replicas():
         torch.testing.assert_close(other, root, rtol=0, atol=0, equal_nan=True)
 
 
-def test_the_type_may_be_changed_on_the_module_too():
-    network = over(layers(nn.Linear(3, 2), nn.BatchNorm1d(2)))
-    network.eval().module.float()
-    x = batch().float()
-    torch.testing.assert_close(network(x), network.module(x))
-    assert {p.dtype for replica in network.replicas for p in replica.parameters()} == {
-        torch.float32
-    }
-
-
 def test_moving_it_to_another_device_is_refused():
     network = over(layers(nn.Linear(3, 2)))
     with pytest.raises(
@@ -543,19 +533,6 @@ def test_pytorchs_own_batch_norms_are_synchronised(norm, samples, loss):
     module = layers(nn.Linear(3, 4), norm(), nn.Tanh(), nn.Linear(4, 2))
     network = same_training(module, batch(samples), loss, buffers="sync", steps=4)
     assert type(network.module[1]) is type(module[1])
-
-
-@pytest.mark.parametrize("momentum", [0.1, None])
-@both_losses
-def test_batch_norms_written_once_update_their_buffers_in_place(momentum, loss):
-    norm = build(BACKEND.nn.BatchNorm1d, 4, momentum=momentum, dtype="float64")
-    module = nn.Sequential(nn.Linear(3, 4).double(), norm)
-    mean = norm.running_mean
-    network = over(module, buffers="sync")
-    trained(network, loss, batch(4))
-    assert network.module[1].running_mean is mean
-    assert int(network.module[1].num_batches_tracked) == 3
-    assert float(mean.abs().sum()) > 0
 
 
 def test_one_value_in_the_whole_batch_is_refused(within):
