@@ -180,16 +180,6 @@ def test_gradients_are_cleared_in_every_replica(name):
 # -----------------------------------------------------------------------------
 
 
-def test_prepare_batch_keeps_labels_whole_and_puts_them_where_the_outputs_are():
-    batch = {"data": np.ones((4, 6)), "label": np.arange(4), "name": "a"}
-    found = DataParallelChainerNetwork.prepare_batch(batch, HOST, HOST)
-    assert (
-        found["data"].dtype == np.float32
-        and found["label"].dtype == np.int64
-        and found["name"] == "a"
-    )
-
-
 def test_a_closure_trains_and_evaluates():
     module = Classifier().copy("copy")
     network = over(module)

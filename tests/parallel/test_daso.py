@@ -77,14 +77,6 @@ def test_what_has_arrived_is_merged_before_the_next_is_sent(batches):
                 assert here == sorted(here, key=lambda event: ("merge", False) != event), pace
 
 
-@pytest.mark.parametrize("batches", [1, 2, 7, 19])
-def test_the_last_batch_ends_in_a_blocking_average(batches):
-    for pace in PACES:
-        for decisions, _ in epochs(pace, batches, 3):
-            assert decisions[-1].sends.wait == 0 and decisions[-1].sends.batch == batches - 1
-            assert decisions[-1].within
-
-
 def test_sendings_come_every_so_many_batches():
     for pace, batches in itertools.product(PACES, (1, 7, 19)):
         (decisions, _), *_ = epochs(pace, batches, 2)

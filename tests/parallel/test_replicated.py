@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from deliralike import DataParallel, Network, backends, data, in_replicas, random, training, weights
+from deliralike import DataParallel, Network, backends, in_replicas, random, weights
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError, StateError
 from tests.parallel.networks import (
     Convolutional,
@@ -106,25 +106,6 @@ def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss
         assert all(np.array_equal(value, states[0][1][name]) for name, value in state.items())
 
 
-def test_fit_and_predict_work_alike(backend):
-    samples = data.Samples(*batch_of(10))
-    held_out = data.Samples(*batch_of(5, seed=2))
-    found, wanted = replicated(backend, 2, settings=SYNC), built(backend)
-    histories = [
-        training.fit(optimizer_of(net), samples, held_out, epochs=2, batch_size=4, seed=1)
-        for net in (found, wanted)
-    ]
-    np.testing.assert_allclose(histories[0].losses, histories[1].losses, rtol=1e-12)
-    np.testing.assert_allclose(
-        histories[0].held_out("loss"), histories[1].held_out("loss"), rtol=1e-12
-    )
-    outputs = [
-        np.concatenate(list(training.predict(net, samples.inputs, batch_size=5)))
-        for net in (found, wanted)
-    ]
-    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-12, atol=1e-13)
-
-
 # Storage and hooks
 # -----------------------------------------------------------------------------
 
@@ -204,15 +185,6 @@ def test_wrapping_changes_neither_weights_nor_random_states(backend):
     ) == seen
     for each in (network, wrapped, *wrapped.replicas):
         same_named(each.neutral_state(), before, tolerance=0)
-
-
-def test_replicas_are_equal_after_every_update(backend):
-    network = replicated(backend, 3)
-    optimizer = optimizer_of(network)
-    for step in range(3):
-        optimizer.update(cross_entropy, *batch_of(7, seed=step))
-        for replica in network.replicas[1:]:
-            same_named(replica.neutral_state(), network.neutral_state(), tolerance=0)
 
 
 @pytest.mark.parametrize("hooks", ["pre_update_hooks", "post_update_hooks"])
@@ -394,23 +366,6 @@ class Flexible(Network):
         return {"y": y * 2.0 if twice else y, "name": name}
 
 
-class Nested(Network):
-    """A dict with a list and a string in; a dict with a list, a tuple and a string out."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(3, 2)
-
-    def forward(self, batch):
-        a, (b, tag) = batch["a"], batch["rest"]
-        return {
-            "parts": [self.fc(a), (self.fc(b),)],
-            "tag": tag,
-            "nothing": None,
-            "count": self.nn.mean(a),
-        }
-
-
 class Scalar(Network):
     """Gives a scalar, the mean of its share."""
 
@@ -453,20 +408,6 @@ def test_positional_and_keyword_arguments_flags_and_strings_reach_the_replicas(b
     found, wanted = both(backend, Flexible, x, other=other, twice=True, name="special")
     np.testing.assert_allclose(found["y"], wanted["y"], rtol=1e-13, atol=1e-14)
     assert found["name"] == "special"
-
-
-def test_nested_inputs_and_outputs_keep_their_structure(backend):
-    rng = np.random.default_rng(0)
-    batch = {"a": rng.normal(size=(7, 3)), "rest": [rng.normal(size=(7, 3)), "night"]}
-    found, wanted = both(backend, Nested, batch)
-    assert list(found) == list(wanted)
-    assert isinstance(found["parts"], list)
-    assert isinstance(found["parts"][1], tuple)
-    assert (found["tag"], found["nothing"]) == ("night", None)
-    np.testing.assert_allclose(found["parts"][0], wanted["parts"][0], rtol=1e-13, atol=1e-14)
-    np.testing.assert_allclose(found["parts"][1][0], wanted["parts"][1][0], rtol=1e-13, atol=1e-14)
-    shares = [batch["a"][:3].mean(), batch["a"][3:5].mean(), batch["a"][5:].mean()]
-    np.testing.assert_allclose(found["count"], shares, rtol=1e-13)
 
 
 @pytest.mark.parametrize("scalars", ["stack", "mean", "sum"])

@@ -236,15 +236,6 @@ def test_shares_are_those_of_numpy(backend, size, devices):
         np.testing.assert_array_equal(on_host(backend, share["x"]), expected)
 
 
-@pytest.mark.parametrize("dim", [0, 1, -1, -2, -3])
-def test_numpy_arrays_are_split_along_any_dim_without_a_backend(dim):
-    array = np.arange(60).reshape(4, 5, 3)
-    for share, wanted in zip(
-        scatter(array, ["cpu"] * 3, dim), np.array_split(array, 3, axis=dim), strict=True
-    ):
-        np.testing.assert_array_equal(share, wanted)
-
-
 def test_an_empty_batch_is_one_empty_share(backend):
     shares = split_batch(
         [backend.array(np.zeros((0, 2), "float32")), "x"], many(backend, 3), backend=backend
