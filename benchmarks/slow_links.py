@@ -14,10 +14,10 @@ from dataclasses import asdict
 from statistics import median, quantiles
 
 from benchmarks.timing import Ratio, seconds
+from benchmarks.ways import WAYS, Digits, Training
 from deliralike import join
 from deliralike.backends.processes.launch import launched
 from tests.hosts.link import Nodes, link
-from tests.hosts.ways import WAYS, Digits, Training
 
 HIDDEN = (512, 512)  # 1.2 MB of parameters
 ROUNDS, EPOCHS = 3, 1

@@ -8,7 +8,6 @@ import pytest
 from deliralike import backends
 
 jax = pytest.importorskip("jax")
-nnx = pytest.importorskip("flax.nnx")
 
 
 def _expected(query, key, value, allowed):
@@ -59,32 +58,3 @@ def test_it_is_jax_s_own_afterwards_and_for_other_types():
     assert jax.nn.dot_product_attention is own
     np.testing.assert_array_equal(within, before)
     assert cut.dtype == np.float64  # what the formula does not know is left to JAX
-
-
-def test_flax_s_attention_agrees_with_torch_s_in_float64():
-    torch = pytest.importorskip("torch")
-    from deliralike.conformance import compare
-
-    native = torch.nn.MultiheadAttention(8, 2, batch_first=True)
-
-    class Attention(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = native
-
-        def forward(self, x):
-            return self.attention(x, x, x)[0].mean(1)
-
-    class Port(nnx.Module):
-        def __init__(self, rngs):
-            self.attention = nnx.MultiHeadAttention(2, 8, decode=False, rngs=rngs)
-
-        def __call__(self, x):
-            return self.attention(x).mean(1)
-
-    rng = np.random.default_rng(0)
-    batch = rng.normal(size=(3, 5, 8)), np.array([0, 7, 2])
-    proof = compare(
-        Attention(), Port(nnx.Rngs(0)), batch, weights="load", levels=("L0", "L1", "L3")
-    )
-    assert proof.verdict == "proved", proof.headline

@@ -85,6 +85,7 @@ FORMS = {
     "_in_planes": ("planes", "transposed planes"),
     "_by_product": ("patches", "many patches", "small output", "many kernels"),
 }
+FIRST = [names[0] for names in FORMS.values()]
 # (input of the convolution, kernel, settings of the convolution)
 TRANSPOSED = {
     "kernel above stride": (
@@ -123,6 +124,12 @@ def derivatives(function, x, weight):
     )
 
 
+def first_derivatives(function, x, weight):
+    """The value of a convolution and its first derivatives."""
+    y, pull = jax.vjp(function, x, weight)
+    return y, pull(jnp.cos(jnp.arange(y.size).reshape(y.shape)))
+
+
 def of_batches(function, x, weight):
     """The gradients for each of several kernels, and of several inputs, by `vmap`."""
 
@@ -138,8 +145,9 @@ def of_batches(function, x, weight):
 @pytest.mark.parametrize(
     ("name", "transformed"),
     [
-        *((name, derivatives) for name in CASES),
-        *((names[0], of_batches) for names in FORMS.values()),
+        *((name, derivatives) for name in FIRST),
+        *((name, of_batches) for name in FIRST),
+        *((name, first_derivatives) for name in CASES if name not in FIRST),
     ],
 )
 def test_a_convolution_agrees_with_jaxs_own_in_value_and_derivatives(name, transformed):

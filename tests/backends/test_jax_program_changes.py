@@ -18,7 +18,6 @@ from flax import nnx
 from deliralike import backends
 from deliralike.network import Network
 from deliralike.optim.rules import rule
-from tests.backends.test_jax_program_reuse import compilations
 
 X = np.arange(21.0, dtype=np.float32).reshape(7, 3) / 8
 JAX = backends.get("jax")
@@ -354,12 +353,6 @@ def test_a_list_that_is_changed_is_that_of_one_network_alone():
     np.testing.assert_array_equal(program(second), before)
     part = JAX.program(operator.call, second)(jnp.asarray(X[:2]))  # traced anew for this shape
     np.testing.assert_allclose(part, before[:2], rtol=1e-6)
-
-
-def test_a_second_network_of_the_same_structure_compiles_nothing():
-    program(Settings.on("jax", seed=1)().eval())
-    with compilations(0):
-        program(Settings.on("jax", seed=2)().eval())
 
 
 class Appending(Settings):

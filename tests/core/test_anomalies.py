@@ -44,8 +44,7 @@ def made(backend, count=1):
     return DataParallel(net, devices(backend, count)) if count > 1 else net
 
 
-@pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(("count", "inside"), [(1, False), (2, False), (2, True)])
 def test_unused_and_zero_parameters_are_named_apart(backend, count, inside):
     net = made(backend, count)
     found = net.detect_anomalous_params(in_replicas(loss) if inside else loss, X, 1.0)

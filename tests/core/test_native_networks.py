@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from deliralike import Network, wrap
-from deliralike.optim.rules import rule
 
 RNG = np.random.default_rng(2)
 X = RNG.normal(size=(7, 4)).astype(np.float32)
@@ -106,23 +105,6 @@ def test_its_gradients_have_neutral_names_and_layouts(network):
     np.testing.assert_allclose(
         found.parameters["out.weight"], 2 * error.T @ hidden / error.size, rtol=1e-3, atol=1e-5
     )
-
-
-def test_a_neutral_optimizer_trains_it(network):
-    optimizer = network.backend.optimizer(rule("adam", lr=0.05), network)
-    losses = [float(network.backend.numpy(optimizer.update(mse, X, Y))) for _ in range(30)]
-    assert losses[-1] < 0.5 * losses[0]
-    assert not np.array_equal(network.neutral_state()["hidden.weight"], WEIGHTS["hidden.weight"])
-
-
-def test_it_can_be_frozen_in_part(network):
-    network.set_trainable("hidden.*", False)
-    optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
-    optimizer.update(mse, X, Y)
-    np.testing.assert_array_equal(
-        network.neutral_state()["hidden.weight"], WEIGHTS["hidden.weight"]
-    )
-    assert not np.array_equal(network.neutral_state()["out.weight"], WEIGHTS["out.weight"])
 
 
 def test_its_mode_is_switched_and_restored(network):

@@ -102,50 +102,11 @@ def test_unequal_micro_batches_make_the_update_of_the_big_batch(backend, case, c
     assert_same(found, of_the_big_batch(backend, case))
 
 
-def test_the_gradient_of_a_window_is_that_of_scikit_learn(backend):
-    """The gradient of softmax regression in closed form, over all samples of unequal
-    micro-batches."""
-    from sklearn.preprocessing import label_binarize
-
-    class Linear(Network):
-        def __init__(self):
-            super().__init__()
-            self.fc = self.nn.Linear(3, 4)
-
-        def forward(self, x):
-            return self.fc(x)
-
-    net = Linear.on(backend, dtype="float64")()
-    weight, bias = (net.neutral_state()[name] for name in ("fc.weight", "fc.bias"))
-    scores = np.exp(X @ weight.T + bias)
-    error = scores / scores.sum(1, keepdims=True) - label_binarize(Y, classes=range(4))
-    optimizer = backend.optimizer(rule("sgd", lr=1.0), net)
-    optimizer.accumulate = len(CUTS)
-    for cut in CUTS:
-        optimizer.update(mean, X[cut], Y[cut])
-    np.testing.assert_allclose(
-        net.neutral_state()["fc.weight"], weight - error.T @ X / 13, atol=1e-12
-    )
-    np.testing.assert_allclose(net.neutral_state()["fc.bias"], bias - error.mean(0), atol=1e-12)
-
-
 def test_each_micro_batch_gives_its_own_loss_and_nothing_else(backend):
     _, whole = after(backend, *LOSSES["denominator"], CUTS[:1])
     _, found = after(backend, *LOSSES["denominator"], CUTS)
     assert found[0] == pytest.approx(whole[0], rel=1e-12)
     assert len(found) == 6
-
-
-def test_what_a_loss_function_gives_beside_the_loss_is_handed_back(backend):
-    def loss(network, x, y):
-        summed, denominator = weighted(network, x, y)
-        return summed, denominator, {"scores": network(x)}
-
-    _, optimizer = made(backend)
-    optimizer.accumulate = 2
-    value, extra = optimizer.update(in_replicas(loss, "denominator"), X[:5], IGNORED[:5])
-    assert tuple(value.shape) == ()
-    assert tuple(extra["scores"].shape) == (5, 4)
 
 
 @pytest.mark.parametrize("count", [1, 2])

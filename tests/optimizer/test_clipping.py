@@ -116,12 +116,6 @@ def test_the_gradient_of_the_whole_window_is_clipped_not_that_of_micro_batches(b
     assert_moved(net, by_norm(0.3 * NORM))
 
 
-def test_the_gradient_of_all_replicas_is_clipped_not_that_of_each(backend):
-    net, optimizer = made(backend, ClipNorm(0.3 * NORM), 2)
-    optimizer.update(in_replicas(linear), OF_A, OF_B)
-    assert_moved(net, by_norm(0.3 * NORM))
-
-
 @pytest.mark.parametrize("hook", [ClipNorm(1.0), ClipValue(1.0)])
 def test_zero_gradients_stay_zero(backend, hook):
     net, optimizer = made(backend, hook)

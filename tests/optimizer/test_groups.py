@@ -173,26 +173,6 @@ def test_a_group_without_a_learning_rate_of_its_own_stays_still(backend):
     assert not np.array_equal(state(network)["head.bias"], before["head.bias"])
 
 
-def test_the_state_of_groups_moves_to_another_backend():
-    groups = {"*.bias": {"weight_decay": 0.0, "betas": (0.8, 0.9)}, "encoder.*": {"lr": 0.02}}
-    networks, optimizers = [], []
-    for name in ("torch", "jax", "chainer"):
-        backend = backends.get(name)
-        networks.append(net(backend))
-        optimizers.append(backend.optimizer(rule("adam", lr=0.1), networks[-1], groups=groups))
-    for _ in range(3):
-        optimizers[0].update(squares, BATCH, TARGET)
-    for network, optimizer in zip(networks[1:], optimizers[1:], strict=True):
-        network.load_neutral_state(state(networks[0]))
-        optimizer.load_neutral_state(optimizers[0].neutral_state())
-    for optimizer in optimizers:
-        optimizer.lr = 0.05
-        for _ in range(3):
-            optimizer.update(squares, BATCH, TARGET)
-    for network in networks[1:]:
-        close(state(network), state(networks[0]), 1e-11)
-
-
 BAD = {
     "an unknown setting": (
         {"*.bias": {"weight_deca": 0}},

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from deliralike import backends
-from deliralike.errors import ReplicaError, SettingError, StateError, StructureError
-from deliralike.parallel import in_replicas
-from tests.parallel.networks import batch_of, cross_entropy, optimizer_of, replicated, same_named
+from deliralike.errors import SettingError, StateError, StructureError
+from tests.parallel.networks import batch_of, cross_entropy, optimizer_of, same_named
 
 CHAINER = backends.get("chainer")
 import chainer  # noqa: E402
@@ -135,13 +134,3 @@ def test_copies_that_are_built_otherwise_are_an_error_that_lists_both():
         match=r"Other, Linear on replica 0 and .*Other, Linear, Linear on replica 1: a",
     ):
         over(Other())
-
-
-def test_a_loss_in_replicas_that_calls_the_whole_network_is_an_error_and_does_not_hang():
-    network = replicated(CHAINER, 2, 0.0)
-    loss = in_replicas(lambda replica, x, labels: cross_entropy(network, x, labels))
-    with pytest.raises(
-        ReplicaError, match="a replica calls the replicated network that it belongs to"
-    ):
-        optimizer_of(network).update(loss, *batch_of(5))
-    optimizer_of(network).update(in_replicas(cross_entropy), *batch_of(5))

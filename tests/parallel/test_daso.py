@@ -77,14 +77,6 @@ def test_what_has_arrived_is_merged_before_the_next_is_sent(batches):
                 assert here == sorted(here, key=lambda event: ("merge", False) != event), pace
 
 
-@pytest.mark.parametrize("batches", [1, 2, 7, 19])
-def test_the_last_batch_ends_in_a_blocking_average(batches):
-    for pace in PACES:
-        for decisions, _ in epochs(pace, batches, 3):
-            assert decisions[-1].sends.wait == 0 and decisions[-1].sends.batch == batches - 1
-            assert decisions[-1].within
-
-
 def test_sendings_come_every_so_many_batches():
     for pace, batches in itertools.product(PACES, (1, 7, 19)):
         (decisions, _), *_ = epochs(pace, batches, 2)
@@ -143,12 +135,6 @@ def test_a_batch_more_than_was_told_ends_in_a_blocking_average_too():
         decision, state = decide(state, 5, 2)
     decision, state = decide(state, 5, 2)
     assert decision.sends == Sent(5, 0, 0) and decision.within and state.under_way == ()
-
-
-@pytest.mark.parametrize("nodes", [1, 2, 5])
-@pytest.mark.parametrize("waited", [0, 1, 4])
-def test_a_merge_keeps_what_all_nodes_agree_on(nodes, waited):
-    assert math.isclose(merged(0.7, nodes * 0.7, nodes, waited), 0.7)
 
 
 def test_the_weights_of_a_merge():

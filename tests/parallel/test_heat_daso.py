@@ -1,14 +1,12 @@
 """DASO by heat's names in one process: what it takes, what it refuses, and that it is then the
 local optimizer."""
 
-import numpy as np
 import pytest
 import torch
 
 import deliralike.compat.heat as ht
-from deliralike import backends, zoo
+from deliralike import zoo
 from deliralike.errors import ArgumentError, CapabilityError, ProcessError, SettingError, StateError
-from deliralike.optim import rules
 from deliralike.parallel import SingleProcess
 
 
@@ -178,24 +176,6 @@ def test_the_network_is_reached_through_its_wrapper():
     assert list(model.state_dict()) == ["weight", "bias"]
     model.eval()
     assert not network.training
-
-
-def test_a_chainer_network():
-    network = zoo.build("mlp", backend="chainer", in_features=3, out_features=2, dtype="float64")
-    local = backends.get("chainer").optimizer(rules.rule("sgd", lr=0.5), network).native
-    optimizer = ht.optim.DASO(local, 2, comm=SingleProcess())
-    optimizer.last_batch = 1
-    model = ht.nn.DataParallelMultiGPU(network, optimizer)
-    before = network.neutral_state()
-    loss = network.nn.sum(model(np.ones((2, 3))))
-    loss.backward()
-    slopes = {name: slot.native.grad.copy() for name, slot in network.neutral_slots().items()}
-    optimizer.step()
-    for name, value in network.neutral_state().items():
-        np.testing.assert_allclose(value, before[name] - 0.5 * slopes[name], rtol=1e-14)
-    optimizer.epoch_loss_logic(loss)
-    optimizer.zero_grad()
-    assert all(slot.native.grad is None for slot in network.neutral_slots().values())
 
 
 def test_more_batches_than_were_told_and_states_of_others():

@@ -1,8 +1,6 @@
 """The names that users of data parallelism know, on JAX: they work with the signatures that they
 have elsewhere."""
 
-import pickle
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,18 +83,6 @@ def test_scatter_replicate_apply_and_gather_are_data_parallel_by_hand():
     np.testing.assert_allclose(names.gather(outputs, 0), module(x), rtol=1e-6)
 
 
-def test_replicas_have_random_streams_of_their_own():
-    module = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
-    masks = names.parallel_apply(names.replicate(module, ["cpu"] * 3), [jnp.ones((1, 64))] * 3)
-    assert len({np.asarray(mask).tobytes() for mask in masks}) == 3
-
-
-def test_an_error_in_a_module_says_which_one_raised_it():
-    with pytest.raises(TypeError, match="dot_general") as caught:
-        names.parallel_apply(names.replicate(linear(), TWO), [jnp.ones((2, 3)), jnp.ones((2, 4))])
-    assert "raised in replica 1 of 2 on cpu:1" in caught.value.__notes__
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -122,27 +108,6 @@ def test_an_error_in_a_module_says_which_one_raised_it():
 def test_what_makes_no_sense_is_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
-
-
-def test_replication_callbacks_share_a_context_for_each_block():
-    class Block(nnx.Module):
-        def __data_parallel_replicate__(self, context, copy_id):
-            assert isinstance(context, names.CallbackContext)
-            context.seen = (*getattr(context, "seen", ()), copy_id)
-            self.heard = context.seen
-
-    class Outer(Block):
-        def __init__(self):
-            self.inner = Block()
-
-    first, second = Outer(), Outer()
-    names.exec_data_parallel_replication_callback([first, second])
-    assert (first.heard, second.heard, first.inner.heard, second.inner.heard) == (
-        (0,),
-        (0, 1),
-        (0,),
-        (0, 1),
-    )
 
 
 # Optimizers
@@ -179,21 +144,6 @@ def test_an_optimizer_of_optax_follows_optax(devices):
     )
     assert np.array_equal(found["unused.weight"], wanted.neutral_state()["unused.weight"])
     assert optimizer.steps == 3
-
-
-def test_clipping_in_a_hook_sees_the_accumulated_gradient():
-    network = names.DataParallelJaxNetwork(built(JAX, Dense), TWO)
-    optimizer, x = (
-        names.DataParallelJaxOptimizer.from_optimizer_class(optax.sgd, network, 0.1),
-        rows(7),
-    )
-    seen = []
-    optimizer.pre_update_hooks.append(
-        lambda optimizer, gradients: seen.append(gradients) or gradients
-    )
-    optimizer.update(mean_square, x)
-    wanted = JAX.gradients(mean_square, built(JAX, Dense), x).parameters["fc.weight"]
-    np.testing.assert_allclose(seen[0]["fc.weight"], wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -255,12 +205,6 @@ def test_outside_of_replicas_it_is_plain_batch_norm(n, shape):
     axes = tuple(axis for axis in range(len(shape)) if axis != 1)
     wanted = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
     np.testing.assert_allclose(layer(jnp.asarray(x)), wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_it_can_be_pickled():
-    layer = pickle.loads(pickle.dumps(names.SynchronizedBatchNorm2d(3)))
-    assert layer.synchronised
-    assert type(layer).__name__ == "SynchronizedBatchNorm2d"
 
 
 def test_eager_sums_over_replicas_are_refused():

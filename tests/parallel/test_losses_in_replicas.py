@@ -74,15 +74,6 @@ def test_on_a_plain_network_it_is_the_plain_loss(network, loss, plain):
     )
 
 
-def test_on_a_plain_network_it_can_be_minimised(backend):
-    networks = [built(backend, Small, 0.0) for _ in range(2)]
-    for network, loss in zip(
-        networks, (in_replicas(weighted, "denominator"), mean_weighted), strict=True
-    ):
-        optimizer_of(network).update(loss, *batch_of(6))
-    same_named(networks[0].neutral_state(), networks[1].neutral_state())
-
-
 @pytest.mark.parametrize("reduction", ["mean", "denominator"])
 def test_what_else_the_function_returned_comes_back(network, reduction):
     count = (6,) if reduction == "denominator" else ()

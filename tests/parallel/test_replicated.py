@@ -1,6 +1,8 @@
 """Replicated networks: on every backend what one device gives, for any number of replicas and any
 shares."""
 
+import copy
+import pickle
 import random as python_random
 import time
 from functools import cache
@@ -8,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from deliralike import DataParallel, Network, backends, data, in_replicas, random, training, weights
+from deliralike import DataParallel, Network, backends, in_replicas, random, weights
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
 from tests.parallel.networks import (
     Convolutional,
@@ -68,16 +70,6 @@ def test_twenty_steps_with_the_loss_in_the_replicas_are_those_of_one_device(
     same_runs(found, reference(backend.name, rule, samples))
 
 
-@pytest.mark.parametrize(
-    "loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"]
-)
-def test_on_a_device_that_stands_three_times_it_is_the_same(backend, loss):
-    places = [backend.devices()[0]] * 3
-    several = [batch_of(7, seed=step) for step in range(3)]
-    found = train(replicated(backend, 3, settings=SYNC, places=places), loss, several)
-    same_runs(found, train(built(backend), cross_entropy, several))
-
-
 def test_small_batches_use_fewer_replicas(backend):
     several = [batch_of(size, seed=size) for size in (5, 2, 1)]
     found = train(replicated(backend, 4, 0.3, False), cross_entropy, several)
@@ -100,36 +92,18 @@ def test_gradients_of_the_backend_are_those_of_one_network(backend):
 
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(
-    "loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"]
+    ("loss", "buffers"), [(cross_entropy, "mean"), (in_replicas(cross_entropy), "sync")]
 )
-def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss):
+def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss, buffers):
+    """Ten samples in shards of 3, 3, 2 and 2."""
     states = []
-    for count in (1, 4):
-        network = replicated(backend, count, settings={"virtual_shards": 4, "buffers": "root"})
-        run = train(network, loss, [batch_of(10, seed=step) for step in range(4)], "adam")
+    for count in (1, 2):
+        network = replicated(backend, count, settings={"virtual_shards": 4, "buffers": buffers})
+        run = train(network, loss, [batch_of(10, seed=step) for step in range(3)], "adam")
         states.append((run["losses"], run["states"][-1]))
     for losses, state in states[1:]:
         assert losses == states[0][0]
         assert all(np.array_equal(value, states[0][1][name]) for name, value in state.items())
-
-
-def test_fit_and_predict_work_alike(backend):
-    samples = data.Samples(*batch_of(10))
-    held_out = data.Samples(*batch_of(5, seed=2))
-    found, wanted = replicated(backend, 2, settings=SYNC), built(backend)
-    histories = [
-        training.fit(optimizer_of(net), samples, held_out, epochs=2, batch_size=4, seed=1)
-        for net in (found, wanted)
-    ]
-    np.testing.assert_allclose(histories[0].losses, histories[1].losses, rtol=1e-12)
-    np.testing.assert_allclose(
-        histories[0].held_out("loss"), histories[1].held_out("loss"), rtol=1e-12
-    )
-    outputs = [
-        np.concatenate(list(training.predict(net, samples.inputs, batch_size=5)))
-        for net in (found, wanted)
-    ]
-    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-12, atol=1e-13)
 
 
 # Storage and hooks
@@ -156,6 +130,41 @@ def test_the_root_is_the_network_that_was_given(backend):
     assert not np.array_equal(before["fc.weight"], given.neutral_state()["fc.weight"])
 
 
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))],
+    ids=["deepcopy", "pickle"],
+)
+def test_a_copy_has_replicas_of_its_own(backend, duplicate):
+    network = replicated(backend, 2)
+    before = network.neutral_state()
+    twin = duplicate(network)
+    assert twin.settings == network.settings
+    optimizer_of(twin).update(cross_entropy, *batch_of(5))
+    same_named(network.neutral_state(), before, tolerance=0)
+    for each in (network, twin):
+        same_named(each.replicas[1].neutral_state(), each.neutral_state(), tolerance=0)
+    assert not np.array_equal(twin.neutral_state()["fc.weight"], before["fc.weight"])
+
+
+class Listening(Dense):
+    """Notes when its replicas are made."""
+
+    heard: list = []
+
+    def __data_parallel_replicate__(self, context, copy_id):
+        self.heard.append((copy_id, context))
+
+
+def test_replication_callbacks_are_called_once_replicas_are_made(backend, monkeypatch):
+    monkeypatch.setattr(Listening, "heard", heard := [])
+    network = replicated(backend, 3, network=Listening)
+    for _ in range(2):
+        network(*backend.prepare((np.ones((4, 3)),), network))
+    assert [copy_id for copy_id, _ in heard] == [0, 1, 2]
+    assert len({id(context) for _, context in heard}) == 1
+
+
 def native_random_state(backend):
     if backend.name == "torch":
         import torch
@@ -176,15 +185,6 @@ def test_wrapping_changes_neither_weights_nor_random_states(backend):
     ) == seen
     for each in (network, wrapped, *wrapped.replicas):
         same_named(each.neutral_state(), before, tolerance=0)
-
-
-def test_replicas_are_equal_after_every_update(backend):
-    network = replicated(backend, 3)
-    optimizer = optimizer_of(network)
-    for step in range(3):
-        optimizer.update(cross_entropy, *batch_of(7, seed=step))
-        for replica in network.replicas[1:]:
-            same_named(replica.neutral_state(), network.neutral_state(), tolerance=0)
 
 
 @pytest.mark.parametrize(
@@ -371,23 +371,6 @@ class Flexible(Network):
         return {"y": y * 2.0 if twice else y, "name": name}
 
 
-class Nested(Network):
-    """A dict with a list and a string in; a dict with a list, a tuple and a string out."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(3, 2)
-
-    def forward(self, batch):
-        a, (b, tag) = batch["a"], batch["rest"]
-        return {
-            "parts": [self.fc(a), (self.fc(b),)],
-            "tag": tag,
-            "nothing": None,
-            "count": self.nn.mean(a),
-        }
-
-
 class Scalar(Network):
     """Gives a scalar, the mean of its share."""
 
@@ -430,20 +413,6 @@ def test_positional_and_keyword_arguments_flags_and_strings_reach_the_replicas(b
     found, wanted = both(backend, Flexible, x, other=other, twice=True, name="special")
     np.testing.assert_allclose(found["y"], wanted["y"], rtol=1e-13, atol=1e-14)
     assert found["name"] == "special"
-
-
-def test_nested_inputs_and_outputs_keep_their_structure(backend):
-    rng = np.random.default_rng(0)
-    batch = {"a": rng.normal(size=(7, 3)), "rest": [rng.normal(size=(7, 3)), "night"]}
-    found, wanted = both(backend, Nested, batch)
-    assert list(found) == list(wanted)
-    assert isinstance(found["parts"], list)
-    assert isinstance(found["parts"][1], tuple)
-    assert (found["tag"], found["nothing"]) == ("night", None)
-    np.testing.assert_allclose(found["parts"][0], wanted["parts"][0], rtol=1e-13, atol=1e-14)
-    np.testing.assert_allclose(found["parts"][1][0], wanted["parts"][1][0], rtol=1e-13, atol=1e-14)
-    shares = [batch["a"][:3].mean(), batch["a"][3:5].mean(), batch["a"][5:].mean()]
-    np.testing.assert_allclose(found["count"], shares, rtol=1e-13)
 
 
 @pytest.mark.parametrize("scalars", ["stack", "mean", "sum"])
@@ -576,6 +545,51 @@ def test_settings_changed_on_the_root_reach_the_replicas(backend):
     network.root.dropout.p = 1.0
     outputs = backend.to_numpy(network(*backend.prepare((np.ones((4, 5)),), network)))
     assert (outputs == 0).all()
+
+
+class Changing(Network):
+    """Scales by an attribute, if it has one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.fc = self.nn.Linear(3, 4), self.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.fc(self.first(x)) * getattr(self, "scale", 1.0)
+
+
+def test_what_changes_on_the_root_reaches_the_replicas(backend):
+    """Attributes that come and go, another layer, parameters that are frozen and thawed: outputs
+    and gradients are those of the root alone."""
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    network = replicated(backend, 2, network=Changing)
+    single = built(backend, Changing)
+
+    def scale(net, factor):
+        net.scale = factor
+
+    def unscale(net):
+        del net.scale
+
+    def replace(net):
+        net.fc = backend.nn.Identity()
+
+    for change in (
+        lambda net: scale(net, 3.0),
+        unscale,
+        lambda net: net.set_trainable("first.*", False),
+        lambda net: net.set_trainable("first.*", True),
+        replace,
+    ):
+        change(network.root)
+        change(single)
+        found, wanted = (backend.gradients(mean_square, net, x) for net in (network, single))
+        assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
+        same_named(found.parameters, wanted.parameters)
+        trainable = {name: slot.trainable for name, slot in single.neutral_slots().items()}
+        for replica in network.replicas:
+            slots = replica.neutral_slots()
+            assert {name: slot.trainable for name, slot in slots.items()} == trainable
 
 
 def test_a_text_in_the_place_of_a_list_of_devices_is_an_error(backend):

@@ -2,18 +2,15 @@
 
 import copy
 import dataclasses
-import importlib
 import re
 from collections import OrderedDict, defaultdict, deque, namedtuple
 
-import jax
 import numpy as np
 import optree
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jax.test_util import check_grads
 
 from deliralike import backends, nest
 from deliralike.backends.chainer.arrays import chainer  # before any other import of Chainer
@@ -25,8 +22,8 @@ from deliralike.parallel.batches.scatter import (
     scatter,
     split_batch,
 )
+from tests.parallel.networks import Dense, built
 
-gradient_check = importlib.import_module("chainer.gradient_check")
 Pair = namedtuple("Pair", "first second")
 
 
@@ -171,10 +168,10 @@ def nests(size, dim, backend):
 
 # JAX compiles a program for each new shape, so it gets one number of devices a nest, the others get
 # each.
-EXAMPLES = {True: 3, False: 15}  # where shapes are compiled, and where not
+EXAMPLES = {True: 3, False: 10}  # where shapes are compiled, and where not
 
 
-@pytest.mark.parametrize("dim", [0, 1, 2, -1, -2])
+@pytest.mark.parametrize("dim", [0, 1, -1, -2])
 def test_gather_is_the_inverse_of_scatter(backend, dim):
     compiled = backend.name == "jax"
     device = backend.devices()[0]
@@ -239,15 +236,6 @@ def test_shares_are_those_of_numpy(backend, size, devices):
         np.testing.assert_array_equal(on_host(backend, share["x"]), expected)
 
 
-@pytest.mark.parametrize("dim", [0, 1, -1, -2, -3])
-def test_numpy_arrays_are_split_along_any_dim_without_a_backend(dim):
-    array = np.arange(60).reshape(4, 5, 3)
-    for share, wanted in zip(
-        scatter(array, ["cpu"] * 3, dim), np.array_split(array, 3, axis=dim), strict=True
-    ):
-        np.testing.assert_array_equal(share, wanted)
-
-
 def test_an_empty_batch_is_one_empty_share(backend):
     shares = split_batch(
         [backend.array(np.zeros((0, 2), "float32")), "x"], many(backend, 3), backend=backend
@@ -291,16 +279,6 @@ def test_an_array_without_axes_goes_to_each_device_that_takes_part(backend):
     batch = {"x": backend.array(np.zeros((2, 3), "float32")), "scale": backend.array(np.float32(4))}
     shares = scatter(batch, many(backend, 5), backend=backend)
     assert [float(on_host(backend, share["scale"])) for share in shares] == [4, 4]
-
-
-def test_key_order_survives(backend):
-    batch = {"b": backend.array(np.zeros(4, "float32")), "a": {"d": 1, "c": 2}}
-    for share in scatter(batch, many(backend, 2), backend=backend):
-        assert (list(share), list(share["a"])) == (["b", "a"], ["d", "c"])
-    assert list(gather(scatter(batch, many(backend, 2), backend=backend), backend=backend)) == [
-        "b",
-        "a",
-    ]
 
 
 @pytest.mark.parametrize("kind", [str, object])
@@ -613,16 +591,6 @@ def test_scalars_of_numpy_are_arrays_without_axes(backend, scalar):
     assert (type(reduced), reduced.shape, float(reduced)) == (np.ndarray, (), 1.75)
 
 
-def test_a_vector_beside_a_scalar(backend):
-    outputs = [
-        {"y": backend.array(np.full((size, 2), size)), "loss": backend.array(np.float32(size))}
-        for size in (2, 1)
-    ]
-    joined = gather(outputs, backend=backend)
-    np.testing.assert_array_equal(on_host(backend, joined["y"]), [[2, 2], [2, 2], [1, 1]])
-    np.testing.assert_array_equal(on_host(backend, joined["loss"]), [2, 1])
-
-
 class Odd:
     """Its comparison is no truth value."""
 
@@ -664,10 +632,6 @@ def test_nan_made_anew_equals_nan(backend):
     assert np.isnan(gather([float("nan"), float("nan")], backend=backend))
 
 
-def test_strings_are_not_taken_apart(backend):
-    assert gather(["word", "word"], backend=backend) == "word"
-
-
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
@@ -676,19 +640,12 @@ def test_strings_are_not_taken_apart(backend):
             {"b": 1},
             "output is a dict with keys ['a'] on replica 0 and with keys ['b'] on replica 1.",
         ),
-        ([1], [1, 2], "output is a list of length 1 on replica 0 and of length 2 on replica 1."),
         (
             {"y": (1, [2])},
             {"y": (1, [])},
             "output['y'][1] is a list of length 1 on replica 0 and of length 0 on replica 1.",
         ),
-        (
-            [1],
-            (1,),
-            "output is a list of length 1 on replica 0 and a tuple of length 1 on replica 1.",
-        ),
         ([1, [2]], [1, 3], "output[1] is a list of length 1 on replica 0 and 3 on replica 1."),
-        ([1, 3], [1, [2]], "output[1] is 3 on replica 0 and a list of length 1 on replica 1."),
         (
             Frozen([1]),
             Frozen([]),
@@ -743,12 +700,6 @@ def test_an_array_on_one_replica_and_a_number_on_another(backend):
             "output['y'] has shape (2, 3) on replica 0 and (2, 4) on replica 1: they may differ "
             "along dim 0",
         ),
-        (
-            [(2, 3), (2,)],
-            0,
-            "output['y'] has shape (2, 3) on replica 0 and (2,) on replica 1: they may differ "
-            "along dim 0",
-        ),
         ([(0,), (2, 3)], 0, "output['y'] has shape (0,) on replica 0 and (2, 3) on replica 1"),
         (
             [(2, 3), (1, 3)],
@@ -756,7 +707,6 @@ def test_an_array_on_one_replica_and_a_number_on_another(backend):
             "output['y'] has shape (2, 3) on replica 0 and (1, 3) on replica 1: they may differ "
             "along dim -1",
         ),
-        ([(), (2,)], 0, "output['y'] has shape () on replica 0 and (2,) on replica 1"),
         (
             [(2, 3), (2, 3), (2, 4)],
             0,
@@ -774,12 +724,6 @@ def test_arrays_that_do_not_fit_name_path_and_shapes(backend, shapes, dim, messa
     outputs = [{"y": backend.array(np.zeros(shape, "float32"))} for shape in shapes]
     with pytest.raises(ShapeError, match=re.escape(message)):
         gather(outputs, dim, backend=backend)
-
-
-def test_unequal_shares_are_joined_in_order(backend):
-    shares = [np.full((size, 2), index, "float32") for index, size in enumerate((3, 2, 2))]
-    joined = gather([backend.array(share) for share in shares], backend=backend)
-    np.testing.assert_array_equal(on_host(backend, joined), np.concatenate(shares))
 
 
 @pytest.mark.parametrize(
@@ -800,60 +744,34 @@ def test_settings_that_make_no_sense_are_errors(outputs, options, message):
 # -----------------------------------------------------------------------------
 
 
-def there_and_back(backend, dim, count):
-    """Scatter, something particular to each share, gather: arrays joined, scalars stacked, scalars
-    averaged."""
+@pytest.mark.parametrize(("dim", "count"), [(0, 1), (0, 3), (1, 2), (-1, 3), (-2, 2)])
+def test_gradients_go_through_scatter_and_gather(backend, dim, count):
+    """Of arrays joined, of scalars stacked and averaged, and of one that is copied, by hand."""
+    x, scale = np.linspace(-1, 1, 15).reshape(5, 3), np.array(0.7)
+    weights = np.cos(np.arange(15.0)).reshape(5, 3)
 
-    def function(x, scale):
-        shares = scatter({"x": x, "scale": scale}, many(backend, count), dim, backend=backend)
+    def loss(network, x, scale, weights):
+        nn = network.nn
+        batch = {"x": x, "scale": scale}
+        shares = scatter(batch, many(backend, count), dim, backend=backend)
         squares = [
             share["x"] * share["x"] * share["scale"] * (i + 1) for i, share in enumerate(shares)
         ]
-        sums = [backend.nn.sum(square) for square in squares]
+        sums = [nn.sum(square) for square in squares]
         joined, stacked = gather(list(zip(squares, sums)), dim, backend=backend)
         mean = gather(sums, scalars="mean", sizes=range(1, len(sums) + 1), backend=backend)
-        return joined, stacked, mean
+        return nn.sum(joined * weights) + nn.sum(stacked * stacked) + 3.0 * mean
 
-    return function
-
-
-ROUNDS = [(0, 1), (0, 2), (0, 3), (1, 2), (-1, 3), (-2, 2)]
-X = np.linspace(-1, 1, 15).reshape(5, 3)
-
-
-@pytest.mark.parametrize(("dim", "count"), ROUNDS)
-def test_gradients_on_torch(dim, count):
-    function = there_and_back(backends.get("torch"), dim, count)
-    inputs = [torch.tensor(value, requires_grad=True) for value in (X, np.array(0.7))]
-    assert torch.autograd.gradcheck(function, inputs)
-    assert torch.autograd.gradgradcheck(function, inputs)
-
-
-@pytest.mark.parametrize(("dim", "count"), ROUNDS)
-def test_gradients_on_chainer(dim, count):
-    function = there_and_back(backends.get("chainer"), dim, count)
-    inputs = (X, np.array(0.7))
-    outputs = function(*(chainer.Variable(value) for value in inputs))
-    grads = tuple(
-        np.cos(np.arange(output.size, dtype="float64")).reshape(output.shape) for output in outputs
-    )
-    tolerance = {"atol": 1e-6, "rtol": 1e-6, "dtype": "float64"}
-    gradient_check.check_backward(function, inputs, grads, **tolerance)
-    second = tuple(
-        np.sin(np.arange(value.size, dtype="float64") + 1).reshape(value.shape) for value in inputs
-    )
-    gradient_check.check_double_backward(function, inputs, grads, second, **tolerance)
-
-
-@pytest.mark.parametrize(("dim", "count", "compiled"), [(0, 1, True), (-1, 3, True)])
-def test_gradients_on_jax(dim, count, compiled):
-    function = there_and_back(backends.get("jax"), dim, count)
-    with jax.enable_x64(True):
-        check_grads(
-            jax.jit(function) if compiled else function,
-            (jax.numpy.array(X), jax.numpy.array(0.7)),
-            order=2,
-        )
+    found = backend.gradients(loss, built(backend, Dense), x, scale, weights)
+    of_x, of_scale, factors = [], 0.0, 3.0 / sum(range(1, count + 1))
+    parts = (np.array_split(each, count, axis=dim) for each in (x, weights))
+    for i, (share, weight) in enumerate(zip(*parts, strict=True), start=1):
+        square = share**2 * i
+        slope = weight + 2 * scale * square.sum() + factors * i
+        of_x.append(2 * share * scale * i * slope)
+        of_scale += (square * slope).sum()
+    np.testing.assert_allclose(found.inputs[0], np.concatenate(of_x, axis=dim), rtol=1e-12)
+    np.testing.assert_allclose(found.inputs[1], of_scale, rtol=1e-12)
 
 
 def test_chainer_keeps_arrays_arrays_and_variables_variables():
@@ -877,23 +795,3 @@ def test_a_share_on_torch_may_be_changed_in_place(needs_gradient):
     share.add_(weight)
     share.sum().backward()
     np.testing.assert_array_equal(weight.grad.numpy(), [2, 2, 2])
-
-
-@pytest.mark.parametrize("backend", [None, "torch", "chainer", "jax"])
-@pytest.mark.parametrize("kind", [">f4", ">i8", "<f4", ">U3"])
-def test_byte_order_goes_through_scatter_and_gather(backend, kind):
-    native = None if backend is None else backends.get(backend)
-    batch = {"x": np.arange(21).reshape(7, 3).astype(kind)}
-    shares = scatter(batch, ["@numpy" if backend == "chainer" else "cpu"] * 3, backend=native)
-    assert [share["x"].dtype for share in shares] == [batch["x"].dtype] * 3
-    found = gather(shares, backend=native)["x"]
-    assert found.dtype == batch["x"].dtype and found.dtype.byteorder == batch["x"].dtype.byteorder
-    assert np.array_equal(found, batch["x"])
-
-
-def test_masks_go_through_scatter_and_gather():
-    batch = np.ma.masked_array(np.arange(14.0).reshape(7, 2), np.arange(14).reshape(7, 2) % 5 == 0)
-    found = gather(scatter(batch, ["cpu"] * 3))
-    assert np.array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(batch)) and np.ma.allequal(
-        found, batch
-    )

@@ -15,12 +15,10 @@ from tests.parallel.networks import (
     optimizer_of,
     replicated,
     same_named,
-    wait_for_callbacks,
     watch_gradients,
 )
 
 SYNC = {"buffers": "sync"}
-RNG = np.random.default_rng(4)
 WAYS = pytest.mark.parametrize(
     "wrap", [lambda loss: loss, in_replicas], ids=["gathered", "in replicas"]
 )
@@ -226,26 +224,6 @@ def test_a_pattern_that_matches_nothing_suggests_another(backend):
     network = replicated(backend, 2, network=Adversaries)
     with pytest.raises(UnknownName, match=r"no parameter matches 'generater.*"):
         optimizer_of_part(network, "adam", "generater.*")
-
-
-def test_updates_in_turn_by_two_optimizers_do_not_mix_their_gradients(backend):
-    """What the discriminator's loss left in the generator's parameters is not taken for the
-    generator's own."""
-    network = replicated(backend, 2, network=Adversaries, settings=SYNC)
-    single = built(backend, Adversaries)
-    seen = []
-    for each in (network, single):
-        first, second = (
-            optimizer_of_part(each, "sgd", f"{part}.*") for part in ("discriminator", "generator")
-        )
-        watched = watch_gradients(second)
-        for step in range(2):
-            first.update(telling_apart, rows(7, seed=step), rows(7, seed=9))
-            second.update(fooling, rows(7, seed=step))
-        wait_for_callbacks(backend)
-        seen.append(watched)
-    for found, wanted in zip(*seen, strict=True):
-        same_named(found, wanted)
 
 
 # Gradients of gradients

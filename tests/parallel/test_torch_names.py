@@ -2,10 +2,9 @@
 one device."""
 
 import copy
-import functools
 import inspect
 import pickle
-from collections import OrderedDict, defaultdict, namedtuple
+from collections import namedtuple
 
 import pytest
 import torch
@@ -21,7 +20,6 @@ from deliralike.errors import (
     DeviceError,
     SettingError,
     StateError,
-    StructureError,
 )
 from deliralike.optim.rules import SGD, rule
 
@@ -60,38 +58,19 @@ def gradients(module):
 
 
 @pytest.mark.parametrize(
-    "name", ["scatter", "scatter_kwargs", "gather", "replicate", "parallel_apply", "data_parallel"]
+    "name",
+    ["scatter", "scatter_kwargs", "gather", "replicate", "parallel_apply", "data_parallel"]
+    + ["DataParallel", *(f"SynchronizedBatchNorm{n}d" for n in (1, 2, 3))],
 )
-def test_functions_take_the_arguments_of_pytorchs(name):
-    originals = vars(torch.nn.parallel) | vars(torch.nn.parallel.scatter_gather)
+def test_names_take_the_arguments_of_pytorchs(name):
+    originals = vars(torch.nn.parallel) | vars(torch.nn.parallel.scatter_gather) | vars(nn)
+    original = originals[name.removeprefix("Synchronized")]
     ours, theirs = (
-        inspect.signature(function).parameters
-        for function in (getattr(names, name), originals[name])
+        inspect.signature(function).parameters for function in (getattr(names, name), original)
     )
     assert [(p.name, p.default) for p in ours.values()] == [
         (p.name, p.default) for p in theirs.values()
     ]
-
-
-def test_the_class_takes_the_arguments_of_pytorchs():
-    ours, theirs = (
-        inspect.signature(cls).parameters for cls in (names.DataParallel, torch.nn.DataParallel)
-    )
-    assert [(p.name, p.default) for p in ours.values()] == [
-        (p.name, p.default) for p in theirs.values()
-    ]
-
-
-def test_scatter_gives_balanced_shares_and_keeps_types():
-    nest = OrderedDict(
-        a=Pair(torch.arange(7), [torch.arange(14).reshape(7, 2)]),
-        b=defaultdict(list, c=torch.ones(7)),
-    )
-    shares = names.scatter(nest, ["cpu", torch.device("cpu"), "cpu"])
-    assert [share["a"].first.tolist() for share in shares] == [[0, 1, 2], [3, 4], [5, 6]]
-    assert all(type(share) is OrderedDict and type(share["a"]) is Pair for share in shares)
-    assert all(type(share["b"]) is defaultdict for share in shares)
-    assert names.scatter(torch.zeros(2, 5), ["cpu", "cpu"], dim=1)[1].shape == (2, 2)
 
 
 def test_scatter_kwargs_shares_both_by_one_count():
@@ -103,26 +82,6 @@ def test_scatter_kwargs_shares_both_by_one_count():
     assert names.scatter_kwargs((torch.arange(2),), None, ["cpu"] * 2)[1] == ({}, {})
     with pytest.raises(BatchError, match=r"args\[0\] has 5, kwargs\['mask'\] has 4"):
         names.scatter_kwargs((torch.arange(5),), {"mask": torch.arange(4)}, ["cpu"] * 2)
-
-
-def test_gather_joins_scalars_without_a_warning_and_refuses_what_differs():
-    outputs = [
-        {"loss": torch.tensor(1.0), "y": torch.ones(2, 1), "name": "x"},
-        {"loss": torch.tensor(2.0), "y": torch.zeros(1, 1), "name": "x"},
-    ]
-    gathered = names.gather(outputs, -1)
-    assert gathered["loss"].tolist() == [1.0, 2.0]
-    assert gathered["y"].flatten().tolist() == [1.0, 1.0, 0.0]
-    assert gathered["name"] == "x"
-    with pytest.raises(StructureError, match="replica 1"):
-        names.gather([{"a": torch.ones(1)}, {"b": torch.ones(1)}], "cpu")
-
-
-def test_scatter_and_gather_are_differentiable():
-    x = batch().requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda x: names.gather(names.scatter(x, ["cpu"] * 3), "cpu") ** 2, [x]
-    )
 
 
 def test_gradients_of_every_replica_land_on_the_module_that_was_replicated():
@@ -205,18 +164,6 @@ def test_detached_replicas_send_no_gradients():
     assert torch.equal(replicas[1](torch.ones(1, 3).double()), module(torch.ones(1, 3).double()))
 
 
-def test_frozen_parameters_stay_frozen_in_replicas():
-    module = network()
-    module[0].weight.requires_grad_(False)
-    _, other = names.replicate(module, ["cpu"] * 2)
-    assert [parameter.requires_grad for parameter in other.parameters()] == [
-        False,
-        True,
-        True,
-        True,
-    ]
-
-
 def test_parallel_apply_calls_each_module_on_its_own_arguments():
     def scaled(x, by=1.0):
         return x * by
@@ -289,34 +236,6 @@ def test_without_devices_it_is_the_module():
     assert torch.equal(names.DataParallel(module, ["cpu"])(x), module(x))
     with pytest.raises(DeviceError, match="device_ids is empty; None stands for all GPUs"):
         names.DataParallel(module, [])
-
-
-def test_keywords_other_axes_and_nests_are_shared_out():
-    class Summed(nn.Module):
-        def forward(self, x, *, pair, name):
-            return {
-                "sum": x.sum(0),
-                "pair": Pair(pair.first * 2, pair.second),
-                "name": name,
-                "size": x.shape[1],
-            }
-
-    x = torch.arange(15.0).reshape(3, 5)
-
-    class Even(Summed):
-        def forward(self, x, **kwargs):
-            return {
-                key: value for key, value in super().forward(x, **kwargs).items() if key != "size"
-            }
-
-    parallel = names.DataParallel(Even(), ["cpu"] * 2, dim=-1)
-    output = parallel(x, pair=Pair(x[0], x[1]), name="n")
-    assert torch.equal(output["sum"], x.sum(0))
-    assert torch.equal(output["pair"].first, x[0] * 2)
-    assert torch.equal(output["pair"].second, x[1])
-    assert output["name"] == "n"
-    with pytest.raises(StructureError, match="size"):
-        names.DataParallel(Summed(), ["cpu"] * 2, dim=-1)(x, pair=Pair(x[0], x[1]), name="n")
 
 
 def test_a_parameter_that_is_elsewhere_is_refused():
@@ -423,40 +342,6 @@ def test_a_module_with_lasting_replicas_is_not_replicated_again(around):
         names.DataParallel(around(lasting), ["cpu"] * 2)(batch())
 
 
-def test_under_no_grad_there_is_no_graph():
-    parallel = names.DataParallel(network(), ["cpu"] * 2)
-    with torch.no_grad():
-        assert not parallel(batch()).requires_grad
-
-
-def test_the_function_sends_gradients_to_the_module_given():
-    module, x = network(), batch()
-    wanted = copy.deepcopy(module)
-    names.data_parallel(module, (x,), ["cpu"] * 3, output_device=-1, module_kwargs={}).pow(
-        2
-    ).mean().backward()
-    squared(wanted, x).backward()
-    same(gradients(module), gradients(wanted))
-
-
-def test_gradients_of_gradients_reach_the_module():
-    module = network()
-    wanted = copy.deepcopy(module)
-
-    def penalty(net, x):
-        x = x.requires_grad_()
-        return (torch.autograd.grad(net(x).sum(), x, create_graph=True)[0] ** 2).sum()
-
-    x = batch()
-    penalty(names.DataParallel(module, ["cpu"] * 3), x.clone()).backward()
-    penalty(wanted, x.clone()).backward()
-    for name, gradient in gradients(wanted).items():
-        found = gradients(module)[name]
-        assert (found is None) == (gradient is None), name
-        if gradient is not None:
-            torch.testing.assert_close(found, gradient, rtol=1e-12, atol=1e-12)
-
-
 # Synchronised batch norm
 # -----------------------------------------------------------------------------
 
@@ -496,30 +381,6 @@ def test_outside_of_replicas_it_is_plain_batch_norm():
     same(layer.state_dict(), plain.state_dict())
     with pytest.raises(ValueError, match="expected 4D input"):
         names.DataParallel(names.SynchronizedBatchNorm2d(3), ["cpu"] * 2)(batch(4).float())
-
-
-def test_synchronised_batch_norm_takes_the_arguments_of_pytorchs():
-    for n in (1, 2, 3):
-        ours = inspect.signature(getattr(names, f"SynchronizedBatchNorm{n}d")).parameters
-        theirs = inspect.signature(getattr(nn, f"BatchNorm{n}d")).parameters
-        assert [(p.name, p.default) for p in ours.values()] == [
-            (p.name, p.default) for p in theirs.values()
-        ]
-
-
-def test_a_replica_that_fails_ends_those_that_wait_for_it(within):
-    class Failing(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm = names.SynchronizedBatchNorm1d(3)
-
-        def forward(self, x):
-            if len(x) == 2:
-                raise LookupError("no two")
-            return self.norm(x)
-
-    with pytest.raises(LookupError, match="no two"):
-        within(names.DataParallel(Failing().double(), ["cpu"] * 2), batch(5))
 
 
 NORMALISED = {
@@ -650,48 +511,6 @@ def test_a_data_parallel_can_be_patched(times):
         names.patch_replication_callback(module)
 
 
-def test_a_data_parallel_whose_replicate_is_decorated_can_be_patched():
-    class Timed(names.DataParallel):
-        @functools.wraps(names.DataParallel.replicate)
-        def replicate(self, *args):
-            return super().replicate(*args)
-
-    module = Called()
-    parallel = Timed(module, ["cpu"] * 2)
-    for _ in range(2):
-        names.patch_replication_callback(parallel)
-        parallel.replicate = functools.wraps(parallel.replicate)(
-            functools.partial(parallel.replicate)
-        )
-    parallel(torch.ones(6, 3))
-    assert [copy_id for copy_id, _ in module.log] == [0, 1]
-
-
-def test_the_callbacks_of_replicas_that_differ_are_refused():
-    with pytest.raises(
-        StructureError, match="replica 1 has the blocks Sequential, Tanh, Called, Linear"
-    ):
-        names.exec_data_parallel_replication_callback(
-            [nn.Sequential(Called()), nn.Sequential(nn.Tanh(), Called())]
-        )
-
-
-def test_the_callbacks_can_be_called_by_hand():
-    modules = [nn.Sequential(Called(), Called()) for _ in range(2)]
-    names.exec_data_parallel_replication_callback(modules)
-    assert [[layer.log[0][0] for layer in module] for module in modules] == [[0, 0], [1, 1]]
-    assert modules[0][0].log[0][1] is modules[1][0].log[0][1]
-    assert modules[0][0].log[0][1] is not modules[0][1].log[0][1]
-
-
-def test_lasting_replicas_are_called_once():
-    module = Called()
-    parallel = DataParallelTorchNetwork(module, ["cpu"] * 3)
-    parallel(torch.ones(6, 3))
-    parallel(torch.ones(6, 3))
-    assert [copy_id for copy_id, _ in module.log] == [0, 1, 2]
-
-
 # The optimizer
 # -----------------------------------------------------------------------------
 
@@ -758,19 +577,6 @@ def test_hooks_registered_later_see_the_accumulated_gradients():
     assert seen[1:] == ["after"]
 
 
-def test_gradients_may_be_accumulated_and_clipped_before_the_step():
-    plain, parallel = replicated()
-    ours = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
-    theirs = torch.optim.SGD(plain.parameters(), lr=0.1)
-    x = batch()
-    for net, each in ((parallel, ours), (plain, theirs)):
-        for part in (x[:4], x[4:]):  # two backward passes to one step
-            squared(net, part).backward()
-        nn.utils.clip_grad_norm_(net.parameters(), 0.05)
-        each.step()
-    same(parallel.state_dict(), plain.state_dict())
-
-
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_zero_grad_reaches_every_replica(set_to_none):
     plain, parallel = replicated()
@@ -805,24 +611,6 @@ def test_a_closure_is_accumulated_each_time_that_it_is_called():
     assert losses[0][-1] < losses[0][0] / 10
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(parallel.state_dict()[name], value, rtol=1e-6, atol=1e-8)
-
-
-def test_its_state_can_be_saved_and_loaded():
-    _, parallel = replicated()
-    optimizer = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.Adam, parallel, lr=0.1)
-    squared(parallel, batch()).backward()
-    optimizer.step()
-    other_plain = copy.deepcopy(parallel.module)
-    theirs = torch.optim.Adam(other_plain.parameters(), lr=0.5)
-    theirs.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    loaded = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.Adam, parallel, lr=0.5)
-    loaded.load_state_dict(copy.deepcopy(theirs.state_dict()))
-    x = batch()
-    for net, each in ((parallel, loaded), (other_plain, theirs)):
-        each.zero_grad()
-        squared(net, x).backward()
-        each.step()
-    same(parallel.state_dict(), other_plain.state_dict())
 
 
 def test_a_pickled_one_still_accumulates():
@@ -861,30 +649,6 @@ def test_behind_the_neutral_interface_nothing_is_accumulated_twice():
     for _ in range(3):
         ours.update(squared, x)
         theirs.update(squared, x)
-    same(dict(parallel.state_dict()), dict(plain.state_dict()))
-
-
-def test_over_a_plain_module_it_is_the_inner_optimizer():
-    plain = network()
-    other = copy.deepcopy(plain)
-    ours = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, plain, lr=0.1)
-    theirs, x = torch.optim.SGD(other.parameters(), lr=0.1), batch()
-    for net, each in ((plain, ours), (other, theirs)):
-        squared(net, x).backward()
-        each.step()
-        each.zero_grad()
-    same(plain.state_dict(), other.state_dict())
-
-
-def test_gradients_of_tied_parameters_are_accumulated_once():
-    plain = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).double()
-    plain[1].weight = plain[0].weight
-    parallel = DataParallelTorchNetwork(copy.deepcopy(plain), ["cpu"] * 3)
-    ours = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
-    theirs, x = torch.optim.SGD(plain.parameters(), lr=0.1), batch()
-    for net, each in ((parallel, ours), (plain, theirs)):
-        squared(net, x).backward()
-        each.step()
     same(dict(parallel.state_dict()), dict(plain.state_dict()))
 
 

@@ -1,16 +1,9 @@
 """What the processes of the tests do: updates by themselves, and averages; and what NumPy makes of
 them."""
 
-from collections import OrderedDict
-
 import numpy as np
-import torch
-from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
-from torch.distributed.algorithms.model_averaging.hierarchical_model_averager import (
-    HierarchicalModelAverager,
-)
 
-from deliralike import Network, backends, in_replicas, random, zoo
+from deliralike import backends, in_replicas, random, zoo
 from deliralike.data import Loader
 from deliralike.optim.rules import rule
 from deliralike.parallel import LocalSGD
@@ -18,17 +11,6 @@ from deliralike.training import Checkpoint, Trainer
 from tests.processes import steps, training
 
 RATE, MOMENTUM = 0.05, 0.9
-
-
-class Linear(Network):
-    """One layer, so that NumPy can follow."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(3, 2)
-
-    def forward(self, x):
-        return self.fc(x)
 
 
 def data(step, sizes):
@@ -59,7 +41,7 @@ LOSSES = {"mean": squared, "denominator": in_replicas(weighted, "denominator")}
 
 def train(processes, backend, plan, updates, sizes_of, loss, in_backward=None):
     """The parameters after each update, as this process has them, and the messages sent in it."""
-    network = Linear.on(backend, seed=4, dtype="float64")()
+    network = steps.Line.on(backend, seed=4, dtype="float64")()
     network = backends.DistributedDataParallel(
         network, processes, averaging=_plan(plan), in_backward=in_backward
     )
@@ -100,7 +82,7 @@ def by_numpy(plan, updates, sizes_of, loss, count):
     plan = dict(plan)
     levels = dict(plan["every"]) if isinstance(plan["every"], list) else {plan["every"]: count}
     warmup, together = plan.get("warmup", 0), plan.get("together", 1)
-    start = Linear.on("torch", seed=4, dtype="float64")().neutral_state()
+    start = steps.Line.on("torch", seed=4, dtype="float64")().neutral_state()
     own = [np.hstack([start["fc.weight"], start["fc.bias"][:, None]]) for _ in range(count)]
     velocity = [np.zeros((2, 4)) for _ in range(count)]
     seen = {size: np.zeros(count) for size in levels.values()}
@@ -164,32 +146,6 @@ def largest_difference(wanted, came):
             found = np.hstack([own["fc.weight"], np.array(own["fc.bias"])[:, None]])
             worst = max(worst, float(np.abs(found - matrix).max() / np.abs(matrix).max()))
     return worst
-
-
-def by_pytorch(processes, levels, updates):
-    """Parameters by PyTorch's own averagers, with equal shares."""
-    network = Linear.on("torch", seed=4, dtype="float64")()
-    native = torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM)
-    groups = OrderedDict(levels)
-    averager = (
-        HierarchicalModelAverager(groups)
-        if len(groups) > 1
-        else PeriodicModelAverager(levels[0][0])
-    )
-    averager.step = 1  # it counts from 0, and would average after the first update
-    found = []
-    for step in range(updates):
-        sizes = [2] * processes.count
-        x, y, counts = (
-            torch.from_numpy(each)
-            for each in steps.share_of(data(step, sizes), sizes, processes.rank)
-        )
-        native.zero_grad()
-        squared(network, x, y, counts).backward()
-        native.step()
-        averager.average_parameters(native.param_groups)
-        found.append({"own": _own(network), "sent": []})
-    return found
 
 
 # Whole runs

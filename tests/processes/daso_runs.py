@@ -323,7 +323,6 @@ def various(processes):
         "halves": on_the_wire(processes, torch.half),
         "bfloat16": on_the_wire(processes, torch.bfloat16),
         "not finite": [not_finite(processes, 0, 4), not_finite(processes, 1, 2)],
-        "index": epochs(processes, [BATCHES - 1] * 4, [BATCHES] * 4),
         "other lengths": other_lengths(processes),
         "clipped": clipped(processes),
         "scaled": scaled(processes),

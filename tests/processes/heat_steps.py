@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import deliralike.compat.heat as ht
-from deliralike import Network, backends, zoo
+from deliralike import backends, zoo
 from deliralike.optim.rules import rule
 
 STEPS, SAMPLES = (
@@ -23,12 +23,32 @@ def batches():
 
 
 def share(array, processes):
+    """The rows of one process; all of them without processes."""
+    if processes is None:
+        return array
     own = SAMPLES // processes.count
     return array[processes.rank * own : (processes.rank + 1) * own]
 
 
 def listed(state):
     return {name: np.asarray(value).tolist() for name, value in state.items()}
+
+
+def over(processes, inside, native, blocking=True, **settings):
+    """A network and its optimizers over processes; as they are without processes."""
+    if processes is None:
+        return inside, native
+    if isinstance(native, list):
+        optimizer = [ht.optim.DataParallelOptimizer(each) for each in native]
+    else:
+        optimizer = ht.optim.DataParallelOptimizer(native)
+    network = ht.nn.DataParallel(inside, processes, optimizer, blocking, **settings)
+    KEPT.append(network)
+    return network, optimizer
+
+
+def is_under_way(network):
+    return getattr(network, "is_under_way", None)
 
 
 class Crooked(torch.nn.Module):
@@ -84,11 +104,10 @@ def grouped(network, kind="sgd"):
 
 def torch_states(processes, kind, blocking, clears="first", bucket_bytes=300):
     """The weights after some steps, and what was under way after the last one."""
-    network = crooked(processes.rank)
-    optimizer = ht.optim.DataParallelOptimizer(grouped(network, kind))
-    network = ht.nn.DataParallel(network, processes, optimizer, blocking, bucket_bytes=bucket_bytes)
-    KEPT.append(network)
-    schedule = ht.optim.lr_scheduler.StepLR(optimizer.torch_optimizer, 2, 0.5)
+    inside = crooked(processes.rank if processes else 0)
+    native = grouped(inside, kind)
+    network, optimizer = over(processes, inside, native, blocking, bucket_bytes=bucket_bytes)
+    schedule = torch.optim.lr_scheduler.StepLR(native, 2, 0.5)
     for x, y in batches():
         if clears == "first":
             optimizer.zero_grad()
@@ -99,22 +118,8 @@ def torch_states(processes, kind, blocking, clears="first", bucket_bytes=300):
         loss.backward()
         optimizer.step()
         schedule.step()
-    under_way = network.is_under_way
+    under_way = is_under_way(network)
     return listed(network.state_dict()), under_way
-
-
-def torch_alone(kind, clears="first"):
-    """The same in PyTorch alone, on the whole batch."""
-    network = crooked()
-    optimizer = grouped(network, kind)
-    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
-    for x, y in batches():
-        if clears != "never":
-            optimizer.zero_grad()
-        ((network(torch.from_numpy(x)) - torch.from_numpy(y)) ** 2).mean().backward()
-        optimizer.step()
-        schedule.step()
-    return listed(network.state_dict())
 
 
 WAYS = [("sgd", "first"), ("adam", "zeros"), ("sgd", "never")]
@@ -139,41 +144,22 @@ def mean_square(network, x, y):
 def written_once(processes, backend):
     """Steps as functions, with one of deliralike's optimizers; the learning rate changes after each
     step."""
-    found = []
-    for blocking in (True, False):
-        network = zoo.build(
-            "mlp",
-            backend=backend,
-            seed=processes.rank,
-            dtype="float64",
-            in_features=5,
-            out_features=3,
-        )
-        inside = network.backend.optimizer(
-            rule("adam", lr=0.1), network, groups={"*.bias": {"lr": 0.02}}
-        )
-        optimizer = ht.optim.DataParallelOptimizer(inside)
-        network = ht.nn.DataParallel(network, processes, optimizer, blocking)
-        KEPT.append(network)
-        network.train()
-        for x, y in batches():
-            optimizer.update(mean_square, share(x, processes), share(y, processes))
-            inside.lr = inside.lr * 0.5
-        under_way = network.is_under_way
-        found.append([listed(network.neutral_state()), under_way, inside.steps])
-    return found
+    return [_written_once(processes, backend, blocking) for blocking in (True, False)]
 
 
-def written_once_alone(backend):
-    network = zoo.build("mlp", backend=backend, dtype="float64", in_features=5, out_features=3)
-    optimizer = network.backend.optimizer(
-        rule("adam", lr=0.1), network, groups={"*.bias": {"lr": 0.02}}
-    )
+def _written_once(processes, backend, blocking):
+    settings = {"in_features": 5, "out_features": 3, "dtype": "float64"}
+    seed = processes.rank if processes else 0
+    network = zoo.build("mlp", backend=backend, seed=seed, **settings)
+    groups = {"*.bias": {"lr": 0.02}}
+    inside = network.backend.optimizer(rule("adam", lr=0.1), network, groups=groups)
+    network, optimizer = over(processes, network, inside, blocking)
     network.train()
     for x, y in batches():
-        optimizer.update(mean_square, x, y)
-        optimizer.lr = optimizer.lr * 0.5
-    return listed(network.neutral_state())
+        optimizer.update(mean_square, share(x, processes), share(y, processes))
+        inside.lr = inside.lr * 0.5
+    under_way = is_under_way(network)
+    return [listed(network.neutral_state()), under_way, inside.steps]
 
 
 def _chain():
@@ -186,28 +172,6 @@ def _chain():
             chainer.links.Linear(6, 3, nobias=True),
         )
     return chainer, chain
-
-
-def native_chain(processes):
-    """Chainer's own loop and optimizer, blocking and not."""
-    found = []
-    for blocking in (True, False):
-        chainer, chain = _chain()
-        optimizer = ht.optim.DataParallelOptimizer(
-            chainer.optimizers.MomentumSGD(lr=0.1).setup(chain)
-        )
-        network = ht.nn.DataParallel(chain, processes, optimizer, blocking)
-        KEPT.append(network)
-        for x, y in batches():
-            network.cleargrads()
-            chainer.functions.mean_squared_error(
-                network(share(x, processes)), share(y, processes)
-            ).backward()
-            optimizer.step()
-            optimizer.torch_optimizer.lr *= 0.5
-        under_way = network.is_under_way
-        found.append([{name: p.array.tolist() for name, p in network.namedparams()}, under_way])
-    return found
 
 
 def kept_blocks(processes):
@@ -223,36 +187,16 @@ def kept_blocks(processes):
     torch_state = listed(inside.state_dict())
     chainer, chain = _chain()
     first, last = chain[0], chain[2]
-    optimizer = ht.optim.DataParallelOptimizer(chainer.optimizers.MomentumSGD(lr=0.1).setup(chain))
-    KEPT.append(ht.nn.DataParallel(chain, processes, optimizer))
+    native = chainer.optimizers.MomentumSGD(lr=0.1).setup(chain)
+    network, optimizer = over(processes, chain, native, False)
     for x, y in batches():
         chain.cleargrads()
         outputs = last(chainer.functions.tanh(first(share(x, processes))))
         chainer.functions.mean_squared_error(outputs, share(y, processes)).backward()
-        optimizer.step()
-    KEPT[-1].finish()
+        optimizer.step() if processes else optimizer.update()
+    if processes:
+        network.finish()
     return [torch_state, {name: p.array.tolist() for name, p in chain.namedparams()}]
-
-
-def kept_blocks_alone():
-    inside = plain()
-    optimizer = torch.optim.SGD(inside.parameters(), lr=0.1)
-    for x, y in batches():
-        optimizer.zero_grad()
-        ((inside(torch.from_numpy(x)) - torch.from_numpy(y)) ** 2).mean().backward()
-        optimizer.step()
-    return [listed(inside.state_dict()), native_chain_alone(decay=1.0)]
-
-
-def native_chain_alone(decay=0.5):
-    chainer, chain = _chain()
-    optimizer = chainer.optimizers.MomentumSGD(lr=0.1).setup(chain)
-    for x, y in batches():
-        chain.cleargrads()
-        chainer.functions.mean_squared_error(chain(x), y).backward()
-        optimizer.update()
-        optimizer.lr *= decay
-    return {name: p.array.tolist() for name, p in chain.namedparams()}
 
 
 # What heat does wrong
@@ -266,13 +210,10 @@ def plain(seed=0):
     ).double()
 
 
-def made(processes, blocking, lr=0.1, **settings):
+def made(processes, blocking):
     inside = plain()
-    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(inside.parameters(), lr=lr))
-    network = ht.nn.DataParallel(
-        inside, processes, optimizer, blocking, bucket_bytes=100, **settings
-    )
-    KEPT.append(network)
+    native = torch.optim.SGD(inside.parameters(), lr=0.1)
+    network, optimizer = over(processes, inside, native, blocking, bucket_bytes=100)
     return inside, optimizer, network
 
 
@@ -291,19 +232,6 @@ def two_steps(processes, blocking, between=lambda *_: None, before=lambda *_: No
         optimizer.step()
         between(inside, optimizer, network)
     return inside, optimizer, network
-
-
-def two_steps_alone(between=lambda *_: None, before=lambda *_: None):
-    inside = plain()
-    optimizer = torch.optim.SGD(inside.parameters(), lr=0.1)
-    for number in range(2):
-        optimizer.zero_grad()
-        x, y = map(torch.from_numpy, batches()[number])
-        ((inside(x) - y) ** 2).mean().backward()
-        before(inside, optimizer, inside)
-        optimizer.step()
-        between(inside, optimizer, inside)
-    return inside
 
 
 def clip_inside(inside, optimizer, network):
@@ -441,13 +369,10 @@ def warned(processes):
             "more": [parts[0] + parts[2] + stranger],
             "all": [[{"params": parts[2]}, {"params": parts[0], "lr": 0.3}]],
         }[held]
-        optimizers = [
-            ht.optim.DataParallelOptimizer(torch.optim.SGD(each, lr=0.1)) for each in given
-        ]
+        natives = [torch.optim.SGD(each, lr=0.1) for each in given]
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            network = ht.nn.DataParallel(inside, processes, optimizers)
-        KEPT.append(network)
+            network, optimizers = over(processes, inside, natives, False)
         for number in range(2):
             backward(network, processes, number)
             for optimizer in optimizers:
@@ -456,7 +381,7 @@ def warned(processes):
         said.append(
             [
                 [str(each.message) for each in caught],
-                network.is_under_way,
+                is_under_way(network),
                 listed(network.state_dict()),
             ]
         )
@@ -543,43 +468,6 @@ def two_backward(processes, blocking):
     return listed(network.state_dict())
 
 
-def two_backward_alone():
-    inside = plain()
-    optimizer = torch.optim.SGD(inside.parameters(), lr=0.1)
-    for _ in range(2):
-        optimizer.zero_grad()
-        for number in range(2):
-            x, y = map(torch.from_numpy, batches()[number])
-            ((inside(x) - y) ** 2).mean().backward()
-        for number in (2, 3):
-            (inside(torch.from_numpy(batches()[number][0])) ** 2).mean().backward()
-        optimizer.step()
-    return listed(inside.state_dict())
-
-
-def several_alone():
-    """What the optimizers of `warned` make of it."""
-    found = []
-    for groups in ([[0]], [[0], [2]], [[0, 2]], [[2, 0]]):
-        inside = plain()
-        rates = {2: 0.1, 0: 0.3} if groups == [[2, 0]] else {0: 0.1, 2: 0.1}
-        optimizers = [
-            torch.optim.SGD(
-                [{"params": list(inside[part].parameters()), "lr": rates[part]} for part in each],
-                lr=0.1,
-            )
-            for each in groups
-        ]
-        for number in range(2):
-            x, y = map(torch.from_numpy, batches()[number])
-            ((inside(x) - y) ** 2).mean().backward()
-            for optimizer in optimizers:
-                optimizer.step()
-                optimizer.zero_grad()
-        found.append(listed(inside.state_dict()))
-    return found
-
-
 def other_layer_frozen(processes):
     """Processes that train different layers of one shape."""
     inside = TwoPaths()
@@ -587,14 +475,3 @@ def other_layer_frozen(processes):
     optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(inside.parameters(), lr=1.0))
     network = ht.nn.DataParallel(inside, processes, optimizer, True, bucket_bytes=1)
     network(torch.ones(1, 3).double(), processes.rank).sum().backward()
-
-
-class Plain(Network):
-    """Nothing but a layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = self.nn.Linear(3, 2)
-
-    def forward(self, x):
-        return self.linear(x)

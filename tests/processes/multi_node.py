@@ -7,7 +7,6 @@ from deliralike.backends.chainer.arrays import F, chainer, chainermn
 from deliralike.data import Loader
 from deliralike.errors import ArgumentError
 from deliralike.training import Trainer
-from deliralike.training.callbacks import Callback
 from deliralike.training.metrics import Accuracy
 
 L = chainer.links
@@ -73,20 +72,18 @@ def alone():
     return trained(backends.wrap(model), native, Loader(dataset(), BATCH, seed=5))
 
 
-def program(processes, data="loader", buffers="sync"):
+def program(processes, data):
     """The program in several processes, with what ChainerMN has for it; their own start values
     differ."""
     comm = chainermn.create_communicator("naive")
     model = chainermn.links.create_mnbn_model(Net(comm.rank), comm)
     native = chainermn.create_multi_node_optimizer(optimizer(), comm).setup(model)
     native.add_hook(hook())
-    network = backends.DistributedDataParallel(model, processes, buffers=buffers)
+    network = backends.DistributedDataParallel(model, processes, buffers="sync")
     return trained(network, native, _data(data, comm))
 
 
 def _data(kind, comm):
-    if kind == "loader":
-        return Loader(dataset(), BATCH, seed=5)
     if kind == "synchronized":
         return chainermn.iterators.create_synchronized_iterator(_iterator(dataset()), comm)
     return chainermn.iterators.create_multi_node_iterator(
@@ -178,49 +175,3 @@ def batch_norm(processes):
     link.add_hook(hook)
     link(np.ones((2, 3), np.float32))
     return [list(backends.wrap(link).neutral_state()), len(hook.call_history)]
-
-
-class Evaluating(Callback):
-    """Runs an evaluator of Chainer's after each epoch."""
-
-    def __init__(self, evaluator):
-        self.evaluator = evaluator
-
-    def on_epoch(self, run, epoch):
-        with run.network.training_mode(False):
-            epoch.held_out.update(self.evaluator())
-
-
-def evaluated(processes, count):
-    """Accuracies after each epoch over `count` samples: by ChainerMN, and by the trainer; and the
-    shards of both."""
-    comm = chainermn.create_communicator("naive")
-    shard = chainermn.scatter_dataset(dataset(count), comm)
-    model = Net(0)
-    classifier = L.Classifier(model)
-    evaluator = chainer.training.extensions.Evaluator(
-        _iterator(shard, repeat=False, shuffle=False), classifier
-    )
-    theirs = Evaluating(chainermn.create_multi_node_evaluator(evaluator, comm))
-    network = backends.DistributedDataParallel(model, processes)
-    native = chainermn.create_multi_node_optimizer(optimizer(), comm).setup(model)
-    trainer = Trainer(
-        network,
-        network.backend.wrap_optimizer(native, network),
-        metrics={"accuracy": Accuracy()},
-        callbacks=[theirs],
-        seed=5,
-    )
-    history = trainer.fit(samples(), samples(count), epochs=EPOCHS, batch_size=BATCH)
-    own = Loader(np.arange(count), 4, seed=5).shared(processes.rank, processes.count)
-    read = [
-        batch[: own.share_sizes(0, number)[processes.rank]]
-        for number, batch in enumerate(own.batches(0))
-    ]
-    return {
-        "theirs": [float(epoch.held_out["main/accuracy"]) for epoch in history.epochs],
-        "ours": [epoch.held_out["accuracy"] for epoch in history.epochs],
-        "outputs": np.concatenate(list(trainer.predict(samples(count)[0]))).tolist(),
-        "scattered": [float(x.sum()) for x, _ in shard],
-        "loaded": np.concatenate(read).tolist(),
-    }

@@ -209,15 +209,6 @@ def quiet_training(processes, transform):
     return np.diff(counts).tolist()
 
 
-def by_policy(processes, buffers):
-    """The losses and weights with a policy for buffers."""
-    subject = planted.subject("torch")
-    network = backends.DistributedDataParallel(subject.network, processes, buffers=buffers)
-    return updates(
-        network, subject.optimizers, subject.loss, share_of(batch(7), [4, 3], processes.rank)
-    )
-
-
 def messages(processes, backend, buffers, in_backward=None, dtype="float64"):
     """The buffers after one update, how often each kind of message was sent for it, and in which
     order.

@@ -101,25 +101,6 @@ def test_messages_are_sent_in_warm_up_and_averages_alone():
     assert sent == [together, together, [0, 0], [0, 0], average, [0, 0], [0, 0], average]
 
 
-def test_one_update_between_averages_is_that_of_the_whole_batch():
-    """Without momentum it does not matter whether gradients or parameters are averaged, by what
-    they count for."""
-    together = averaging.by_numpy({"every": 1, "warmup": 1}, 1, OF_TWO, "denominator", 2)
-    apart = averaging.by_numpy({"every": 1}, 1, OF_TWO, "denominator", 2)
-    np.testing.assert_allclose(apart[0][0], together[0][0], rtol=1e-13)
-
-
-@pytest.mark.parametrize("levels", [[[3, 4]], [[2, 2], [4, 4]]])
-def test_parameters_are_those_of_the_averagers_of_pytorch(levels):
-    """With equal shares, by period and by hierarchy."""
-    theirs = call("torch", 4, "tests.processes.averaging:by_pytorch", levels, 6)
-    ours = call("torch", 4, TRAIN, "torch", {"every": levels}, 6, [[2] * 4], "mean")
-    for own, other in zip(ours, theirs, strict=True):
-        for mine, step in zip(own, other, strict=False):
-            for name, value in step["own"].items():
-                np.testing.assert_allclose(mine["own"][name], value, rtol=1e-12)
-
-
 # Runs
 # -----------------------------------------------------------------------------
 

@@ -95,15 +95,6 @@ def test_what_is_not_finite_ends_all_together(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_index_of_the_last_batch_does_as_well_as_their_number(engine):
-    """The warm-up has a blocking average after each batch, so nothing is lost until all batches are
-    counted."""
-    wanted = daso_runs.in_numpy([BLOCK, (4, 1, 1), (4, 1, 1)])
-    for rank, each in enumerate(various(engine)):
-        np.testing.assert_allclose(each["index"], wanted[rank][-1], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_epochs_that_differ_in_length_are_told_at_their_beginning(engine):
     wanted = (
         "epoch 0 has [5, 5, 5, 4] batches in the processes, in the order of ranks: "

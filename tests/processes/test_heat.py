@@ -40,7 +40,7 @@ def test_updates_are_those_of_one_process(engine, count):
         for (kind, clears), ((blocking, _), (waiting, under_way)) in zip(
             heat_steps.WAYS, each, strict=True
         ):
-            wanted = heat_steps.torch_alone(kind, clears)
+            wanted, _ = heat_steps.torch_states(None, kind, True, clears)
             assert under_way
             assert largest_difference(blocking, wanted) < 1e-12
             assert largest_difference(waiting, blocking) < 1e-15
@@ -50,13 +50,12 @@ def test_updates_are_those_of_one_process(engine, count):
     ("backend", "engine", "count"),
     [
         ("chainer", "mpi", 2),
-        ("chainer", "torch", 2),
         ("jax", "mpi", 2),
         ("torch", "mpi", 4),
     ],
 )
 def test_networks_that_are_written_once(backend, engine, count):
-    wanted = heat_steps.written_once_alone(backend)
+    (wanted, *_), _ = heat_steps.written_once(None, backend)
     for (blocking, at_once, steps), (waiting, under_way, _) in call(
         engine, count, f"{MODULE}:written_once", backend
     ):
@@ -65,16 +64,8 @@ def test_networks_that_are_written_once(backend, engine, count):
         assert largest_difference(waiting, blocking) < 1e-15
 
 
-def test_a_native_chain():
-    wanted = heat_steps.native_chain_alone()
-    for (blocking, at_once), (waiting, under_way) in call("mpi", 2, f"{MODULE}:native_chain"):
-        assert (at_once, under_way) == (False, True)
-        assert largest_difference(blocking, wanted) < 1e-12
-        assert largest_difference(waiting, blocking) < 1e-15
-
-
 def test_blocks_that_were_kept_train_on_the_latest_weights():
-    wanted = heat_steps.kept_blocks_alone()
+    wanted = heat_steps.kept_blocks(None)
     for each in call("mpi", 2, f"{MODULE}:kept_blocks"):
         assert [largest_difference(*pair) < 1e-12 for pair in zip(each, wanted, strict=True)] == [
             True,
@@ -100,14 +91,17 @@ def flaws():
     return call("mpi", 2, f"{MODULE}:flaws")
 
 
+def alone(**action):
+    """The weights after two steps of PyTorch alone."""
+    _, _, module = heat_steps.two_steps(None, True, **action)
+    return heat_steps.listed({name: p.detach() for name, p in module.state_dict().items()})
+
+
 @pytest.mark.parametrize("name", heat_steps.ACTIONS)
 def test_what_is_done_between_two_steps_counts_when_it_is_done(name):
     """Clipping sees the means; a new learning rate holds from the next step on; evaluation finds
     the last update."""
-    wanted = {
-        key: p.detach().tolist()
-        for key, p in heat_steps.two_steps_alone(**heat_steps.ACTIONS[name]).state_dict().items()
-    }
+    wanted = alone(**heat_steps.ACTIONS[name])
     for each in flaws():
         for state in each[name]:
             assert largest_difference(state, wanted) < 1e-12
@@ -115,9 +109,7 @@ def test_what_is_done_between_two_steps_counts_when_it_is_done(name):
 
 @pytest.mark.parametrize("name", heat_steps.READS)
 def test_whoever_reads_the_network_finds_the_last_update(name):
-    wanted = {
-        key: p.detach().tolist() for key, p in heat_steps.two_steps_alone().state_dict().items()
-    }
+    wanted = alone()
     for each in flaws():
         state, before, after = each["reads"][name]
         assert (before, after) == (True, False)
@@ -126,9 +118,7 @@ def test_whoever_reads_the_network_finds_the_last_update(name):
 
 def test_one_process_may_read_alone():
     seen, last = zip(*(each["rank 0 reads"] for each in flaws()), strict=True)
-    wanted = {
-        key: p.detach().tolist() for key, p in heat_steps.two_steps_alone().state_dict().items()
-    }
+    wanted = alone()
     assert largest_difference(seen[0], wanted) < 1e-12 and seen[1] is None
     assert last[0] == last[1] != seen[0]
 
@@ -153,7 +143,7 @@ def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
 )
 def test_where_updates_cannot_wait_a_warning_says_why(number, words):
     """Several groups are no reason."""
-    wanted = heat_steps.several_alone()[number]
+    wanted = heat_steps.warned(None)[number][2]
     for each in flaws():
         said, under_way, state = each["warnings"][number]
         assert under_way is False or words is None
@@ -209,7 +199,7 @@ def test_bfloat16_on_the_wire():
 
 
 def test_gradients_add_up_over_several_passes():
-    wanted = heat_steps.two_backward_alone()
+    wanted = heat_steps.two_backward(None, True)
     for each in flaws():
         for state in each["two backward passes"]:
             assert largest_difference(state, wanted) < 1e-12
@@ -297,31 +287,6 @@ def test_networks_are_modules_of_heats_classes():
     gradient = linear.weight.grad.clone()
     optimizer.step()
     torch.testing.assert_close(whole.state_dict()["0.weight"], before - 0.5 * gradient)
-
-
-def test_a_container_loads_what_it_saved():
-    linear, optimizer = linear_and_optimizer()
-    saved = torch.nn.Sequential(ht.nn.DataParallel(linear, SingleProcess(), optimizer)).state_dict()
-    other, its_optimizer = linear_and_optimizer()
-    torch.nn.Sequential(ht.nn.DataParallel(other, SingleProcess(), its_optimizer)).load_state_dict(
-        saved
-    )
-    torch.testing.assert_close(other.weight, linear.weight)
-
-
-def test_a_network_of_daso_is_a_module():
-    linear = torch.nn.Linear(3, 2)
-    optimizer = ht.optim.DASO(
-        torch.optim.SGD(linear.parameters(), lr=0.1), total_epochs=1, comm=SingleProcess()
-    )
-    network = ht.nn.DataParallelMultiGPU(linear, optimizer)
-    whole = torch.nn.Sequential(network, torch.nn.ReLU())
-    assert isinstance(network, ht.nn.DataParallelMultiGPU)
-    assert list(whole.state_dict()) == ["0.weight", "0.bias"] and list(network.state_dict()) == [
-        "weight",
-        "bias",
-    ]
-    torch.testing.assert_close(whole(torch.ones(1, 3)), linear(torch.ones(1, 3)).relu())
 
 
 def test_checkpoints_of_heat_can_be_loaded():

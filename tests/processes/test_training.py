@@ -15,7 +15,7 @@ FITTED = "tests.processes.training:fitted"
 
 @pytest.mark.parametrize(
     ("engine", "backend", "count"),
-    [("torch", "torch", 4), ("mpi", "torch", 2), ("mpi", "chainer", 3)],
+    [("torch", "torch", 4), ("mpi", "chainer", 3)],
 )
 def test_a_run_is_that_of_one_process(engine, backend, count):
     """Batches of 7 and a last one of a single sample, augmentation, two batches an update,

@@ -87,15 +87,6 @@ def test_micro_batches_are_sent_together():
     assert call("mpi", 2, "tests.processes.steps:collectives", 1) == [[6, 6]] * 2
 
 
-def test_statistics_of_shares_are_not_those_of_the_batch():
-    """What the comparison would see: the same with batch norm by share."""
-    wanted = steps.alone("torch", 7)
-    for policy in ("root", "mean"):
-        came = call("mpi", 2, "tests.processes.steps:by_policy", policy)
-        assert steps.largest_difference(wanted, came[0]) > 1e-3
-        assert steps.largest_difference(came[0], came[1]) == 0.0
-
-
 def test_a_frameworks_own_batch_norm_is_synchronised_over_processes_or_refused():
     """By default, in a portable network and in a subclass of the native base; by NumPy, over the
     whole batch."""

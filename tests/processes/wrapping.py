@@ -96,60 +96,6 @@ def adversaries_alone(accumulate):
     return adversaries(SingleProcess(), accumulate=accumulate)
 
 
-class TorchAdversaries(torch.nn.Module):
-    """A GAN of PyTorch's own modules, with steps of its own; it says what validation gives it, and
-    where it ran."""
-
-    rate = 0.5
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(2)
-        self.generator, self.critic = torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)
-        self.double()
-
-    def forward(self, noise):
-        return self.generator(noise)
-
-    def train_step(self, data, optim_wrapper):
-        real, noise = data
-        told = optim_wrapper["critic"].update(in_replicas(self.distance), real, noise)
-        return {
-            "critic": told,
-            "generator": optim_wrapper["generator"].update(in_replicas(self.fooled), noise),
-        }
-
-    def distance(self, network, real, noise):
-        made = network.generator(noise).detach()
-        return self.rate * ((network.critic(real) - 1) ** 2 + network.critic(made) ** 2).mean()
-
-    def fooled(self, network, noise):
-        return network.rate * ((network.critic(network.generator(noise)) - 1) ** 2).mean()
-
-    def val_step(self, data):
-        with torch.no_grad():
-            return {"pred": self(data[1])}
-
-    def test_step(self, data):
-        return [type(each).__name__ for each in data]
-
-
-def native_adversaries(processes, in_backward=None):
-    """The losses and weights of a run by steps of the module's own, and what its other steps
-    give."""
-    module, batch = TorchAdversaries(), np.random.default_rng(4).normal(size=(6, 5))
-    over = kept(DistributedDataParallel(module, processes, in_backward=in_backward))
-    rules = {name: rule("adam", lr=0.05) for name in ("critic", "generator")}
-    history = Trainer(over, rules, seed=4).fit((batch[:, :2], batch[:, 2:]), epochs=2, batch_size=4)
-    given = over.val_step((batch[:, :2], batch[:, 2:]))
-    return {
-        "losses": [[step.losses[name] for name in rules] for step in history.steps],
-        "state": {name: value.tolist() for name, value in over.neutral_state().items()},
-        "pred": given["pred"].tolist(),
-        "types": over.test_step((batch, batch)),
-    }
-
-
 def sent(processes):
     """How many numbers the buckets of each update hold, and how many parameters each part has."""
     sizes = []
@@ -320,50 +266,6 @@ def anomalies(processes, backend, in_backward=None):
 # -----------------------------------------------------------------------------
 
 
-class Plain(Network):
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(3, 2)
-
-    def forward(self, x):
-        return self.fc(x)
-
-
-def batches(processes, backend, count):
-    """The losses of a batch in each form, what the errors about others say, and whether the network
-    is a wrapper."""
-    network = Plain.on(backend, seed=2, dtype="float64")()
-    over = kept(DistributedDataParallel(network, processes))
-    optimizer, number = over.backend.optimizer(rule("sgd", lr=0.5), over), over.backend.number
-    rows = slice(processes.rank, None, count)
-    x, y = np.random.default_rng(2).normal(size=(6, 3))[rows], (np.arange(6) % 2)[rows]
-    losses = []
-    for batch in ((x, y), [x, y], {"data": x, "label": y}):
-        with over.training_mode(True):
-            losses.append(number(over.train_step(batch, optimizer)["loss"]))
-        losses += [number(over.val_step(batch)["loss"]), number(over.test_step(batch)["loss"])]
-    return (
-        losses,
-        [said(over, batch, optimizer) for batch in (x, "images", None, {1, 2}, (x,))],
-        is_model_wrapper(over),
-    )
-
-
-def said(network, batch, optimizer):
-    """The errors of three steps."""
-    errors = []
-    for step in (
-        lambda: network.train_step(batch, optimizer),
-        lambda: network.val_step(batch),
-        lambda: network.test_step(batch),
-    ):
-        try:
-            step()
-        except Exception as error:
-            errors.append([isinstance(error, TypeError), type(error).__name__, str(error)])
-    return errors
-
-
 def wrappers_of_torch(processes):
     """Whether PyTorch's own wrappers, and modules that hold them, are known as such."""
     from torch.distributed.fsdp import fully_shard  # which takes as long as all else
@@ -372,8 +274,8 @@ def wrappers_of_torch(processes):
     sharded = fully_shard(torch.nn.Linear(3, 2), mesh=processes.mesh("cpu"))
     both = torch.nn.ModuleDict({"a": distributed, "b": sharded, "c": torch.nn.ReLU()})
     mixed = torch.nn.ModuleDict({"a": distributed, "b": torch.nn.Linear(2, 2)})
-    found = [
-        is_model_wrapper(each) for each in (distributed, sharded, both, mixed, distributed.module)
-    ]
+    ours = kept(DistributedDataParallel(torch.nn.Linear(3, 2), processes))
+    networks = distributed, sharded, both, ours, mixed, distributed.module
+    found = [is_model_wrapper(each) for each in networks]
     distributed._remove_autograd_hooks()
     return found

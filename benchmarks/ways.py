@@ -21,8 +21,7 @@ EVERY = 8  # batches from one average of local SGD to the next
 
 @dataclass(frozen=True)
 class Way:
-    """How to train, on one process: a step with a batch, which gives its loss, and the end of an
-    epoch."""
+    """How to train on one process: a step, which gives its loss, and the end of an epoch."""
 
     step: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     end_epoch: Callable[[float], object] = lambda loss: None
@@ -74,8 +73,7 @@ def wrapped_knowing(processes, network, epochs, batches):
 
 
 def local_sgd(processes, network, epochs, batches):
-    """Each by itself; parameters are averaged after every few batches, and at the end of an
-    epoch."""
+    """Each by itself; parameters are averaged every few batches, and at the end of an epoch."""
     network = DistributedDataParallel(network, processes, averaging=LocalSGD(every=EVERY))
     optimizer = network.backend.optimizer(rule("sgd", lr=RATE, weight_decay=DECAY), network)
     return Way(
@@ -85,8 +83,7 @@ def local_sgd(processes, network, epochs, batches):
 
 
 def daso(processes, network, epochs, batches):
-    """Two nodes, cycling: averages across nodes after every few batches, which training does not
-    wait for."""
+    """Two nodes, cycling: averages across nodes every few batches, with no wait for them."""
     optimizer = DASO(
         sgd(network),
         epochs,
@@ -154,11 +151,3 @@ class Training:
             parameter.copy_(torch.from_numpy(total / self.processes.count))
         self.network.eval()
         return float(loss_of(self.network, self.digits.images, self.digits.labels))
-
-
-def final_losses(processes: TorchProcessGroup, hidden: list[int], epochs: int) -> dict[str, float]:
-    """Of every way."""
-    trained = {way: Training(processes, way, tuple(hidden), epochs) for way in WAYS}
-    for training in trained.values():
-        training.run()
-    return {way: training.loss() for way, training in trained.items()}
