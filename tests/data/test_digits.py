@@ -8,7 +8,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from deliralike import data
-from deliralike.errors import DataUnavailable, SettingError, UnknownName
+from deliralike.errors import SettingError, UnknownName
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +52,6 @@ def test_an_unknown_name_is_answered_with_the_nearest():
 def test_a_fraction_that_makes_no_sense_is_refused():
     with pytest.raises(SettingError, match="between 0 and 1, not 1.5"):
         data.load("digits", held_out=1.5)
-
-
-def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(DataUnavailable, match=r"'scikit-learn'.*pip install 'deliralike\[data\]'"):
-        data.load("digits")
 
 
 def test_scikit_learn_is_imported_only_when_data_are_loaded():

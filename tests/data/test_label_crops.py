@@ -5,10 +5,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from deliralike import Network, data, rules
+from deliralike import data
 from deliralike.data.transforms import PadTo
 from deliralike.errors import BatchError, SettingError
-from deliralike.training import Checkpoint, Trainer
 from tests.references import Later
 
 RandCropByPosNegLabel = Later("monai.transforms.RandCropByPosNegLabel")
@@ -145,38 +144,3 @@ def test_what_cannot_be_cropped_is_refused():
     with pytest.raises(BatchError, match="above image_threshold=1000"):
         crop(3, image_threshold=1000)((sample[0], np.zeros((9, 7), int)), rng)
     assert crop(3)((sample[0], sample[1][np.newaxis]), rng)[1].shape == (1, 3, 3)
-
-
-class Voxelwise(Network):
-    """Scores of two classes from each voxel alone."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = self.nn.Conv3d(1, 2, 1)
-
-    def forward(self, x):
-        return self.head(x)
-
-
-def test_a_run_on_windows_of_cached_volumes_is_resumed_within_an_epoch(tmp_path):
-    volumes = []
-    for seed in range(3):
-        picture, labels = volume(9, 7, 5, seed=seed)
-        volumes.append((picture / 315, (labels > 0).astype(np.int64)))
-
-    def fit(folder, epochs, **options):
-        windows = data.Loader(
-            data.Cached(volumes),
-            4,
-            sampler=data.RepeatedSampler(times=5),
-            transform=data.CropByPosNegLabel(3),
-        )
-        watch = Checkpoint(tmp_path / folder, every_steps=3, keep=None)
-        network = Voxelwise.on("torch", dtype="float64")()
-        trainer = Trainer(network, rules.rule("adam", lr=0.1), callbacks=[watch])
-        return trainer.fit(windows, epochs=epochs, **options).losses
-
-    whole = fit("whole", 3)
-    resumed = fit("resumed", 3, resume=tmp_path / "whole" / "step-00000006")
-    np.testing.assert_array_equal(resumed, whole[6:])
-    assert len(whole) == 12

@@ -9,7 +9,7 @@ import skimage.data
 
 from deliralike import data
 from deliralike.data.pictures import NAMES
-from deliralike.errors import ArgumentError, DataUnavailable, SettingError
+from deliralike.errors import SettingError
 
 OFFLINE = """
 import pathlib, socket, sys, tempfile
@@ -115,21 +115,3 @@ def test_a_size_that_makes_no_sense_is_refused(size):
         SettingError, match=f"size of 'pictures' is a whole number from 1 to 172, not {size}"
     ):
         data.load("pictures", size=size)
-
-
-def test_an_unknown_option_is_answered_with_the_nearest():
-    with pytest.raises(
-        ArgumentError, match="dataset 'pictures' has no option 'sizes'. Did you mean 'size'?"
-    ):
-        data.load("pictures", sizes=3)
-    with pytest.raises(ArgumentError, match="dataset 'digits' has no option 'size'. Known: none."):
-        data.load("digits", size=3)
-
-
-@pytest.mark.parametrize("name", ["pictures", "faces"])
-def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch, name):
-    monkeypatch.setitem(sys.modules, "skimage.data", None)
-    with pytest.raises(
-        DataUnavailable, match=rf"'{name}' needs the package 'scikit-image'.*'deliralike\[images\]'"
-    ):
-        data.load(name)

@@ -14,7 +14,6 @@ from tests.fuzz.children import KNOWN, findings, samples
 from tests.fuzz.formats import FORMATS, load_everything
 from tests.fuzz.hostile import HOSTILE
 from tests.fuzz.mutations import Files, mutated
-from tests.fuzz.planted import PLANTED
 
 
 def main() -> int:
@@ -32,14 +31,14 @@ def main() -> int:
     parser.add_argument(
         "--crafted",
         action="store_true",
-        help="read the hostile files too, and test the fuzzer itself",
+        help="read the hostile files too",
     )
     arguments = parser.parse_args()
     load_everything()
     damaged = {name: _fuzz(name, arguments) for name in arguments.format or FORMATS}
     found = {"damaged": damaged}
     if arguments.crafted:
-        found |= {"hostile": _hostile(), "planted": _planted()}
+        found |= {"hostile": _hostile()}
     if arguments.json or arguments.crafted:
         print(json.dumps(found))
     return int(any(problem != KNOWN for problems in damaged.values() for problem in problems))
@@ -84,14 +83,6 @@ def _hostile() -> dict[str, list[str]]:
             f"{label}: {problem}" for _, problem in findings(format, lambda _: make(), 1)
         )
     return found
-
-
-def _planted() -> dict[str, list[str]]:
-    """What is found where it is known."""
-    return {
-        name: [problem for _, problem in findings(format, lambda _: {"x": b"x"}, 1)]
-        for name, (format, _) in PLANTED.items()
-    }
 
 
 def _keep(folder: Path, files: Files) -> None:

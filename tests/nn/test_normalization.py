@@ -5,8 +5,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from deliralike import Network, backends, build
-from tests.conftest import BACKENDS
+from deliralike import backends, build
 from tests.nn.agreement import (
     NAMES,
     LayerCase,
@@ -92,30 +91,6 @@ def test_the_gradient_of_normalize_at_zero_is_finite(name):
 
 # Gradients that do not lie as the input does
 # -----------------------------------------------------------------------------
-
-
-def transposed_sum(nn, y, weight):
-    """A loss whose gradient by an image comes with the channels last."""
-    rows = nn.reshape(y, (*y.shape[:2], -1))
-    return nn.sum(nn.matmul(nn.permute(rows, (0, 2, 1)), weight))
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_the_gradient_of_group_norm_before_a_transpose_is_that_of_pytorch(name):
-    backend = backends.get(name)
-    x, scale, weight = normal(0, 2, 8, 4, 4), normal(1, 8), normal(2, 8, 5)
-
-    def loss(network, x, scale, weight):
-        y = network.nn.group_norm(x, 4, scale)
-        return transposed_sum(network.nn, y, weight)
-
-    network = build(Network.on(backend), dtype="float64")
-    found = backend.gradients(loss, network, x, scale, weight)
-    tensors = [torch.tensor(each, requires_grad=True) for each in (x, scale, weight)]
-    y = F.group_norm(tensors[0], 4, tensors[1])
-    y.flatten(2).transpose(1, 2).contiguous().matmul(tensors[2]).sum().backward()
-    for got, tensor in zip(found.inputs, tensors, strict=True):
-        np.testing.assert_allclose(got, tensor.grad.numpy(), rtol=0, atol=1e-12)
 
 
 def placed(values, layout):

@@ -183,7 +183,9 @@ def with_masks(layer, *inputs):
 
 def _like(layer, array, x):
     """A constant beside an input, on both sides."""
-    return torch.tensor(array) if isinstance(x, torch.Tensor) else layer.nn.constant(array, like=x)
+    if not isinstance(x, torch.Tensor):
+        return layer.nn.constant(array, like=x)
+    return torch.tensor(array, dtype=x.dtype if array.dtype.kind == "f" else None)
 
 
 STEPS = normal(4, 2, 3)  # (time, batch, width)

@@ -5,8 +5,8 @@ This process loads the framework and trains nothing; each attempt is a fork of i
 from the latest checkpoint. It prints how often it stopped one, how often that left a checkpoint
 half written or half removed, and what differs in the end.
 
-Ways: ``moments`` kills after random delays, ``calls`` before the n-th call that changes the disk,
-``interrupts`` sends Ctrl-C after random delays.
+Ways: ``calls`` kills before the n-th call that changes the disk, ``interrupts`` sends Ctrl-C after
+random delays.
 """
 
 import os
@@ -113,21 +113,17 @@ def by_calls(backend, folder, number):
     return ended(forked(work))
 
 
-def by_delay(backend, folder, number, how=signal.SIGKILL):
-    """A child that is killed, or interrupted, some time after its training began."""
+def by_interrupt(backend, folder, number):
+    """A child that is interrupted some time after its training began."""
     begun, begin = os.pipe()
     process = forked(lambda: train(backend, folder, lambda: os.write(begin, b"!")))
     os.read(begun, 1), os.close(begun), os.close(begin)
     time.sleep(float(np.random.default_rng(number).uniform(0.0, 0.25)))
-    os.kill(process, how)
+    os.kill(process, signal.SIGINT)
     return ended(process)
 
 
-def by_interrupt(backend, folder, number):
-    return by_delay(backend, folder, number, signal.SIGINT)
-
-
-WAYS = {"moments": by_delay, "calls": by_calls, "interrupts": by_interrupt}
+WAYS = {"calls": by_calls, "interrupts": by_interrupt}
 
 
 def main(backend, base, way, count):

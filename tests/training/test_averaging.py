@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from deliralike import DataParallel, Network, backends, data
+from deliralike import DataParallel, Network, data
 from deliralike.errors import ArgumentError, SettingError, StateError
 from deliralike.optim.rules import rule
 from deliralike.training import Trainer, WeightAverage, evaluate
@@ -43,10 +43,6 @@ def with_decay(backend, count=1, steps=7):
     """The weights after each step, and their exponential average."""
     states, averages = trained(backend, count, steps)
     return states, averages["decay"]
-
-
-def floating(state):
-    return {name: value for name, value in state.items() if value.dtype.kind == "f"}
 
 
 def assert_average(average, states, of):
@@ -105,25 +101,6 @@ def test_seven_steps_give_the_average_of_the_formula(backend, case):
     assert averages[case].updates == 7
 
 
-def test_an_exponential_average_is_that_of_pytorch():
-    import torch
-
-    backend = backends.get("torch")
-    net, optimizer = made(backend)
-    average = WeightAverage(net, 0.9)
-    theirs = torch.optim.swa_utils.AveragedModel(
-        net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9), use_buffers=True
-    )
-    theirs.update_parameters(net)  # the first call copies
-    for _ in range(4):
-        optimizer.update(loss, X, Y)
-        average.update()
-        theirs.update_parameters(net)
-    wanted = {name: value.numpy() for name, value in theirs.module.state_dict().items()}
-    for name, value in floating(average.neutral_state()).items():
-        np.testing.assert_allclose(value, wanted[name], rtol=1e-13, err_msg=name)
-
-
 @pytest.mark.parametrize("settings", [{"start": 9}, {"decay": None}])
 def test_before_it_begins_an_average_is_the_weights_themselves(backend, settings):
     net, _ = made(backend)
@@ -132,15 +109,6 @@ def test_before_it_begins_an_average_is_the_weights_themselves(backend, settings
     for name, value in net.neutral_state().items():
         np.testing.assert_array_equal(average.neutral_state()[name], value)
     assert average.state()["weights"] == {}
-
-
-def test_averaging_changes_no_training(backend):
-    states, _ = trained(backend)
-    net, optimizer = made(backend)
-    for _ in range(7):
-        optimizer.update(loss, X, Y)
-    for name, value in net.neutral_state().items():
-        np.testing.assert_array_equal(states[-1][name], value)
 
 
 def test_two_replicas_give_the_average_of_one(backend):
@@ -242,16 +210,6 @@ def test_loading_a_state_leaves_the_networks_own_weights(backend):
     for name, value in before.items():
         np.testing.assert_array_equal(net.neutral_state()[name], value)
         np.testing.assert_array_equal(other.neutral_state()[name], average.neutral_state()[name])
-
-
-def test_a_state_moves_to_another_backend(backend):
-    _, average = with_decay(backend, steps=4)
-    net, _ = made(backends.get("torch"))
-    other = WeightAverage(net, 0.6)
-    other.load_state(average.state())
-    assert (other.updates, other.averaged) == (4, 4)
-    for name, value in average.neutral_state().items():
-        np.testing.assert_array_equal(other.neutral_state()[name], value)
 
 
 def test_the_state_of_another_network_is_refused_and_changes_nothing(backend):

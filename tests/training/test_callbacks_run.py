@@ -76,27 +76,3 @@ def test_a_writer_is_told_in_the_main_process_only(main, told):
     each.fit(samples())
     assert everywhere.told == ["start", "step", "epoch", "end"]
     assert once.told == told
-
-
-def test_steps_and_epochs_know_how_long_they_waited_for_data_and_evaluation(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("time.perf_counter", lambda: now[0])
-
-    def slow_transform(batch):
-        now[0] += 2.0
-        return batch
-
-    def slow_metric(outputs, targets):
-        now[0] += 5.0
-        return 0.0
-
-    def pause(run, step):
-        now[0] += 100.0
-
-    from deliralike import data
-
-    loader = data.Loader(samples(), batch_size=4, batch_transform=slow_transform)
-    each = trainer("torch", [Do("on_step", pause)], metrics={"slow": slow_metric})
-    history = each.fit(loader, samples(3), epochs=2)
-    assert [step.data_seconds for step in history.steps] == [2.0] * 4
-    assert [epoch.evaluation_seconds for epoch in history.epochs] == [5.0] * 2

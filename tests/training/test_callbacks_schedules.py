@@ -10,7 +10,7 @@ from deliralike import data
 from deliralike.errors import SettingError, UnknownName
 from deliralike.optim import rules
 from deliralike.training import Checkpoint, Checkpoints, Trainer
-from deliralike.training.schedules import Plateau, Warmup
+from deliralike.training.schedules import Plateau
 from tests.training.small_runs import network, samples, scripted, trainer
 
 VALUES = (3.0, 2.0, 2.0, 2.5, 2.4, 2.3, 1.0, 1.0, 1.0, 1.0)
@@ -85,13 +85,6 @@ def test_a_resumed_plateau_goes_on_with_the_same_rates(tmp_path):
     after = second.fit(samples(8), samples(3), epochs=len(VALUES), batch_size=4, resume=latest)
     rates = {step.step: step.lr for history in (before, after) for step in history.steps}
     assert [rates[step] for step in sorted(rates)] == trace("torch")
-
-
-def test_a_plateau_after_a_warm_up_sees_the_metric():
-    schedule = Warmup(2, then=plateau())
-    each = trainer("torch", metrics={"score": scripted(*VALUES)}, schedule=schedule)
-    steps = each.fit(samples(8), samples(3), epochs=len(VALUES), batch_size=4).steps
-    assert [step.lr for step in steps[4:]] == trace("torch")[4:]
 
 
 def test_a_metric_that_a_schedule_lacks_is_named_with_those_there_are():

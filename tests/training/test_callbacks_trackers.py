@@ -1,14 +1,8 @@
-"""Weights & Biases and MLflow: what they are given, read back from their own files.
+"""Weights & Biases and MLflow: what they are given, by packages that write down their calls."""
 
-The packages are not in the environment of the tests; in one of your own that has the extras wandb
-and mlflow all of them run.
-"""
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
-import json
-import struct
-import time
-
-import numpy as np
 import pytest
 
 from deliralike.errors import DataUnavailable, SettingError
@@ -32,133 +26,85 @@ def test_settings_name_the_trackers():
         Settings(data="digits", network="mlp", mlflow={"name": "first"})
 
 
-# Weights & Biases
-# -----------------------------------------------------------------------------
+class OfWandb:
+    """Weights & Biases: runs have the id that they are given, or "new"."""
+
+    make = staticmethod(lambda: WandB("p", mode="offline", config={"lr": 0.1}, tags=["tried"]))
+    ends = (0, 1)
+
+    def __init__(self):
+        self.package = MagicMock()
+        self.package.init.side_effect = self.begin
+        self.options, self.logged, self.status = [], [], None
+
+    def begin(self, **options):
+        self.options.append(options)
+        return SimpleNamespace(
+            id=options.get("id", "new"),
+            define_metric=lambda name, step_metric: None,
+            log=lambda row: self.logged.append((row.pop("step"), row)),
+            finish=lambda exit_code: setattr(self, "status", exit_code),
+        )
+
+    def settings(self):
+        return self.options[0]["config"]
 
 
-def records(path):
-    """The records of an offline run: blocks of 32 KiB of parts with checksum, length and kind."""
-    from wandb.proto.wandb_internal_pb2 import Record
+class OfMlflow:
+    """A client of MLflow, whose runs are called "new"."""
 
-    content, at, part, found = path.read_bytes(), 7, b"", []
-    while at + 7 <= len(content):
-        if 32768 - at % 32768 < 7:
-            at += 32768 - at % 32768
-            continue
-        _, length, kind = struct.unpack_from("<IHB", content, at)
-        part += content[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):  # whole, or the last
-            found.append(Record.FromString(part))
-            part = b""
-    return found
+    make = staticmethod(lambda: MLflow("cells", name="first", params={"lr": 0.1}))
+    ends = ("FINISHED", "FAILED")
 
+    def __init__(self):
+        self.package = MagicMock()
+        self.package.entities.Metric = lambda *metric: metric
+        client = self.package.MlflowClient.return_value
+        client.create_run.return_value.info.run_id = "new"
+        client.set_terminated.side_effect = lambda _, status: setattr(self, "status", status)
+        client.update_run.side_effect = lambda name, status: self.options.append(status)
+        client.log_batch.side_effect = self.log
+        self.client, self.options, self.logged, self.status = client, [], [], None
 
-def history(folder):
-    """What was logged in each of the offline runs of a folder: rows of values by name."""
-    rows = []
-    for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
-        for record in records(path):
-            if record.HasField("history"):
-                items = record.history.item
-                row = {(*i.nested_key, i.key)[-1 if i.key else 0]: i.value_json for i in items}
-                rows.append({name: json.loads(value) for name, value in row.items()})
-    return rows
+    def log(self, name, metrics):
+        assert name == "new"
+        self.logged.append((metrics[0][3], {metric: value for metric, value, *_ in metrics}))
+
+    def settings(self):
+        return {
+            name: value for _, name, value in (c.args for c in self.client.log_param.mock_calls)
+        }
 
 
-def exits(folder):
-    """The exit codes of the offline runs, which a process of wandb's writes last."""
-    end = time.monotonic() + 60
-    found = []
-    while not found and time.monotonic() < end:
-        for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
-            found += [each.exit.exit_code for each in records(path) if each.HasField("exit")]
-        time.sleep(0.05)
-    return found
+@pytest.fixture(params=[OfWandb, OfMlflow])
+def service(request, monkeypatch):
+    fake = request.param()
+    monkeypatch.setitem(__import__("sys").modules, request.param.__name__[2:].lower(), fake.package)
+    return fake
 
 
-@pytest.fixture
-def wandb(monkeypatch):
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    return pytest.importorskip("wandb", reason="pip install 'deliralike[wandb]'")
+def test_a_tracker_has_losses_rates_metrics_and_settings(service):
+    run = trainer("torch", [service.make()], metrics=["accuracy"]).fit(
+        samples(), samples(3), epochs=2, batch_size=4
+    )
+    steps = [(step, row) for step, row in service.logged if "train/loss" in row]
+    assert [(step, row["train/loss"]) for step, row in steps] == list(enumerate(run.losses))
+    assert [row["train/lr"] for _, row in steps] == [0.1] * 4
+    epochs = [(step, row["validation/accuracy"]) for step, row in service.logged if len(row) < 3]
+    assert epochs == list(zip((1, 3), run.held_out("accuracy"), strict=True))
+    assert (service.settings(), service.status) == ({"lr": 0.1}, service.ends[0])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_wandb_has_losses_rates_and_metrics(tmp_path, wandb):
-    logger = WandB("p", folder=tmp_path, mode="offline", config={"lr": 0.1}, tags=["tried"])
-    each = trainer("torch", [logger], metrics=["accuracy"])
-    run = each.fit(samples(), samples(3), epochs=2, batch_size=4)
-    assert exits(tmp_path) == [0]
-    rows = history(tmp_path)
-    steps = [row for row in rows if "train/loss" in row]
-    assert [row["step"] for row in steps] == [0, 1, 2, 3]
-    np.testing.assert_allclose([row["train/loss"] for row in steps], run.losses, rtol=1e-6)
-    assert [row["train/lr"] for row in steps] == pytest.approx([0.1] * 4)
-    epochs = [row for row in rows if "validation/accuracy" in row]
-    assert [row["step"] for row in epochs] == [1, 3]
-    found = [row["validation/accuracy"] for row in epochs]
-    assert found == pytest.approx(run.held_out("accuracy").tolist())
-    assert wandb.run is None
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_wandb_marks_a_run_that_fails_and_goes_on_in_the_run_of_a_checkpoint(tmp_path, wandb):
-    logger = WandB("p", folder=tmp_path, mode="offline")
+def test_a_tracker_marks_a_run_that_fails_and_goes_on_in_the_run_of_a_checkpoint(service):
+    first, again = service.make(), service.make()
     with pytest.raises(RuntimeError, match="on purpose"):
-        trainer("torch", [logger, Do("on_epoch", fail)]).fit(samples(), samples(3), epochs=2)
-    assert exits(tmp_path) == [1]
-    again = WandB("p", folder=tmp_path, mode="offline")
-    again.load_state(logger.state())
-    trainer("torch", [again]).fit(samples(), batch_size=4)
-    assert again.id == logger.id
-    assert all(logger.id in str(path) for path in tmp_path.glob("wandb/offline-run-*/*.wandb"))
-
-
-# MLflow
-# -----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def database(tmp_path_factory):
-    """An empty database, of which making the tables takes most of the time."""
-    pytest.importorskip("mlflow", reason="pip install 'deliralike[mlflow]'")
-    pytest.importorskip("sqlalchemy", reason="pip install 'deliralike[mlflow]'")
-    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/runs.db"
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_mlflow_has_losses_rates_metrics_and_settings(database):
-    from mlflow import active_run
-    from mlflow.tracking import MlflowClient
-
-    logger = MLflow("cells", tracking_uri=database, name="first", params={"lr": 0.1})
-    each = trainer("torch", [logger], metrics=["accuracy"])
-    run = each.fit(samples(), samples(3), epochs=2, batch_size=4)
-    client = MlflowClient(tracking_uri=database)
-    logged = client.get_metric_history(logger.id, "train/loss")
-    assert [metric.step for metric in logged] == [0, 1, 2, 3]
-    np.testing.assert_allclose([metric.value for metric in logged], run.losses, rtol=1e-6)
-    accuracy = client.get_metric_history(logger.id, "validation/accuracy")
-    assert [metric.step for metric in accuracy] == [1, 3]
-    assert [each.value for each in accuracy] == pytest.approx(run.held_out("accuracy").tolist())
-    found = client.get_run(logger.id)
-    assert (found.info.status, found.info.run_name) == ("FINISHED", "first")
-    assert found.data.params == {"lr": "0.1"}
-    assert found.data.metrics["train/lr"] == pytest.approx(0.1)
-    assert active_run() is None
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_mlflow_marks_a_run_that_fails_and_goes_on_in_the_run_of_a_checkpoint(database):
-    from mlflow.tracking import MlflowClient
-
-    logger = MLflow("cells", tracking_uri=database)
-    with pytest.raises(RuntimeError, match="on purpose"):
-        trainer("torch", [logger, Do("on_epoch", fail)]).fit(samples(), samples(3), epochs=2)
-    client = MlflowClient(tracking_uri=database)
-    assert client.get_run(logger.id).info.status == "FAILED"
-    again = MLflow("cells", tracking_uri=database)
-    again.load_state(logger.state())
-    trainer("torch", [again]).fit(samples(), batch_size=4)
-    assert again.id == logger.id
-    assert client.get_run(logger.id).info.status == "FINISHED"
+        trainer("torch", [first, Do("on_epoch", fail)]).fit(samples(), samples(3), epochs=2)
+    assert service.status == service.ends[1]
+    again.load_state(first.state())
+    again.on_start(None)
+    assert again.id == first.id == "new"
+    resumed = service.options[-1]
+    if service.ends[0]:
+        assert resumed == "RUNNING"
+    else:
+        assert (resumed["id"], resumed["resume"]) == ("new", "allow")

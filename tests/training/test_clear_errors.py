@@ -19,7 +19,6 @@ from deliralike.training.experiment.compare import read_runs
 from tests.conftest import BACKENDS
 
 SAMPLES = data.Samples(np.ones((6, 3), np.float32), np.zeros(6, np.int64))
-needs_torch = pytest.mark.skipif("torch" not in BACKENDS, reason="trains on PyTorch")
 
 
 def trainer(*callbacks, **options):

@@ -43,15 +43,6 @@ class Pixels(Network):
         return self.conv(x)
 
 
-class TwoInputs(Network):
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(5, 3)
-
-    def forward(self, x, y):
-        return self.fc(x + y)
-
-
 X = np.random.default_rng(0).normal(size=(23, 5))
 LABELS = np.random.default_rng(1).integers(0, 3, 23)
 
@@ -144,14 +135,6 @@ def test_batches_of_the_backends_own_arrays_are_judged_on_the_host(backend):
     )
 
 
-def test_several_inputs_are_a_tuple(backend):
-    network = built(backend, TwoInputs)
-    state = network.neutral_state()
-    scores = (X + X[::-1]) @ state["fc.weight"].T + state["fc.bias"]
-    found = evaluate(network, ((X, X[::-1].copy()), LABELS), batch_size=9)
-    assert found["accuracy"] == (scores.argmax(1) == LABELS).mean()
-
-
 @pytest.mark.parametrize("ahead", [1, 2, 5, 99])
 def test_batches_that_wait_on_the_device_stay_with_their_targets(ahead):
     network = built(backends.get("torch"))
@@ -213,20 +196,6 @@ def test_intervals_stand_beside_the_figures():
     wanted = evidence.interval(**options)
     found = evaluate(network, (X, LABELS), metrics=["accuracy"], batch_size=4, intervals=options)
     assert (found["accuracy/low"], found["accuracy/high"]) == wanted
-
-
-def test_a_network_with_several_inputs_is_judged_on_a_tuple_of_them_and_a_target_or_on_a_pair():
-    class Sum(Network):
-        def __init__(self):
-            super().__init__()
-            self.head = self.nn.Linear(X.shape[1], 3)
-
-        def forward(self, first, second):
-            return self.head(first) + self.head(second)
-
-    network = Sum.on("torch")()
-    half = evaluate(network, (X / 2, X / 2, LABELS), batch_size=4)
-    assert half == evaluate(network, ((X / 2, X / 2), LABELS), batch_size=4)
 
 
 # Bad input

@@ -3,16 +3,14 @@ it, and on which data it is refused."""
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from deliralike import Network, backends, data
 from deliralike.data.keyed_rng import KeyedRng
 from deliralike.errors import BatchError, SettingError
 from deliralike.training import predict
-from deliralike.training.experiment import Experiment, Settings, build_network, read_settings
+from deliralike.training.experiment import Experiment, Settings, build_network
 from deliralike.training.experiment.building import complete, loaders
 from tests.conftest import BACKENDS
-from tests.training.experiments import StopAt
 
 pytestmark = pytest.mark.usefixtures("drawn")
 # 30 samples in batches of 8 are 4 steps an epoch, the last of them on 6 samples.
@@ -87,17 +85,6 @@ def test_the_loss_is_the_cross_entropy_of_the_mixed_rows_on_every_backend(tmp_pa
     for result in results[1:]:
         np.testing.assert_allclose(result.history.losses, results[0].history.losses, rtol=1e-10)
         assert result.metrics == pytest.approx(results[0].metrics, rel=1e-10)
-
-
-def test_a_resumed_run_is_the_whole_one(tmp_path):
-    whole = experiment().run(tmp_path / "whole")
-    assert read_settings(whole.folder / "settings.toml") == whole.settings
-    with pytest.raises(KeyboardInterrupt):
-        experiment(checkpoints={"every_steps": 1}).run(tmp_path / "run", callbacks=[StopAt(5)])
-    found = experiment(checkpoints={"every_steps": 1}).run(tmp_path / "run", resume=True)
-    assert found.history.losses.tolist() == whole.history.losses.tolist()
-    weights, wanted = (load_file(each.folder / "weights.safetensors") for each in (found, whole))
-    assert all((weights[name] == value).all() for name, value in wanted.items())
 
 
 def test_a_run_with_another_transform_of_batches_is_another_run(tmp_path):

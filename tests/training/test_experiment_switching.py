@@ -12,12 +12,12 @@ from tests.training.experiments import StopAt
 pytestmark = pytest.mark.usefixtures("drawn")
 OTHERS = [name for name in ("chainer", "jax") if name in backends.available()]
 
-# 1438 samples in batches of 43 are 34 steps an epoch, the last of them on 19 samples.
+# 1438 samples in batches of 240 are 6 steps an epoch, the last of them on 238 samples.
 SETTINGS = Settings(
     network="mlp",
     network_settings={"hidden": [13], "dropout": 0.3},
     dtype="float64",
-    batch_size=43,
+    batch_size=240,
     epochs=3,
     seed=5,
     transforms=[
@@ -64,24 +64,12 @@ def relative(found, wanted):
     return float(np.abs(found - wanted).max() / np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("other", OTHERS)
-def test_a_hundred_steps_with_augmentation_and_dropout_agree(other, reference, tmp_path):
-    found = Experiment(SETTINGS, backend=other).run(tmp_path / "run")
-    assert len(found.history.losses) == 102
-    assert max(differences(found, reference)) < 1e-10
-    assert found.history.losses[-1] < 0.9 * found.history.losses[0]
-
-
 def first_loss(folder, **changes):
     """The loss of the first step; there is no second one."""
     with pytest.raises(KeyboardInterrupt):
         Experiment(SETTINGS, **changes).run(folder, callbacks=[StopAt(1)])
     (step,) = read_history(folder).steps
     return step.loss
-
-
-def test_the_first_loss_is_that_of_the_whole_run(reference, tmp_path):
-    assert first_loss(tmp_path / "run") == reference.history.losses[0]
 
 
 @pytest.mark.parametrize(
@@ -101,9 +89,9 @@ def test_a_run_that_was_stopped_within_an_epoch_goes_on_with_another_backend(
     first, second, reference, tmp_path
 ):
     with pytest.raises(KeyboardInterrupt):
-        Experiment(SETTINGS, backend=first).run(tmp_path / "run", callbacks=[StopAt(50)])
+        Experiment(SETTINGS, backend=first).run(tmp_path / "run", callbacks=[StopAt(8)])
     found = Experiment(SETTINGS, backend=second).run(tmp_path / "run", resume=True)
-    assert len(found.history.losses) == 102
+    assert len(found.history.losses) == 18
     assert max(differences(found, reference)) < 1e-10
     assert found.settings.backend == second
 
@@ -112,7 +100,7 @@ def test_native_random_numbers_are_others(reference, tmp_path):
     assert first_loss(tmp_path / "run", rng="native") != reference.history.losses[0]
 
 
-def test_native_random_numbers_are_reproducible(backend, tmp_path):
-    experiment = Experiment(SETTINGS, rng="native", epochs=1, batch_size=300, backend=backend.name)
+def test_native_random_numbers_are_reproducible(tmp_path):
+    experiment = Experiment(SETTINGS, rng="native", epochs=1, batch_size=719)
     first, second = (experiment.run(tmp_path / name) for name in ("first", "second"))
     assert first.history.losses.tolist() == second.history.losses.tolist()

@@ -97,16 +97,6 @@ def test_a_callback_in_a_second_run_does_what_a_fresh_one_does(name, tmp_path):
     assert same == fresh
 
 
-def test_the_second_run_of_an_early_stopping_keeps_its_own_best_weights(backend):
-    stopping = training.EarlyStopping("m", patience=3, restore_best=True)
-    fitted(stopping, FIGURES[0], backend.name)
-    second, history = fitted(stopping, FIGURES[1], backend.name)
-    alone, _ = fitted(training.EarlyStopping("m", restore_best=True), FIGURES[1], backend.name)
-    assert len(history.epochs) == 3
-    for key, value in alone.network.neutral_state().items():
-        assert np.array_equal(second.network.neutral_state()[key], value), key
-
-
 def test_records_of_an_earlier_run_are_kept_until_the_first_record_of_another(tmp_path):
     table, log = training.Csv(tmp_path), training.JsonLines(tmp_path / "run.jsonl")
     trainer("torch", [table, log, training.Checkpoint(tmp_path / "c")]).fit(samples())

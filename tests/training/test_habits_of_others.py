@@ -161,20 +161,6 @@ def test_in_a_process_the_global_generators_follow_from_the_batch_alone():
 # Replicas, and nothing to train -------------------------------------------------------------------
 
 
-def test_replicas_of_a_trainer_give_the_figures_of_one_device(backend):
-    def outcome(devices):
-        net = network(backend.name)
-        each = Trainer(net, rules.rule("sgd", lr=0.5), devices=devices)
-        history = each.fit(samples(), samples(3), epochs=2, batch_size=4)
-        return history.losses, each.network.neutral_state()
-
-    losses, state = outcome(None)
-    of_replicas, replicated = outcome(2 * backend.devices()[:1])
-    assert of_replicas == pytest.approx(losses, rel=1e-12)
-    for name, value in state.items():
-        np.testing.assert_allclose(replicated[name], value, rtol=1e-10, atol=1e-12)
-
-
 def test_buffers_of_replicas_may_stay_those_of_the_root():
     net = network("torch")
     each = Trainer(net, rules.rule("sgd", lr=0.5), devices=["cpu", "cpu"], buffers="root")

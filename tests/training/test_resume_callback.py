@@ -185,25 +185,6 @@ def test_a_folder_without_checkpoints_has_no_latest(tmp_path):
     assert Checkpoints.best(tmp_path) is None
 
 
-def test_another_run_does_not_write_among_the_checkpoints_of_one(tmp_path):
-    trained(Checkpoint(tmp_path))
-    before = checkpoint.read(Checkpoints.latest(tmp_path))
-    with pytest.raises(
-        CheckpointError, match="holds checkpoints already, step-00000002 the latest"
-    ):
-        trained(Checkpoint(tmp_path))
-    assert checkpoint.read(Checkpoints.latest(tmp_path))["run"] == before["run"]
-
-
-def test_one_trainer_may_fit_several_times(tmp_path):
-    trainer = Trainer(
-        Line.on("torch")(), rules.rule("sgd", lr=0.1), callbacks=[Checkpoint(tmp_path)]
-    )
-    for _ in range(2):
-        trainer.fit(samples(), batch_size=5)
-    assert steps_in(tmp_path) == [2, 4]
-
-
 def test_a_metric_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(
         UnknownName, match="there is no metric 'scroe' on validation data. Did you mean 'score'?"

@@ -124,6 +124,10 @@ CHANGES = {
     ),
     "clipping": ({"clip_norm": 1.5}, "clip_norm.default was 2.0, here it is 1.5"),
     "clipping of values": ({"clip_value": 1.5}, "clip_value.default was None, here it is 1.5"),
+    "precision": (
+        {"precision": "bfloat16"},
+        "precision.default was None, here it is 'bfloat16'",
+    ),
     "averaging decay": ({"average": 0.5}, "average.decay was 0.9, here it is 0.5"),
     "schedule": (
         {"schedule": schedules.Cosine(31)},
@@ -152,20 +156,6 @@ def test_what_differs_is_named_with_both_values_and_taken_on_purpose(backend, ch
     _, history = fitted(backend, epochs=2, resume=written(backend), accept=accept, **options)
     assert len(history.steps) == 3
     assert np.isfinite(history.losses).all()
-
-
-def test_precision_is_compared(tmp_path):
-    fitted("torch", Checkpoint(tmp_path))
-    with pytest.raises(CheckpointError, match="precision.default was None, here it is 'bfloat16'"):
-        fitted("torch", epochs=2, resume=Checkpoints.latest(tmp_path), precision="bfloat16")
-
-
-def test_nothing_is_accused_when_nothing_differs_on_this_or_another_backend(backend, written):
-    for origin in ("torch", "chainer", "jax"):
-        _, history = fitted(
-            backend.name, epochs=2, resume=written(origin), devices=[backend.devices()[0]] * 2
-        )
-        assert len(history.steps) == 3
 
 
 def test_another_optimizer_begins_anew_with_its_own_rate(backend, written):

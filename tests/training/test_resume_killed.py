@@ -13,10 +13,9 @@ from tests import conftest
 @pytest.mark.parametrize(
     ("backend", "way", "count"),
     [
-        ("torch", "moments", 4),
         ("chainer", "calls", 7),
         ("chainer", "interrupts", 2),
-        ("jax", "calls", 1),
+        ("torch", "calls", 2),
     ],
 )
 def test_a_run_that_is_stopped_again_and_again_ends_bit_for_bit_as_without(

@@ -202,12 +202,6 @@ def test_a_cosine_and_a_cycle_stay_at_their_ends():
     assert OneCycle(10, final=0.01).factor(10**9) == OneCycle(10, final=0.01).factor(9)
 
 
-def test_a_cosine_follows_its_formula():
-    factors = [Cosine(50, final=0.1).factor(step) for step in range(51)]
-    expected = 0.1 + 0.9 * (1 + np.cos(np.pi * np.arange(51) / 50)) / 2
-    np.testing.assert_allclose(factors, expected, rtol=0, atol=1e-15)
-
-
 def test_a_cycle_of_one_update_and_one_without_a_fractional_top_are_defined():
     assert OneCycle(1, final=0.5).factor(0) == 0.5
     assert OneCycle(4, warmup=0.25).factor(0) == 1.0

@@ -8,7 +8,7 @@ from deliralike import backends, data, zoo
 from deliralike.errors import ArgumentError, SettingError
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm
-from deliralike.training import Trainer, evaluate, predict, schedules
+from deliralike.training import Trainer, evaluate, predict
 
 RNG = np.random.default_rng(0)
 SAMPLES = data.Samples(RNG.normal(size=(23, 5)), RNG.integers(0, 3, 23))
@@ -37,14 +37,6 @@ def weights_by_hand(state):
 def scores_by_hand(net, x):
     w0, b0, w1, b1 = weights_by_hand(net.neutral_state())
     return np.maximum(x @ w0.T + b0, 0.0) @ w1.T + b1
-
-
-def test_without_metrics_validation_gives_the_mean_of_the_losses_over_all_samples(backend):
-    net = network(backend.name)
-    history = Trainer(net, SGD).fit(SAMPLES, SAMPLES, epochs=2, batch_size=4)
-    wanted = cross_entropy(scores_by_hand(net, SAMPLES.inputs), SAMPLES.labels).mean()
-    assert list(history.epochs[-1].held_out) == ["loss"]
-    assert history.epochs[-1].held_out["loss"] == pytest.approx(wanted, rel=1e-12)
 
 
 def test_losses_stand_beside_metrics_unless_one_has_their_name():
@@ -100,28 +92,6 @@ def test_an_optimizer_that_accumulates_keeps_doing_so():
         assert [step.samples for step in history.steps] == [12, 11]
         traces.append(history.losses.tolist())
     assert traces[0] == traces[1]
-
-
-def test_a_schedule_counts_updates_whatever_the_number_of_replicas_or_batches_in_a_window(backend):
-    traces = []
-    for devices, accumulate, batch_size in (
-        (None, 1, 8),
-        ([backend.devices()[0]] * 2, 1, 8),
-        (None, 2, 4),
-    ):
-        trainer = Trainer(
-            network(backend.name),
-            SGD,
-            devices=devices,
-            accumulate=accumulate,
-            schedule=schedules.Cosine(6),
-        )
-        traces.append(
-            [step.lr for step in trainer.fit(SAMPLES, epochs=2, batch_size=batch_size).steps]
-        )
-    wanted = [0.05 * (1 + np.cos(np.pi * t / 6)) for t in range(6)]
-    for trace in traces:
-        np.testing.assert_allclose(trace, wanted, rtol=1e-12)
 
 
 def test_a_rule_under_the_name_of_a_block_updates_that_block_only():
@@ -194,11 +164,6 @@ def test_an_optimizer_of_another_network_is_refused():
     other = network()
     with pytest.raises(ArgumentError, match="updates another network than the one that is trained"):
         Trainer(network(), backends.get("torch").optimizer(SGD, other))
-
-
-def test_no_epochs_are_refused():
-    with pytest.raises(SettingError, match="epochs=0 must be a whole number of at least 1"):
-        Trainer(network(), SGD).fit(SAMPLES, epochs=0)
 
 
 def test_a_step_that_returns_no_losses_by_name_is_refused():

@@ -77,18 +77,6 @@ def test_there_may_be_more_texts_than_pictures_but_not_in_the_loss():
         network.contrastive_loss(logits)
 
 
-def test_start_values_are_spread_as_hugging_faces():
-    settings = SMALL | {"vision_hidden_size": 64, "text_hidden_size": 48, "vocab_size": 500}
-    settings |= {"vision_intermediate_size": 90, "text_intermediate_size": 70, "patch_size": 2}
-    state = zoo.build("clip_vit_b_32", backend="torch", **settings).neutral_state()
-    for name, value in reference(**settings).state_dict().items():
-        wanted = value.numpy()
-        if wanted.size < 60 or not wanted.std():
-            np.testing.assert_allclose(state[name], wanted, err_msg=name, atol=1e-7)
-        else:
-            assert state[name].std() == pytest.approx(wanted.std(), rel=6 / wanted.size**0.5), name
-
-
 # Files
 # -----------------------------------------------------------------------------
 

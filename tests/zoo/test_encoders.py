@@ -572,7 +572,6 @@ BAD = {
         "numbers, exactly 5",
     ),
     "no classes": ("linknet", {"num_classes": 0}, SettingError, "num_classes"),
-    "no channels": ("fpn", {"in_channels": 0}, SettingError, "in_channels"),
     "dims": ("fpn", {"dims": 4}, SettingError, "dims=4; wanted 1, 2 or 3"),
     "encoder's setting": (
         "fpn",
@@ -580,14 +579,7 @@ BAD = {
         ArgumentError,
         "no setting 'layer'. Did you",
     ),
-    "merge": ("fpn", {"merge": "mean"}, SettingError, "merge='mean'; wanted 'add' or 'cat'"),
     "groups": ("fpn", {"segmentation_channels": 48}, SettingError, "32"),
-    "interpolation": (
-        "encoder_unet",
-        {"interpolation": "cubic"},
-        SettingError,
-        "Known: bilinear, nearest",
-    ),
     "attention": ("encoder_unet", {"attention": "se"}, SettingError, "wanted 'scse' or None"),
     "rates": ("deeplabv3", {"rates": 12}, SettingError, "rates=12; wanted a list of numbers"),
     "backbone": ("fcn_resnet50", {"backbone": "resnet5"}, UnknownName, "Did you mean"),
@@ -642,9 +634,3 @@ def test_sizes_that_cannot_be_joined_are_told_what_to_pad_to(subtests):
         message = rf"multiple of {multiple}: pad it to \({3 * multiple}, {3 * multiple}\)"
         with subtests.test(name), pytest.raises(ShapeError, match=message):
             zoo.outline(name, (3, 3 * multiple, 2 * multiple + 1))
-
-
-def test_a_wrong_number_of_channels_names_the_layer(backend):
-    net = zoo.build("encoder_unet", backend=backend.name, **OWN)
-    with pytest.raises(ShapeError, match=r"encoder\.first"):
-        net(backend.array(np.zeros((1, 4, 8, 8), np.float32)))

@@ -157,14 +157,6 @@ def test_a_network_without_stages_is_refused_by_name(backend):
         zoo.stages(Plain, (3,))
 
 
-def test_features_of_an_own_model(backend):
-    net = Own.on(backend)()
-    x = backend.array(sample((2, 3)), dtype="float32")
-    found = zoo.features(net, x, stages="second")
-    assert list(found) == ["second"]
-    assert backend.numpy(found["second"]).min() == 0
-
-
 def test_a_perceptual_loss_has_the_gradients_of_the_formula(backend):
     """The mean squared distance of a fixed network's features, with respect to another network and
     to the input."""
@@ -352,22 +344,6 @@ def test_mode_and_frozen_parameters_are_carried_over_apart_from_the_head(backend
     assert modes["layer2"]
 
 
-def test_a_new_head_learns_while_frozen_layers_stay(backend):
-    from deliralike.optim import rules
-
-    net = build(backend, "resnet8", num_classes=3, depth=8, in_channels=1)
-    net.set_trainable("*", False)
-    new = zoo.reset_head(net, 2).train()
-    optimizer = backend.optimizer(rules.rule("sgd", lr=0.1), new)
-    new.train_step((sample((4, 1, 8, 8)), np.array([0, 1, 1, 0])), optimizer)
-    after, before = new.neutral_state(), zoo.reset_head(net, 2).neutral_state()
-    moved = {name for name in after if not np.array_equal(after[name], before[name])}
-    assert {name for name in moved if "running" not in name and "num_batches" not in name} == {
-        "fc.weight",
-        "fc.bias",
-    }
-
-
 def test_the_head_goes_and_comes_back(backend):
     net = build(backend)
     headless = zoo.reset_head(net, 0)
@@ -393,12 +369,3 @@ def test_heads_that_cannot_be_replaced_are_refused(backend):
         zoo.reset_head(Stageless.on(backend)(), 5)
     with pytest.raises(SettingError, match="num_classes"):
         zoo.reset_head(build(backend), -1)
-
-
-def test_an_own_model_takes_a_new_head(backend):
-    net = Own.on(backend)()
-    new = zoo.reset_head(net, 5)
-    assert new.neutral_slots()["last.weight"].shape == (5, 3)
-    np.testing.assert_array_equal(
-        new.neutral_state()["first.weight"], net.neutral_state()["first.weight"]
-    )

@@ -246,17 +246,8 @@ def test_noise_of_the_examples_shape_is_taken_as_well():
 SETTINGS = [
     ("dcgan_generator", {"image_size": 48}, "image_size=48; wanted 8, 16, 32, 64"),
     ("dcgan_generator", {"image_size": 4}, "image_size=4; wanted 8"),
-    ("dcgan_generator", {"latent_size": 0}, "latent_size must be a whole number of at least 1"),
-    (
-        "dcgan_discriminator",
-        {"norm": "Batch"},
-        "Discriminator: there is no norm='Batch'. Did you mean 'batch'",
-    ),
-    ("wgan_gp_critic", {"norm": "groups"}, "Critic: there is no norm='groups'"),
-    ("wgan_critic", {"num_classes": -1}, "num_classes must be a whole number"),
     ("conv_vae", {"image_size": 40}, "image_size=40; wanted a multiple of 32 for 5 levels"),
     ("conv_vae", {"features": 3}, "features=3; wanted a list of numbers"),
-    ("ddpm_cifar10", {"features": ()}, "wanted a list of numbers, at least 1"),
     ("ddpm_cifar10", {"attention": (True,)}, "wanted True or False for each of 4 levels"),
     ("ddpm_cifar10", {"downsample_padding": 2}, "downsample_padding=2; wanted 0 or 1"),
     (
@@ -284,7 +275,6 @@ SETTINGS = [
     ("diffusion_model_unet", {"num_res_blocks": 0}, "num_res_blocks must be a whole number"),
     ("autoencoder_kl", {"channels": 32}, "wanted a list of numbers, at least 1"),
     ("autoencoder_kl", {"norm_num_groups": 24}, "cannot be divided by num_groups=24"),
-    ("autoencoder_kl", {"latent_channels": 0}, "latent_channels must be a whole number"),
 ]
 
 
@@ -298,7 +288,6 @@ SHAPES = [
     ("dcgan_generator", [(99,)], r"Generator: got noise of shape \(1, 99\), wanted \(batch, 100\)"),
     ("dcgan_generator", [(100, 2, 2)], r"got noise of shape \(1, 100, 2, 2\)"),
     ("dcgan_discriminator", [(3, 64, 32)], "wanted 64 elements along each spatial axis"),
-    ("dcgan_discriminator", [(1, 64, 64)], "Conv2d at 'main.0'"),
     ("vae", [(784,), (19,)], r"VAE: got noise of shape \(1, 19\), wanted \(1, 20\)"),
     ("vae", [(783,), (20,)], "Linear at 'fc1'"),
     ("conv_vae", [(3, 32, 32), (128,)], "wanted 64 elements along each spatial axis"),
@@ -307,16 +296,10 @@ SHAPES = [
         [(3, 32, 36), zoo.Input((), 9)],
         "wanted sizes that are multiples of 8",
     ),
-    ("ddpm_cifar10", [(1, 32, 32), zoo.Input((), 9)], "Conv2d at 'conv_in'"),
     (
         "diffusion_model_unet",
         [(1, 32, 36), zoo.Input((), 9)],
         "wanted sizes that are multiples of 8",
-    ),
-    (
-        "diffusion_model_unet",
-        [(3, 32, 32), zoo.Input((), 9)],
-        "Conv2d at 'conv_in.conv'",
     ),
     ("autoencoder_kl", [(2, 64, 64)], "Conv2d at 'encoder.blocks.0.conv"),
     ("autoencoder_kl", [(1, 64, 64), (3, 4, 4)], r"AutoencoderKL: got noise of shape \(1, 3, 4"),

@@ -4,13 +4,16 @@ proved to be the same network on every backend."""
 import copy
 import fnmatch
 import pickle
+import re
 
 import numpy as np
 import pytest
 import torch
 
 from deliralike import backends, nest, zoo
+from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.conformance import compare, distance_loss
+from deliralike.errors import SettingError, ShapeError, UnknownName
 from deliralike.zoo.inputs import is_shape
 from deliralike.zoo.summary import count_parameters
 from tests.conftest import BACKENDS
@@ -30,6 +33,11 @@ from tests.zoo.cases import CASES, FAMILIES
 
 NAMES = zoo.list()
 CLASSES = sorted(CASES[label].name for label in FAMILIES)
+CLASSIFIERS = [
+    CASES[label].as_parameter()
+    for label in sorted(FAMILIES - {"mlp"})  # which wants an output
+    if zoo.find(CASES[label].name).task == "classification"
+]
 BETWEEN = {"clip_vit_b_32"}  # outputs (batch, batch), between any two samples
 # What depends on layers, and not on the network that has them: one of layers and statistics, one
 # of tied weights, one of recurrent layers.
@@ -103,7 +111,7 @@ def test_the_number_of_parameters_is_the_published_one():
 def test_stem_and_head_are_there():
     wrong = []
     for name in CLASSES:
-        built = zoo.find(name).on(backends.outline.BACKEND)()
+        built = zoo.find(name).on(OUTLINE)()
         blocks = dict(built.named_blocks())
         wrong += [
             (name, path) for path in (*built.stem_paths, *built.head_paths) if path not in blocks
@@ -113,14 +121,57 @@ def test_stem_and_head_are_there():
     assert not wrong
 
 
-def test_stages_are_there():
-    stages = {name: zoo.stages(name) for name in CLASSES}
-    assert [name for name, found in stages.items() if not found] == []
-    assert [
-        name
-        for name, found in stages.items()
-        if any(stage.channels <= 0 for stage in found.values())
-    ] == []
+# Settings that may be less than 0 or empty, or are left to other tests.
+FREE = {"dims", "hidden", "num_groups", "head_dim", "stem_channels", "transformer_num_layers"}
+FREE |= {"eos_token_id", "decoder_start_token_id", "n_conv_per_stage_decoder"}
+FREE |= {"global_attn_indexes"}
+MAY_BE_0 = {"num_classes", "vocab_size", "bottleneck", "num_res_units", "downsample_padding"}
+MAY_BE_0 |= {"image_size", "patch_size"}
+
+
+def wrong_values(key, value):
+    """Values that make no sense in the place of a setting's own."""
+    if key in FREE or isinstance(value, bool):
+        return ()
+    if isinstance(value, int):
+        return (-1,) if key in MAY_BE_0 else (0, -1)
+    if isinstance(value, str):
+        return (value + "x",)
+    is_numbers = isinstance(value, tuple) and value and {type(each) for each in value} == {int}
+    return ((), (*value[:-1], 0)) if is_numbers else ()
+
+
+def test_a_setting_of_0_or_nothing_or_a_misspelt_one_is_refused():
+    wrong, refused = [], 0
+    for name in CLASSES:
+        architecture = zoo.find(name)
+        for key, value in architecture.settings.items():
+            for bad in wrong_values(key, value):
+                try:
+                    architecture.on(OUTLINE)(**{key: bad})
+                    wrong.append(f"{name}({key}={bad!r}) is taken")
+                except (SettingError, UnknownName) as error:
+                    refused += 1
+                    if isinstance(bad, str) and value not in str(error):
+                        wrong.append(f"{name}({key}={bad!r}): {error}")
+    assert not wrong
+    assert refused > 550
+
+
+def test_an_input_with_another_number_of_channels_is_refused_by_the_stem():
+    wrong = []
+    for label in sorted(FAMILIES):
+        case = CASES[label]
+        settings = {key: case.settings[key] for key in case.settings if key != "transform_input"}
+        image, *others = case.entries()
+        if len(image.shape) < 2 or image.below:
+            continue
+        paths = "|".join(map(re.escape, zoo.find(case.name).on(OUTLINE)(**settings).stem_paths))
+        with pytest.raises(ShapeError) as caught:
+            zoo.outline(case.name, [(image.shape[0] + 1, *image.shape[1:]), *others], **settings)
+        if not re.search(f" at '({paths or '.*'})'", str(caught.value)):
+            wrong.append((label, str(caught.value)))
+    assert not wrong
 
 
 # Each case
@@ -170,6 +221,40 @@ def test_shapes_and_parameters_are_as_outlined(label):
         shapes.append((1, 1) if is_between else (1, *leaf.shape[1:]))
     assert shapes == [tuple(leaf) for leaf in nest.flatten(outline.output, is_shape)[0]]
     assert outline.parameters == built(label, "torch").count_parameters()
+
+
+@pytest.mark.parametrize("label", [CASES[label].as_parameter() for label in sorted(FAMILIES)])
+def test_stages_are_maps_of_the_shapes_that_are_told(label):
+    case, network = CASES[label], built(label, "torch").eval()
+    told = zoo.stages(case.name, case.entries(), **case.settings)
+    with torch.no_grad():
+        found = network.forward_stages(*map(torch.from_numpy, case.inputs()))
+    assert {name: stage.shape for name, stage in told.items()} == {
+        name: tuple(stage.shape[1:]) for name, stage in found.items()
+    }
+    assert all(stage.channels > 0 for stage in told.values())
+
+
+@pytest.mark.parametrize("label", CLASSIFIERS)
+def test_without_classes_the_head_is_left_out_and_its_input_comes(label):
+    case, generator = CASES[label], np.random.default_rng(5)
+    network = case.build("torch").eval()
+    settings = {**case.settings, network.outputs: 0}
+    headless = zoo.build(case.name, backend="torch", dtype="float64", **settings).eval()
+    state, paths = network.neutral_state(), network.head_paths
+    of_heads = tuple(f"{path}." for path in paths)
+    gone = {key: state.pop(key) for key in list(state) if key.startswith((*of_heads, "aux", "Aux"))}
+    assert list(headless.neutral_slots()) == list(state)
+    if len(paths) > 1 or not isinstance(network.get_submodule(paths[0]), torch.nn.Linear):
+        return
+    head = {key: generator.standard_normal(value.shape) for key, value in gone.items()}
+    network.load_neutral_state(head, strict=False)
+    headless.load_neutral_state(state)
+    inputs = [torch.from_numpy(x) for x in case.inputs()]
+    with torch.no_grad():
+        features, outputs = headless(*inputs).numpy(), network(*inputs).numpy()
+    came = features @ head[f"{paths[0]}.weight"].T + head.get(f"{paths[0]}.bias", 0.0)
+    close(came, outputs, 1e-10)
 
 
 @pytest.mark.parametrize("label", [case.as_parameter() for case in CASES.values()])

@@ -32,18 +32,6 @@ checkpoint_filter_fn = Later("timm.models.convnext.checkpoint_filter_fn")
 DeiTConfig = Later("transformers.DeiTConfig")
 HFDeiT = Later("transformers.DeiTForImageClassificationWithTeacher")
 
-FAMILIES = (
-    "vit_b_16",
-    "efficientnet_b0",
-    "convnext_tiny",
-    "convnextv2_tiny",
-    "swin_t",
-    "swin_v2_t",
-    "maxvit_t",
-    "mixer_s32_224",
-    "resmlp_12_224",
-)
-
 
 def generator():
     return np.random.default_rng(5)
@@ -56,25 +44,6 @@ def test_multiply_adds_of_the_mixer_are_near_the_papers():
 
 # Start values
 # -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("label", (*FAMILIES, "efficientformer_l1"))
-def test_start_values_have_the_references_distributions(label):
-    """Constants are equal; of what is drawn, the root of the mean square is, as far as so few
-    numbers tell."""
-    case = CASES[label]
-    torch.manual_seed(4)
-    theirs = dict(case.reference().named_parameters())
-    ours = case.build("torch").neutral_state()
-    for name, parameter in theirs.items():
-        wanted, came = parameter.detach().double().numpy(), np.asarray(ours[name])
-        if name in ("heads.head.weight", "head.weight") and not came.any():
-            continue  # these start at zero; the case's reference draws them
-        if wanted.std() == 0:
-            np.testing.assert_allclose(came, wanted, rtol=1e-6, err_msg=name)
-        elif wanted.size > 4:
-            ratio = np.sqrt(np.mean(came**2) / np.mean(wanted**2))
-            assert abs(np.log(ratio)) < 5 / np.sqrt(wanted.size), (name, ratio)
 
 
 def test_heads_of_transformers_and_mixers_start_at_zero_as_the_references_do():
@@ -266,43 +235,6 @@ def test_the_file_of_hugging_faces_convnext_v2_gives_its_outputs(label, tmp_path
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("label", FAMILIES)
-def test_without_classes_the_head_is_left_out_and_its_input_comes(label):
-    case = CASES[label]
-    whole, headless = (
-        case.build("torch").eval(),
-        zoo.build(
-            case.name, backend="torch", dtype="float64", **{**case.settings, "num_classes": 0}
-        ).eval(),
-    )
-    state = whole.neutral_state()
-    (path,) = whole.head_paths
-    head = {"weight": np.zeros(()), "bias": np.zeros(())}  # MaxViT's has no bias
-    for part in head:
-        old = state.pop(f"{path}.{part}", None)
-        if old is not None:
-            head[part] = generator().standard_normal(old.shape)
-            whole.load_neutral_state({f"{path}.{part}": head[part]}, strict=False)
-    headless.load_neutral_state(state)
-    x = [torch.from_numpy(array) for array in case.inputs()]
-    with torch.no_grad():
-        close(headless(*x).numpy() @ head["weight"].T + head["bias"], whole(*x).numpy(), 1e-12)
-
-
-@pytest.mark.parametrize("label", (*FAMILIES, "efficientformer_l1"))
-def test_stages_are_maps_of_their_reduction(label):
-    case = CASES[label]
-    network = case.build("torch").eval()
-    x = torch.from_numpy(case.inputs()[0])
-    with torch.no_grad():
-        stages = network.forward_stages(x)
-    described = zoo.stages(case.name, x.shape[1:], **case.settings)
-    assert {name: tuple(stage.shape[1:]) for name, stage in stages.items()} == {
-        name: stage.shape for name, stage in described.items()
-    }
-    assert all(stage.ndim == 4 for name, stage in stages.items() if name != "class_token")
-
-
 @pytest.mark.parametrize("dims", [1, 2])
 @pytest.mark.parametrize(("label", "length"), [("efficientnet_b0", 1), ("convnext_tiny", 8)])
 def test_a_further_axis_that_kernels_do_not_look_along_changes_nothing(label, length, dims):
@@ -372,7 +304,6 @@ SETTINGS = [
         {"image_size": 30, "patch_size": 16},
         "image_size=30 cannot be divided by patch_size=16",
     ),
-    ("vit_b_16", {"num_classes": -1}, "num_classes"),
     ("vit_b_16", {"hidden_dim": 9, "num_heads": 2}, "embed_dim=9 cannot be divided by num_heads=2"),
     ("vit_b_16", {"distilled_training": True}, "needs distilled=True"),
     ("vit_b_16", {"distilled": True, "representation_size": 5}, "wanted None"),
@@ -385,7 +316,6 @@ SETTINGS = [
     ("convnextv2_tiny", {"layers": (1, 2)}, "ConvNeXtV2: layers="),
     ("swin_t", {"depths": 3}, "a number for each stage"),
     ("swin_t", {"num_heads": (5, 6, 12, 24)}, "cannot be divided by num_heads=5"),
-    ("swin_t", {"window_size": 0}, "window_size"),
     ("swin_t", {"window_size": (7, 7)}, "numbers, exactly 4"),
     ("swin_t", {"version": 3}, "wanted 1 or 2"),
     ("swin_t", {"pretrained_window_size": 7}, "needs version=2"),
@@ -393,7 +323,6 @@ SETTINGS = [
     ("maxvit_t", {"head_dim": 24}, "cannot be divided by head_dim=24"),
     ("efficientformer_l1", {"num_vit": 5}, "wanted 1 to 4"),
     ("efficientformer_l1", {"widths": (48,)}, "a number for each stage"),
-    ("mixer_s32_224", {"block": "mixed"}, "Did you mean 'mixer'"),
     ("mixer_s32_224", {"image_size": 100}, "cannot be divided"),
 ]
 
@@ -406,19 +335,12 @@ def test_settings_that_make_no_sense_are_refused(subtests):
 
 SHAPES = [
     ("vit_b_16", (1, 3, 20, 15), "15 elements along each spatial axis"),
-    ("vit_b_16", (1, 4, 15, 15), "conv_proj"),
     ("efficientformer_l1", (1, 3, 40, 49), "49 elements along each spatial axis"),
-    ("efficientformer_l1", (1, 4, 49, 49), "stem.conv1"),
     ("mixer_s32_224", (1, 3, 20, 20), "15 elements along each spatial axis"),
-    ("mixer_s32_224", (1, 4, 15, 15), "stem.proj"),
-    ("efficientnet_b0", (1, 4, 15, 15), "features.0.0"),
     ("efficientnet_b0", (1, 3, 15), "features.0.0"),
-    ("convnext_tiny", (1, 4, 15, 15), "features.0.0"),
     ("convnext_tiny", (1, 3, 15, 7), "too small for the stage 'stage2': it needs at least 8"),
     ("convnextv2_tiny", (1, 3, 15, 45), "too small for the stage 'stage4'"),
-    ("swin_t", (1, 4, 15, 15), "features.0.0"),
     ("swin_t", (1, 3, 15, 3), "features.0.0"),
-    ("maxvit_t", (1, 4, 21, 21), "stem.0.0"),
     (
         "maxvit_t",
         (1, 3, 21, 36),

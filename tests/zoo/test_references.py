@@ -6,16 +6,19 @@ That the other backends give what PyTorch gives is asked in `test_models`.
 
 import csv
 import hashlib
+import re
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from tests.zoo.case import assert_same, built, ours, theirs
-from tests.zoo.cases import CASES, FULL
+from tests.zoo.cases import CASES, FULL, t5
 
 LABELS = [case.as_parameter() for case in CASES.values() if case.reference is not None]
 TOLERANCE = 1e-9
@@ -32,6 +35,67 @@ def test_names_order_and_shapes_are_the_references(label):
 @pytest.mark.parametrize("label", LABELS)
 def test_outputs_gradients_and_state_are_the_references(label):
     assert_same(ours(label), theirs(label)[0], TOLERANCE)
+
+
+# Their references start otherwise than the published ones: encoders of VGG and nnU-Nets with
+# PyTorch's own values, the Inceptions without the slow truncated ones, signals as Keras has them.
+OTHERWISE = {
+    *("vgg11", "vgg11_bn", "fcn_resnet50", "deeplabv3_resnet50", "encoder_unet", "fpn", "linknet"),
+    *("encoder_unet gated", "unetplusplus", "nnunet", "nnunet norm last", "nnunet_resenc_m"),
+    *("nnunet_resenc_l bottleneck", "googlenet", "inception_v3", "inception_time", "mnasnet0_5"),
+    *("squeezenet1_0", "tcn", "dcgan_generator", "dcgan_discriminator", "wgan_gp_critic"),
+    *("diffusion_model_unet", "diffusion_model_unet conditioned", "samvit_base_patch16"),
+    *("deit_tiny_distilled_patch16_224", "qwen2_5_0_5b", "resnet10 as MONAI's default"),
+}
+DRAWN_THERE = ("heads.head.weight", "head.weight")  # these start at zero
+OF_THE_PAPER = ("embedding.weight", "positions.pe")  # of transformer_classifier
+# More numbers than cases have, where a few hundred tell too little.
+DECODER = {"hidden_size": 48, "intermediate_size": 96, "vocab_size": 50}
+WIDE = {
+    "gpt2": {"n_embd": 48, "vocab_size": 50},
+    "llama_3_2_1b": DECODER,
+    "qwen3_0_6b": DECODER,
+    "flan_t5_small": {"d_model": 48, "d_ff": 96, "vocab_size": 50, **t5._GATED},
+    "bert_base_uncased": {"hidden_size": 48, "intermediate_size": 96},
+    "transformer_classifier": {"d_model": 48, "dim_feedforward": 96},
+    "lstm_classifier": {"hidden_size": 40, "in_features": 30},
+    "clip_vit_b_32": {"vision_hidden_size": 64, "text_hidden_size": 48, "vocab_size": 500}
+    | {"vision_intermediate_size": 90, "text_intermediate_size": 70, "patch_size": 2},
+}
+
+
+@pytest.mark.parametrize("label", [case for case in LABELS if case.values[0] not in OTHERWISE])
+def test_start_values_have_the_references_distributions(label):
+    """Constants are equal; of what is drawn, the sizes and the fourth moments of all layers of a
+    kind, as far as so few numbers tell."""
+    case, wide, kinds = CASES[label], WIDE.get(label), defaultdict(list)
+    settings, make = {**case.settings, **(wide or {})}, case.reference
+    torch.manual_seed(4)
+    reference = make.func(*make.args, **settings) if wide else make()
+    state = zoo.build(case.name, backend="torch", **settings).neutral_state()
+    for name, parameter in reference.named_parameters():
+        wanted, came = (
+            parameter.detach().double().numpy().ravel(),
+            state[name].ravel().astype(float),
+        )
+        is_other = label.startswith("transformer_c") and name in OF_THE_PAPER
+        if is_other or (name in DRAWN_THERE and not came.any()):
+            continue
+        if wanted.size == 1 and name != "logit_scale":
+            continue  # tells nothing where it is drawn
+        if wanted.size and np.ptp(wanted) == 0:
+            np.testing.assert_allclose(came, wanted, rtol=1e-6, err_msg=name)
+        elif wanted.size:
+            kinds[re.sub(r"\d+", "", name)].append((came, wanted))
+    for kind, pairs in kinds.items():
+        count = sum(came.size for came, _ in pairs)
+        ratios = [came.size * np.log((came @ came) / (wanted @ wanted)) for came, wanted in pairs]
+        assert abs(sum(ratios) / 2) < 5 * np.sqrt(count), kind
+        moments = [
+            np.mean(np.concatenate([x / np.sqrt(np.mean(x**2)) for x in side]) ** 4)
+            for side in zip(*pairs, strict=True)
+        ]
+        assert count < 300 or abs(moments[0] - moments[1]) < 40 / np.sqrt(count), kind
 
 
 # At full size
