@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deliralike.conformance.findings import FAILED, PASSED
-from deliralike.conformance.levels import curve, stepping
+from deliralike.conformance.levels import stepping
 from deliralike.optim.rules import RULES
 from deliralike.training import classification_loss
 from tests.conformance.optimizing import get, right
@@ -130,22 +130,3 @@ def test_right_optimizers_are_not_accused_on_jax():
     found = stepping.level(*subjects)
     assert (found.status, found.findings, found.notes) == (PASSED, (), ())
     assert found.worst < 1e-13
-
-
-def test_a_planted_optimizer_trains_and_hands_its_state_on():
-    """What is planted is an optimizer like any other: its curve is that of the mistake, also from a
-    saved state."""
-    subject = right(get("torch"))
-    batch = (np.linspace(-1, 1, 12).reshape(4, 3), np.arange(4) % 2)
-    mistake = next(
-        mistake for mistake in MISTAKES if mistake.name == "sgd: dampening from the start"
-    )
-    training = curve._Training(mistake.plant(subject), "sgd", [batch])
-    start = training.network.neutral_state(), training.optimizer.neutral_state()
-    losses = list(training.losses(4))
-    training.network.load_neutral_state(start[0])
-    training.optimizer.load_neutral_state(start[1])
-    assert list(training.losses(4)) == losses
-    right_losses = list(curve._Training(subject, "sgd", [batch]).losses(4))
-    assert right_losses[:1] == losses[:1]
-    assert abs(right_losses[1] - losses[1]) > 1e-4
