@@ -15,11 +15,11 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.conformance.findings import is_array
 from deliralike.conformance.kinds import Batch
-from deliralike.conformance.ladder import Ladder
+from deliralike.conformance.ladder import Ladder, Progress, Settings
 from deliralike.conformance.masks import Masks
 from deliralike.conformance.proof import Proof
+from deliralike.conformance.proof_data import LEVELS
 from deliralike.conformance.seen import called
-from deliralike.conformance.settings import LEVELS, QUICK, Progress, Settings
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, SettingError, StateError
 from deliralike.network.base import AbstractNetwork, Network
@@ -30,6 +30,7 @@ from deliralike.training import classification_loss
 
 __all__ = ["LEVELS", "OPTIMIZERS", "QUICK", "compare"]
 
+QUICK = ("L0", "L1", "L3")
 OPTIMIZERS = {"sgd": rule("sgd", lr=0.05, momentum=0.9), "adamw": rule("adamw", lr=1e-3)}
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,14 +32,32 @@ from deliralike.conformance.matching import Match
 from deliralike.conformance.observe.raised import Raised
 from deliralike.conformance.places import Tap
 from deliralike.conformance.proof import Proof
+from deliralike.conformance.proof_data import LEVELS
 from deliralike.conformance.running import Running, effect, why_apart
-from deliralike.conformance.settings import LEVELS, TITLES, Settings
 from deliralike.conformance.sides import Sides, bring_together, matched_by_names
 from deliralike.conformance.subject import Subject, without_input_gradients
 from deliralike.errors import CapabilityError, DtypeError, ProofFailed, StateError
 
+Progress = Callable[[str, float], None]
+TITLES = {
+    "L0": structure.TITLE,
+    "L1": semantics.TITLE,
+    "L3": places.TITLE,
+    "L4": stepping.TITLE,
+    "L7": sizes.TITLE,
+}
 # Level L4 needs the most memory, and comes last, when what other levels have compiled can go.
 _SHARES = {"L0": 0.0, "L1": 0.1, "L7": 0.5, "L3": 0.5, "L4": 0.6}  # of the time, before each
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is to be compared, and how; see `deliralike.conformance.compare`."""
+
+    levels: tuple[str, ...] = LEVELS
+    weights: str = "judge"
+    names: Mapping[str, str] = field(default_factory=dict)
+    progress: Progress | None = None
 
 
 class Ladder:
@@ -104,8 +122,14 @@ class Ladder:
             is_plain = pair.straight and pair.transform.plain and pair.certain
             if not is_plain or pair.reference[0].source != pair.candidate[0].source:
                 telling.append(pair)
-        shown = replace(self.match, names=tuple(telling))
-        return str(shown) if telling or not shown.complete else ""
+        shown, others = (
+            replace(self.match, names=tuple(telling)),
+            len(self.match.names) - len(telling),
+        )
+        if not telling and shown.complete:
+            return ""
+        more = f"\n{others} more have equal names and layouts." if others else ""
+        return f"{shown}{more}"
 
     def _begin(self, name: str, part: str = "", share: float = 0.0) -> None:
         """Announce a level, or a part of it that begins after this share of all."""
@@ -117,7 +141,7 @@ class Ladder:
 
     def _leave_out(self, why: str, *names: str, status: str = NOT_REACHED) -> None:
         notes = (f"Not looked at: {why}.",)
-        for name in self.settings.wanted(*names):
+        for name in (name for name in names if name in self.settings.levels):
             self._add(Level(name, TITLES[name], status, notes=notes))
 
     # Names and weights
@@ -156,7 +180,7 @@ class Ladder:
             return level
         own = self.given[1].in_dtype("float64").network
         candidate = sides.candidate.but(network=own)
-        running = Running.of(sides, self.batch, Masks(), self.settings)
+        running = Running.of(sides, self.batch, Masks())
         said = effect(running.mode("eval", candidate))
         findings = [replace(one, effect=said) for one in level.findings]
         return replace(level, findings=tuple(findings))
@@ -249,7 +273,7 @@ class Ladder:
 
     def _values(self, sides: Sides) -> None:
         """Compare what both sides compute, and go on where it is the same."""
-        self.running = Running.of(sides, self.batch, self.masks, self.settings)
+        self.running = Running.of(sides, self.batch, self.masks)
         modes = self.running.modes
         names = ("eval",) if sides.folded else tuple(semantics.MODES)
         for at, name in enumerate(names):
@@ -305,7 +329,7 @@ class Ladder:
         filled = filling.fill_zeros(sides, found.figures["null"])
         if not filled:
             return found, notes
-        self.running = Running.of(sides, self.batch, self.masks, self.settings)
+        self.running = Running.of(sides, self.batch, self.masks)
         modes = self.running.modes
         for name in found.figures["differences"]:
             modes[name] = self.running.mode(name)
@@ -402,7 +426,7 @@ class Ladder:
         self._add(level)
         if apart is None or "L3" not in self.settings.levels:
             return
-        running = Running.of(sides, apart, self.masks, self.settings)
+        running = Running.of(sides, apart, self.masks)
         size = next(one.place for one in level.findings if one.what == "output")
 
         def look() -> Level:

@@ -14,9 +14,9 @@ from matplotlib import style
 from rich.console import Console
 
 from deliralike.conformance.findings import FAILED, Explanation, Finding
+from deliralike.conformance.ladder import TITLES
 from deliralike.conformance.proof import Proof, Proofs
 from deliralike.conformance.report import content, html
-from deliralike.conformance.settings import TITLES
 
 from .proofs import diverging, level, proved, several, undecided
 

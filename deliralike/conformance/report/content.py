@@ -17,7 +17,6 @@ from deliralike.conformance.findings import (
 )
 from deliralike.conformance.proof_data import (
     DIVERGES,
-    LADDER,
     SEMANTICS,
     SIZES,
     UNDECIDED,
@@ -159,14 +158,6 @@ def others(proof: ProofData) -> list[str]:
     """The findings after that of the headline, as sentences with their level."""
     findings = proof.findings[1:] if proof.diverges else proof.findings
     return [_line(f"{finding.level}: {finding}") for finding in findings]
-
-
-def columns(proofs: Iterable[ProofData]) -> list[str]:
-    """The levels that a matrix shows: the whole ladder, and whatever else a proof has."""
-    names = dict.fromkeys(LADDER)
-    for proof in proofs:
-        names |= dict.fromkeys(level.name for level in proof.levels)
-    return list(names)
 
 
 def cells(proof: ProofData, names: Iterable[str]) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from rich.text import Text
 from deliralike.conformance.findings import FAILED, NOT_NEEDED, NOT_REACHED, PASSED
 from deliralike.conformance.proof_data import (
     DIVERGES,
+    LEVELS,
     PROVED,
     SEMANTICS,
     UNDECIDED,
@@ -55,11 +56,10 @@ def of_proof(proof: ProofData) -> Group:
 
 def of_proofs(proofs: ProofsData[Any]) -> Group:
     """The report of several: their matrix, and the headline of each that is not proved."""
-    names = content.columns(proofs)
-    table, failed = _table(["", *names, "agree to", "verdict"]), []
+    table, failed = _table(["", *LEVELS, "agree to", "verdict"]), []
     for title, proof in content.titled(proofs):
         cells = [Text(title)]
-        for name in names:
+        for name in LEVELS:
             status, sign = content.sign(proof.level(name))
             cells.append(Text(sign, style=_STYLES[status]))
         semantics = proof.level(SEMANTICS)
