@@ -162,7 +162,17 @@ def test_a_candidate_of_one_size_alone_is_proved_for_that_size():
     proof = compare(Words(), Fixed(), tokens())
     assert proof.proved
     assert "for inputs of this size" in proof.headline
+    assert proof.level("L7").worst == 0.0
     assert "raises ValueError: six tokens are wanted, with inputs of (3, 5)" in str(proof)
+
+
+def test_what_a_single_sample_of_another_size_alone_shows_is_a_finding():
+    class Wrong(Words):
+        def forward(self, x):
+            return super().forward(x) * (2.0 if x.shape == (1, 5) else 1.0)
+
+    proof = compare(Words(), Wrong(), tokens(), levels=("L0", "L1", "L7"))
+    assert proof.headline.startswith("DIVERGES at inputs of (1, 5), output, eval: float64 1.0e+00")
 
 
 @pytest.mark.parametrize(("least", "verdict"), [(1.0, "proved"), (0.0, "diverges")])

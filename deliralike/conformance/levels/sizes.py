@@ -61,15 +61,17 @@ def level(
     told, worst = both.judge(_resized(one, sizes), wanted)
     apart = None
     if told and sizes:  # which of both it is
-        told, worst = both.judge(one)
         by_size, far = both.judge(_resized(batch, sizes))
-        worst = max(filter(None, (worst, far)), default=None)
+        by_sample, worst = both.judge(one)
         if by_size is not None and by_size.is_error:
             notes.append(f"The candidate {by_size.what}, with {by_size.place}.")
-            sizes = {}
+            sizes, told = {}, by_sample
         elif by_size is not None:
+            worst = max(far or 0.0, worst or 0.0)
             findings.append(by_size)
-            apart = _resized(batch, sizes)
+            apart, told = _resized(batch, sizes), by_sample
+        else:
+            told = by_sample or told
     findings += [told] if told else []
     findings += both.judge_ignored(batch)
     if worst is None and not findings:
@@ -104,7 +106,7 @@ class _Both:
         try:
             came = _outputs(self.candidate, batch)
         except Exception as error:  # noqa: BLE001  # the finding
-            return Finding(NAME, place, RAISES + in_words(error), np.inf, mode="eval"), np.inf
+            return Finding(NAME, place, RAISES + in_words(error), np.inf, mode="eval"), None
         has_ranks = not self.equal_ranks or _ranks(wanted) == _ranks(came)
         if not self.one_layout:
             came = align(wanted, came).back(came, wanted)
