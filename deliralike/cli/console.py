@@ -33,19 +33,16 @@ def progress() -> Iterator[Callable[..., None]]:
     """Show a bar, seconds and the current work on a terminal's standard error; the bar goes away.
 
     Yields:
-        A function that sets the text and how much is done, from 0 to 1; with a third argument that
-        is true the text is a line that stays as well. Where standard error is no terminal, there
-        are such lines alone.
+        A function that sets the text and how much is done, from 0 to 1. Where standard error is no
+        terminal, nothing is shown.
     """
     error = terminal.console(stderr=True, highlight=False)
     columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
     with Progress(*columns, console=error, transient=True, disable=not error.is_terminal) as bar:
         task = bar.add_task("", total=1.0)
 
-        def update(text: str, done: float, stays: bool = False) -> None:
+        def update(text: str, done: float) -> None:
             bar.update(task, description=text, completed=done)
-            if stays:
-                error.print(Text(text), soft_wrap=True)
 
         yield update
 

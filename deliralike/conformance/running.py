@@ -13,7 +13,6 @@ from deliralike.conformance.levels import semantics
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Masks
 from deliralike.conformance.observe.corresponding import Correspondence
 from deliralike.conformance.places import UNIT
-from deliralike.conformance.settings import Settings
 from deliralike.conformance.sides import Sides
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.errors import ProofFailed
@@ -31,7 +30,6 @@ class Running:
         batch: NumPy arrays.
         correspondence: Which block of the candidate is which of the reference.
         masks: Of the frameworks' own dropout.
-        settings: What is compared.
         elements: How many elements of each layer's output are compared; None for all of them.
         modes: Those that can be compared, by name.
         attempt: To find places and causes.
@@ -42,13 +40,12 @@ class Running:
     batch: Batch
     correspondence: Correspondence
     masks: Masks
-    settings: Settings
     elements: int | None
     modes: dict[str, semantics.Mode] = field(default_factory=dict)
     attempt: Attempts = field(default_factory=Attempts)
 
     @classmethod
-    def of(cls, sides: Sides, batch: Batch, masks: Masks, settings: Settings) -> Running:
+    def of(cls, sides: Sides, batch: Batch, masks: Masks) -> Running:
         """Both sides of a match, not run yet.
 
         All elements are needed where another layout would select other ones.
@@ -56,7 +53,7 @@ class Running:
         elements = semantics.ELEMENTS if sides.match is None else None
         reference = _masked(sides.reference, masks, REFERENCE)
         candidate = _masked(sides.candidate, masks, CANDIDATE)
-        return cls(reference, candidate, batch, sides.correspondence, masks, settings, elements)
+        return cls(reference, candidate, batch, sides.correspondence, masks, elements)
 
     def mode(self, name: str, candidate: Subject | None = None) -> semantics.Mode:
         """Run both sides once in a mode, the candidate as it is or another one.
@@ -74,13 +71,9 @@ class Running:
                 f"the reference raises in {name} mode, so nothing can be compared: {mine.error}"
             )
         mode = semantics.compared(mine, theirs, self.correspondence)
-        if mode.agrees or theirs.error or mode.worst > SLIGHT:
-            return mode
-        return semantics.with_magnified_rounding(mode, self.reference, self.batch, training)
-
-    def drop_gradients(self) -> None:
-        """Free the gradients of the reference, which level L2 is the last to need."""
-        self.modes = {name: semantics.without_gradients(mode) for name, mode in self.modes.items()}
+        if not (mode.agrees or theirs.error or mode.worst > SLIGHT):
+            mode = semantics.with_magnified_rounding(mode, self.reference, self.batch, training)
+        return semantics.without_gradients(mode)
 
     @property
     def raises(self) -> bool:

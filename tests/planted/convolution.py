@@ -42,26 +42,6 @@ _CONVOLUTION = [
     _conv("kernel flipped", with_methods("conv", forward=_flipped_kernel), "flip"),
 ]
 
-# Transposed convolution
-# -----------------------------------------------------------------------------
-
-
-def _transposed_flipped(self, x):
-    weight = _flipped(self.nn, self.weight)
-    chosen = self.stride, self.padding, self.output_padding
-    return self.nn.conv_transpose(x, weight, self.bias, *chosen)
-
-
-def _up(name: str, plant: Plant, *cause: str) -> Mistake:
-    return Mistake(
-        f"transposed convolution: {name}", "convolution", plant, ("up",), cause, "resizing"
-    )
-
-
-_TRANSPOSED = [
-    _up("kernel not flipped", with_methods("up", forward=_transposed_flipped), "flip"),
-]
-
 # Pooling
 # -----------------------------------------------------------------------------
 
@@ -98,19 +78,4 @@ _POOLING = [
     ),
 ]
 
-# Resizing
-# -----------------------------------------------------------------------------
-
-
-def _resize(name: str, path: str, plant: Plant, *cause: str) -> Mistake:
-    return Mistake(f"resizing: {name}", "resizing", plant, (path,), cause, "resizing")
-
-
-_RESIZING = [
-    _resize(
-        "corners aligned", "smooth", with_settings("smooth", align_corners=True), "align_corners"
-    ),
-    _resize("nearest for linear", "smooth", with_settings("smooth", mode="nearest"), "nearest"),
-]
-
-MISTAKES = [*_CONVOLUTION, *_TRANSPOSED, *_POOLING, *_RESIZING]
+MISTAKES = [*_CONVOLUTION, *_POOLING]

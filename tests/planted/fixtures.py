@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import zoo
 from deliralike.backends.base import Backend
 from deliralike.conformance.subject import Subject
 from deliralike.errors import UnknownName, suggestion
 from deliralike.network.base import Network
 from deliralike.zoo.classification.resnet import BasicBlock
-from tests.planted.optimizers import equipped
 
 CLASSES = 5
 CLASS_WEIGHTS = np.array([0.4, 1.7, 0.9, 2.3, 0.6])
@@ -47,10 +45,9 @@ def fixture(
         raise UnknownName(f"there is no fixture {name!r}. {suggestion(name, FIXTURES)}")
     build, batch, loss = FIXTURES[name]
     random = np.random.default_rng(seed)
-    network = build(backend, dtype)
+    network = build.on(backend, dtype=dtype)()
     _set_telling_weights(network, random)
-    subject = Subject(network, loss)
-    return equipped(subject) if name == "optimizers" else subject, batch(random)
+    return Subject(network, loss), batch(random)
 
 
 def _set_telling_weights(network: Any, random: np.random.Generator) -> None:
@@ -121,88 +118,6 @@ class Pooling(Network):
 
     def pooled(self, x):
         return self.nn.mean(x, (2, 3))
-
-
-class Resizing(Network):
-    """Four ways to a larger picture, joined; one of them by a smaller one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        nn = self.nn
-        self.stem = nn.Conv2d(3, 8, 1)
-        self.up = nn.ConvTranspose2d(8, 8, 3, stride=2, padding=1, output_padding=1)
-        self.smooth = nn.Upsample(size=(10, 12), mode="linear")
-        self.small = nn.Upsample(size=(3, 4), mode="linear")
-        self.coarse = nn.Upsample(size=(10, 12), mode="nearest")
-        self.shuffle = nn.PixelShuffle(2)
-        self.head = nn.Conv2d(8 + 8 + 8 + 2, CLASSES, 1)
-
-    def forward(self, x):
-        x = self.stem(x)  # (batch, 8, 5, 6)
-        return self.head(
-            self.joined(self.up(x), self.smooth(x), self.coarse(self.small(x)), self.shuffle(x))
-        )
-
-    def joined(self, *parts):
-        return self.nn.concatenate(parts, dim=1)
-
-
-class Activations(Network):
-    """One activation for each part of a hidden layer."""
-
-    names = (
-        "gelu",
-        "leaky",
-        "hardsigmoid",
-        "hardswish",
-        "silu",
-        "elu",
-        "prelu",
-        "relu6",
-        "softplus",
-        "softmax",
-        "tanh",
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        nn = self.nn
-        self.hidden = nn.Linear(6, 4 * len(self.names))
-        self.gelu, self.leaky, self.hardsigmoid = nn.GELU(), nn.LeakyReLU(), nn.Hardsigmoid()
-        self.hardswish, self.silu, self.elu = nn.Hardswish(), nn.SiLU(), nn.ELU()
-        self.prelu, self.relu6, self.softplus = nn.PReLU(4), nn.ReLU6(), nn.Softplus()
-        self.softmax, self.tanh = nn.Softmax(1), nn.Tanh()
-        self.fc = nn.Linear(4 * len(self.names), CLASSES)
-
-    def forward(self, x):
-        parts = self.nn.split(self.hidden(x) * 3.0, 4, dim=1)
-        return self.fc(
-            self.nn.concatenate(
-                [getattr(self, n)(p) for n, p in zip(self.names, parts, strict=True)], dim=1
-            )
-        )
-
-
-class Normalized(Network):
-    """Group, instance and layer norm and vectors of length one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        nn = self.nn
-        self.stem = nn.Conv2d(2, 6, 2, stride=2)
-        self.group = nn.GroupNorm(3, 6)
-        self.act = nn.GELU()
-        self.instance = nn.InstanceNorm2d(6, affine=True)
-        self.layer = nn.LayerNorm((6, 4))
-        self.fc = nn.Linear(6, CLASSES)
-
-    def forward(self, x):
-        x = self.instance(self.act(self.group(self.stem(x))))  # (batch, 6, 4, 3)
-        x = self.layer(self.nn.mean(x, 3))
-        return self.fc(self.unit(self.nn.mean(x * x, 2) * 1e-3))
-
-    def unit(self, x):
-        return self.nn.normalize(x)
 
 
 class Dropping(Network):
@@ -323,51 +238,6 @@ class Tied(Network):
         return nn.permute(self.head(nn.tanh(self.other(x))), (0, 2, 1))
 
 
-class Tasks(Network):
-    """Scores for several losses at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = self.nn.Linear(4, 6)
-
-    def forward(self, x):
-        return self.fc(x)
-
-
-class Far(Network):
-    """Norms of numbers whose mean is 1e4 times their deviation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        nn = self.nn
-        self.batch = nn.BatchNorm2d(2)
-        self.group = nn.GroupNorm(1, 2)
-        self.instance = nn.InstanceNorm2d(2, affine=True)
-        self.layer = nn.LayerNorm((6, 5))
-        self.fc = nn.Linear(8, CLASSES)
-
-    def forward(self, x):
-        parts = (self.batch(x), self.group(x), self.instance(x), self.layer(x))
-        return self.fc(
-            self.nn.mean(self.nn.concatenate([part * part for part in parts], dim=1), (2, 3))
-        )
-
-
-class Vectors(Network):
-    """Batch norm of vectors, of which one alone has no variance."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        nn = self.nn
-        self.hidden = nn.Linear(6, 4)
-        self.norm = nn.BatchNorm1d(4)
-        self.relu = nn.ReLU()
-        self.fc = nn.Linear(4, CLASSES)
-
-    def forward(self, x):
-        return self.fc(self.relu(self.norm(self.hidden(x))))
-
-
 # Losses
 # -----------------------------------------------------------------------------
 
@@ -389,47 +259,19 @@ def smoothed_cross_entropy(network: Any, x: Any, target: Any) -> Any:
     return network.nn.cross_entropy(network(x), target, label_smoothing=SMOOTHING)
 
 
-def dice_and_cross_entropy(network: Any, x: Any, target: Any) -> Any:
-    """The sum of both, as in nnU-Net."""
-    nn, logits = network.nn, network(x)
-    regions = nn.one_hot(target, logits.shape[1], like=logits)
-    return nn.dice_loss(nn.softmax(logits, 1), regions) + nn.cross_entropy(logits, target)
-
-
-def task_losses(network: Any, x: Any, numbers: Any, flags: Any) -> Any:
-    """Squares, absolute differences and two kinds of binary cross-entropy, each of some outputs."""
-    nn, y = network.nn, network(x)
-    regression = nn.mse_loss(y[:, :2], numbers) + nn.l1_loss(y[:, 1:3], numbers)
-    return (
-        regression + nn.bce_with_logits(y[:, 2:5], flags) + nn.binary_focal_loss(y[:, 3:6], flags)
-    )
-
-
 # Batches
 # -----------------------------------------------------------------------------
 
 
-def _pictures(
-    *shape: int, mean: float = 0.3, std: float = 1.0
-) -> Callable[[np.random.Generator], Batch]:
+def _pictures(*shape: int) -> Callable[[np.random.Generator], Batch]:
     """Pictures with one label each; the second one is ignored."""
 
     def batch(random: np.random.Generator) -> Batch:
         labels = random.integers(0, CLASSES, shape[0])
         labels[1] = IGNORED
-        return random.normal(mean, std, shape), labels
+        return random.normal(0.3, 1.0, shape), labels
 
     return batch
-
-
-def _maps(
-    classes: int, size: tuple[int, ...], *shape: int
-) -> Callable[[np.random.Generator], Batch]:
-    """Pictures with a label for each element of a map."""
-    return lambda random: (
-        random.normal(0.3, 1.0, shape),
-        random.integers(0, classes, (shape[0], *size)),
-    )
 
 
 def _tokens(words: int, batch: int, length: int) -> Callable[[np.random.Generator], Batch]:
@@ -451,43 +293,16 @@ def _words(random: np.random.Generator) -> Batch:
     return random.integers(0, 7, (3, 4)), random.integers(0, 7, (3, 4))
 
 
-def _numbers_and_flags(random: np.random.Generator) -> Batch:
-    return (
-        random.normal(0.3, 1.0, (5, 4)),
-        random.normal(0.0, 1.0, (5, 2)),
-        random.integers(0, 2, (5, 3)) * 1.0,
-    )
-
-
 # By name
 # -----------------------------------------------------------------------------
 
 
-def _written(network: Any) -> Callable[..., Any]:
-    return lambda backend, dtype: network.on(backend, dtype=dtype)()
-
-
-def _unet(backend: Any, dtype: str) -> Any:
-    name = backend if isinstance(backend, str) else backend.name
-    return zoo.build(
-        "unet", backend=name, dtype=dtype, in_channels=1, out_channels=3, features=(3, 4, 3)
-    )
-
-
-FIXTURES: dict[str, tuple[Callable[..., Any], Callable[[np.random.Generator], Batch], Any]] = {
-    "convolutional": (_written(Convolutional), _pictures(6, 3, 12, 10), weighted_cross_entropy),
-    "pooling": (_written(Pooling), _pictures(5, 2, 11, 9), weighted_cross_entropy),
-    "resizing": (_written(Resizing), _maps(CLASSES, (10, 12), 2, 3, 5, 6), plain_cross_entropy),
-    "activations": (_written(Activations), _pictures(6, 6), weighted_cross_entropy),
-    "normalized": (_written(Normalized), _pictures(4, 2, 8, 7), weighted_cross_entropy),
-    "dropping": (_written(Dropping), _pictures(6, 2, 3, 2), weighted_cross_entropy),
-    "attention": (_written(Attention), _tokens(11, 4, 5), plain_cross_entropy),
-    "recurrent": (_written(Recurrent), _tokens(9, 3, 4), plain_cross_entropy),
-    "residual": (_written(Residual), _labelled_pictures, smoothed_cross_entropy),
-    "unet": (_unet, _maps(3, (5, 6), 2, 1, 5, 6), dice_and_cross_entropy),
-    "tied": (_written(Tied), _words, plain_cross_entropy),
-    "tasks": (_written(Tasks), _numbers_and_flags, task_losses),
-    "optimizers": (_written(Tasks), _numbers_and_flags, task_losses),
-    "far": (_written(Far), _pictures(4, 2, 6, 5, mean=1e4), weighted_cross_entropy),
-    "vectors": (_written(Vectors), _pictures(6, 6), weighted_cross_entropy),
+FIXTURES: dict[str, tuple[Any, Callable[[np.random.Generator], Batch], Any]] = {
+    "convolutional": (Convolutional, _pictures(6, 3, 12, 10), weighted_cross_entropy),
+    "pooling": (Pooling, _pictures(5, 2, 11, 9), weighted_cross_entropy),
+    "dropping": (Dropping, _pictures(6, 2, 3, 2), weighted_cross_entropy),
+    "attention": (Attention, _tokens(11, 4, 5), plain_cross_entropy),
+    "recurrent": (Recurrent, _tokens(9, 3, 4), plain_cross_entropy),
+    "residual": (Residual, _labelled_pictures, smoothed_cross_entropy),
+    "tied": (Tied, _words, plain_cross_entropy),
 }

@@ -51,19 +51,6 @@ def _options(**options: Any) -> Loss:
     return loss
 
 
-# Dice and cross-entropy
-# -----------------------------------------------------------------------------
-
-
-def _smooth_dice(network: Any, x: Any, target: Any) -> Any:
-    """A soft Dice loss with one added above and below, in the place of 1e-5."""
-    nn, logits = network.nn, network(x)
-    p, regions = nn.softmax(logits, 1), nn.one_hot(target, logits.shape[1], like=logits)
-    sizes = nn.sum(p, (2, 3)) + nn.sum(regions, (2, 3))
-    dice = (2.0 * nn.sum(p * regions, (2, 3)) + 1.0) / (sizes + 1.0)
-    return nn.mean(1.0 - dice) + nn.cross_entropy(logits, target)
-
-
 def _entropy(name: str, loss: Loss, *cause: str) -> Mistake:
     place = ("loss", "cross_entropy")
     return Mistake(f"cross-entropy: {name}", "loss", with_loss(loss), place, cause, "pooling")
@@ -78,12 +65,4 @@ MISTAKES = [
     ),
     _entropy("sum for mean", _options(reduction="sum"), "sum"),
     _entropy("smoothing 0.1", _options(label_smoothing=0.1), "smoothing"),
-    Mistake(
-        "dice: smooth 1",
-        "loss",
-        with_loss(_smooth_dice),
-        ("loss", "dice_loss", "cross_entropy"),
-        ("smooth",),
-        "unet",
-    ),
 ]

@@ -104,31 +104,13 @@ def _unbiased_layer(self, x):
     return shifted / self.nn.sqrt(var + self.eps) * self.weight + self.bias
 
 
-def _length_cut(self, x):
-    return x / self.nn.stop_gradient(self.nn.sqrt(self.nn.sum(x * x, 1, keepdim=True)))
-
-
-def _group(name: str, plant: Plant, *cause: str) -> Mistake:
-    return Mistake(f"group norm: {name}", "group norm", plant, ("group",), cause, "normalized")
-
-
 def _layer(name: str, plant: Plant, *cause: str) -> Mistake:
     return Mistake(f"layer norm: {name}", "layer norm", plant, ("norm",), cause, "attention")
 
 
 _OTHERS = [
-    _group("eps 1e-6", with_settings("group", eps=1e-6), "eps"),
-    _group("one group", with_settings("group", num_groups=1), "groups"),
     _layer("eps 1e-12", with_settings("norm", eps=1e-12), "eps"),
     _layer("unbiased", with_methods("norm", forward=_unbiased_layer), "unbiased"),
-    Mistake(
-        "normalize: no gradient through the length",
-        "normalize",
-        with_methods("", unit=_length_cut),
-        ("normalize", "Normalized"),
-        ("gradient",),
-        "normalized",
-    ),
 ]
 
 MISTAKES = [*_BATCH_NORM, *_OTHERS]

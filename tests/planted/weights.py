@@ -19,11 +19,6 @@ def _changed(name: str, change: Change) -> Plant:
     return with_weights(lambda state: state | {name: np.ascontiguousarray(change(state[name]))})
 
 
-def _copied(source: str, target: str) -> Plant:
-    """One tensor was taken over twice, the other never."""
-    return with_weights(lambda state: state | {target: state[source]})
-
-
 def _blocks(*order: int) -> Change:
     """Blocks of rows in another order."""
     return lambda value: np.concatenate([np.split(value, len(order))[block] for block in order])
@@ -60,15 +55,6 @@ MISTAKES = [
         fixture="convolutional",
     ),
     _one(
-        "forgotten",
-        "norm.running_var",
-        np.ones_like,
-        "one",
-        "start",
-        "fresh",
-        fixture="convolutional",
-    ),
-    _one(
         "gates i, f, o, g",
         "lstm.weight_hh_l0",
         _blocks(0, 1, 3, 2),
@@ -77,15 +63,6 @@ MISTAKES = [
         "gate",
         "block",
         fixture="recurrent",
-    ),
-    _weight(
-        "other's",
-        "square.weight",
-        _copied("other.weight", "square.weight"),
-        "other",
-        "copy",
-        "twice",
-        fixture="tied",
     ),
     _weight(
         "untied",

@@ -13,7 +13,7 @@ from itertools import compress
 from typing import Any
 
 from deliralike.conformance.findings import LIMIT, Level
-from deliralike.conformance.proof_data import DIVERGES, ProofData, ProofsData, Verdict
+from deliralike.conformance.proof_data import DIVERGES, LEVELS, ProofData, ProofsData, Verdict
 from deliralike.conformance.report import content
 
 _OPEN = 12  # rows of a table that are shown at once
@@ -54,18 +54,17 @@ def fragment(report: Verdict) -> str:
 
 
 def _proofs(proofs: ProofsData[Any]) -> str:
-    names = content.columns(proofs)
     rows, parts = [], []
     for index, (title, proof) in enumerate(content.titled(proofs)):
         anchor = f"proof-{index}"
-        rows.append(_matrix_row(title, proof, names, anchor))
+        rows.append(_matrix_row(title, proof, anchor))
         parts.append(_folded(title, proof, anchor))
-    matrix = _filled(' class="matrix"', ["", *names, "verdict"], rows)
+    matrix = _filled(' class="matrix"', ["", *LEVELS, "verdict"], rows)
     return "\n".join([f"<h1>{len(proofs)} proofs</h1>", _verdict(proofs), matrix, *parts])
 
 
-def _matrix_row(title: str, proof: ProofData, names: Sequence[str], anchor: str) -> str:
-    cells = "".join(_cell(status, text) for status, text in content.cells(proof, names))
+def _matrix_row(title: str, proof: ProofData, anchor: str) -> str:
+    cells = "".join(_cell(status, text) for status, text in content.cells(proof, LEVELS))
     row_title = f'<th><a href="#{anchor}">{escape(title)}</a></th>'
     return f"<tr>{row_title}{cells}{_cell(proof.verdict, proof.word)}</tr>"
 
@@ -90,6 +89,7 @@ def _proof(proof: ProofData, anchor: str, depth: int) -> str:
         *_figures(proof),
         ("Notes", _list(content.notes(proof))),
         ("Compared", _pairs(content.facts(proof))),
+        ("Names", f"<pre>{escape(proof.match)}</pre>" if proof.match else ""),
     ]
     parts = [heading, _verdict(proof)]
     for title, body in sections:
@@ -121,7 +121,6 @@ def _figures(proof: ProofData) -> list[tuple[str, str]]:
     """The tables of each level, with their titles."""
     forms: dict[str, Callable[[Level], str]] = {
         "Differences by layer": lambda level: _layers(content.layers(proof, level)),
-        "Loss curves": lambda level: _of_numbers(content.CURVES, content.curves(level)),
         "Gradients": _gradients,
         "Largest differences": lambda level: _of_numbers(
             content.DIFFERENCES, content.differences(level)
