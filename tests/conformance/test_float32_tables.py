@@ -7,7 +7,7 @@ from torch import nn
 
 from deliralike.conformance import compare
 from deliralike.conformance.explain import tables
-from deliralike.conformance.explain.wiring import Wiring
+from deliralike.conformance.explain.glue import Glue
 
 X = np.random.default_rng(0).normal(size=(4, 5, 6))
 TABLE = np.sin(np.arange(1, 43.0)).reshape(7, 6)
@@ -16,7 +16,7 @@ ROUNDED = TABLE.astype(np.float32).astype(float)
 
 def explained(difference, table=ROUNDED):
     reference = X + ROUNDED[:5]
-    return tables.explain(Wiring({}, reference, reference + difference, tables={"pe": table}))
+    return tables.explain(Glue({}, reference, reference + difference, tables={"pe": table}))
 
 
 def test_a_rounded_table_is_the_cause():

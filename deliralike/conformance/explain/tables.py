@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deliralike.conformance.explain.wiring import Wiring
+from deliralike.conformance.explain.glue import Glue
 from deliralike.conformance.findings import Explanation, is_array
 from deliralike.conformance.last_bit import fits
 
@@ -14,19 +14,19 @@ _NOISE = 1e-14  # of numbers in float64
 _ENOUGH = 16  # so many differences are not the same in all samples by chance
 
 
-def explain(wiring: Wiring) -> Explanation | None:
+def explain(glue: Glue) -> Explanation | None:
     """Return the table that is another one in float64, where it is added.
 
     A buffer that was computed in float32 stays as it is in a copy in float64. A port that computes
     it in float64 differs from that by little, and by the same numbers in all samples.
     """
-    mine, theirs = wiring.reference, wiring.candidate
+    mine, theirs = glue.reference, glue.candidate
     if not (is_array(mine) and is_array(theirs)) or mine.shape != theirs.shape:
         return None
     if mine.dtype.kind != "f" or not np.isfinite(mine).all():
         return None
     noise = _NOISE * np.abs(mine).max(initial=0.0)
-    for name, table in wiring.tables.items():
+    for name, table in glue.tables.items():
         part = _added(table, mine.shape)
         if part is None or not fits(part, _BITS).all():
             continue

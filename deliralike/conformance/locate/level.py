@@ -15,13 +15,11 @@ from deliralike.backends.base import Backend
 from deliralike.conformance import explain
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.explain import (
-    by_hand,
+    glue,
     losses,
-    steps,
     substitution,
     tables,
     types,
-    wiring,
 )
 from deliralike.conformance.findings import (
     FAILED,
@@ -188,25 +186,17 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
 
     What a call does in another way comes before what is done between calls.
     """
-    backend, between = backends.of(running.reference.network), place.wiring
-    # Of several calls that have no counterpart, the last one is accused by what it gives.
-    is_last = bool(place.accused) and sum(one.is_call for one in place.substitutes) > 1
-    if is_last:
-        yield partial(_substituted, place, backend)
+    backend, between = backends.of(running.reference.network), place.glue
     if place.loss is not None:
         yield partial(_of_place, losses.explain, place.loss)
     for accused in place.accused:
         yield partial(_of_call, _types_of_call, accused)
         yield partial(_of_call, explain.explain, accused, backend)
-    if between is not None:
-        yield partial(_of_place, by_hand.explain, between, backend)
-        yield partial(_of_place, steps.explain, between)
-    if not is_last:
-        yield partial(_substituted, place, backend)
+    yield partial(_substituted, place, backend)
     # A single number tells nothing of the formula that it comes from.
     if between is not None and (place.loss is None or np.size(between.reference) > 1):
         numbers = {"": between.reference}, {"": between.candidate}
-        yield partial(_of_place, wiring.explain, between)
+        yield partial(_of_place, glue.explain, between)
         yield partial(_of_place, types.explain, *numbers)
         yield partial(_of_place, tables.explain, between)
 
