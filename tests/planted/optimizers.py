@@ -692,13 +692,6 @@ MISTAKES: list[Mistake] = [
     _mistake(
         "lion: betas swapped", with_settings("lion", betas=(0.99, 0.9)), "beta1 and beta2 swapped"
     ),
-    _mistake("radam: no rectification", on_host("radam", Unrectified), "no rectification"),
-    _mistake(
-        "radam: decay decoupled",
-        with_settings("radam", decoupled_weight_decay=True),
-        "weight decay decoupled",
-    ),
-    _mistake("lamb: decay 0.1", with_settings("lamb", weight_decay=0.1), "weight_decay=0.1"),
     _mistake("sgd: lr inside the velocity", on_host("sgd", RateInside), "inside the velocity"),
     _mistake("sgd: dampening from the start", on_host("sgd", Dampened), "dampening"),
     _mistake("sgd: dampening 0.3", on_host("sgd", DampenedLater), "dampening=0.3"),
