@@ -31,8 +31,8 @@ class Between(Plain):
 
 CAUSES = {
     "no shortcut": "the input args[0] is missing",
-    "sign": "the output of tanh() has the wrong sign",
-    "factor": "the output of tanh() is scaled by the factor 0.37",
+    "sign": "the output of tanh() is changed: negated (the sign)",
+    "factor": "the output of tanh() is changed: scaled: times 0.37",
     "reversed": "reversed along axis 1",
     "relu": "relu",
     "detached": "no gradient through",
@@ -131,7 +131,8 @@ def why(reference, candidate, sources=KNOWN):
     ("reference", "candidate", "words"),
     [
         (X + Y, Y, "a sum in which the input args[0] is missing"),
-        (X + Y, X - Y, "the output of norm has the wrong sign"),
+        (X + Y, X - Y, "the output of norm is changed: negated (the sign)"),
+        (X + Y, X + np.maximum(Y, 0), "the output of norm is changed: relu of it"),
         (X + Y, X + Y + Z, "one term more, as of a skip connection"),
         (X, 3 * X, "scaled: times 3"),
         (np.maximum(X, 0), X, "the input args[0] instead of relu of it (of the input args[0])"),

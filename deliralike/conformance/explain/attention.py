@@ -6,7 +6,7 @@ It is a function, or a layer with packed projections.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations, product
+from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +23,6 @@ from deliralike.conformance.explain.convention import (
 from deliralike.conformance.explain.enumeration import divisors, other_orders
 from deliralike.conformance.kinds import Shape
 
-Band = tuple[int | None, int | None]  # how many steps away the first and the last seen token is
 _PARTS = ("query", "key", "value")
 _ROWS = ("part", "head", "width")  # of the packed projection
 
@@ -34,15 +33,13 @@ _ROWS = ("part", "head", "width")  # of the packed projection
 
 def _attend(nn: Any, q: Any, k: Any, v: Any, bias: Any, given: Arguments) -> tuple[Any, Any, Any]:
     """Outputs ``(..., tokens, width)``, and the weights before and after their dropout."""
-    axis, after = given.get("axis", -1), given.get("after")
+    axis = given.get("axis", -1)
     bias = _masked(nn, bias, q, k, given)
     scores = _scores(nn, q, k, given)
-    if bias is not None and not after:
+    if bias is not None:
         # no column may be forbidden altogether
         scores = scores + (bias if axis == -1 else nn.clip(bias, -30.0, 0.0))
-    weights = _weights(nn, scores, given.get("weigh", "softmax"), axis)
-    if bias is not None and after:
-        weights = weights * nn.exp(bias)
+    weights = scores if given.get("weigh") == "none" else nn.softmax(scores, axis)
     dropped, used = given.get("dropped"), weights
     if dropped is not None and given.get("drop") != "nothing":
         used = weights * dropped
@@ -56,35 +53,17 @@ def _scores(nn: Any, q: Any, k: Any, given: Arguments) -> Any:
     return nn.matmul(q, nn.transpose(k, -1, -2)) * scale
 
 
-def _weights(nn: Any, scores: Any, how: str, axis: int) -> Any:
-    if how == "float32":
-        return nn.cast(nn.softmax(nn.cast(scores, "float32"), axis), scores)
-    if how == "none":
-        return scores
-    return nn.softmax(scores, axis)
-
-
 def _masked(nn: Any, bias: Any, q: Any, k: Any, given: Arguments) -> Any:
     """What is added to the scores: the given term, or another one."""
-    if "band" in given:
-        allowed = band(q.shape[-2], k.shape[-2], given["band"])
+    if "shift" in given:  # how far a token sees; of the future where it is turned round
+        allowed = np.tri(q.shape[-2], k.shape[-2], given["shift"], bool)
+        if given.get("future"):
+            allowed = np.tri(k.shape[-2], q.shape[-2], given["shift"], bool).T
         causal = nn.constant(np.where(allowed, 0.0, -np.inf), like=q)
         return causal if bias is None else bias + causal
     if bias is not None and given.get("least score") is not None:
         bias = nn.clip(bias, given["least score"], 0.0)
     return bias
-
-
-def band(queries: int, keys: int, steps: Band) -> np.ndarray:
-    """Which keys each query sees: those whose distance is between two numbers of steps."""
-    away = np.arange(keys)[None, :] - np.arange(queries)[:, None]
-    low, high = steps
-    seen = np.ones(away.shape, bool)
-    if low is not None:
-        seen &= away >= low
-    if high is not None:
-        seen &= away <= high
-    return seen
 
 
 def _split(nn: Any, x: Any, heads: int, how: str) -> Any:
@@ -208,18 +187,17 @@ _AXES = {
     "over the queries (axis -2) instead of the keys": -2,
     "over the heads (axis -3)": -3,
 }
-_WEIGHTS = {"missing": "none", "in float32": "float32"}
+_WEIGHTS = {"missing": "none"}
 _SOFTMAX = [values("axis", _AXES, "softmax"), values("weigh", _WEIGHTS, "softmax")]
 _FLOORS = {
     f"forbidden scores of {least:g} instead of minus infinity": least for least in (-1e4, -1e9)
 }
 _MASK = [
-    values("after", {"applied after the softmax": True}, "mask"),
     values("least score", _FLOORS, "mask:"),
 ]
 _CAUSAL = {
-    "that the reference does not have": (None, 0),
-    "of the future instead of the past": (0, None),
+    "that the reference does not have": {"shift": 0},
+    "of the future instead of the past": {"shift": 0, "future": True},
 }
 _HEADS = {
     "merged wrongly (heads and tokens not exchanged back)": {"merge": "none"},
@@ -271,12 +249,11 @@ def _packings() -> Convention:
 
 def _of_scores(width: int, whole: int, scale: float | None, masked: bool) -> list[Convention]:
     """What is known of scores and weights, with or without heads."""
-    picked = {_in_place(some): some for some in product(range(3), repeat=3)}
-    del picked[""]
+    picked = {_in_place(some): some for some in other_orders(3)}
     found = [
         *_scales(width, whole, scale),
         *_SOFTMAX,
-        values("band", _CAUSAL, "causal mask"),
+        rules("causal mask", _CAUSAL),
         values("drop", {"missing": "nothing"}, "dropout"),
         values("picked", picked),
     ]

@@ -14,7 +14,7 @@ from deliralike.conformance.explain.enumeration import other_orders
 from deliralike.conformance.explain.trials import Trial
 from deliralike.conformance.findings import MATCH, Explanation, is_array
 from deliralike.conformance.kinds import Arrays
-from deliralike.conformance.places import ARGUMENT, OUTPUT, UNIT, Quantity
+from deliralike.conformance.places import ARGUMENT, OUTPUT, UNIT, Quantity, Tap
 
 _ENOUGH = 8  # elements, so that a factor that fits means something
 _FORMER = "what it should be"
@@ -31,6 +31,7 @@ class Glue:
         what: Where the array goes; None where gradients alone differ.
         gradients: Of each source, on both sides, where these differ.
         tables: The buffers of the reference.
+        beyond: The calls among the sources that only the candidate makes.
     """
 
     sources: Mapping[Quantity, np.ndarray]
@@ -39,6 +40,7 @@ class Glue:
     what: Quantity | None = None
     gradients: Mapping[Quantity, tuple[Any, Any]] = field(default_factory=dict)
     tables: Arrays = field(default_factory=dict)
+    beyond: frozenset[Tap] = frozenset()
 
 
 def explain(glue: Glue) -> Explanation | None:
@@ -63,7 +65,10 @@ def explain(glue: Glue) -> Explanation | None:
 
 def _tried(glue: Glue, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
     """What the candidate's array may be, the likely things first."""
-    sources = {_called(name): array for name, array in glue.sources.items()}
+    sources = {}
+    for name, array in glue.sources.items():
+        alone = " (only the candidate calls that)" if name.tap in glue.beyond else ""
+        sources[f"{_called(name)}{alone}"] = array
     if mine.shape == theirs.shape:
         hidden = not (np.isfinite(mine).all() and np.isfinite(theirs).all())
         if hidden or mine.dtype.kind == theirs.dtype.kind == "b":
@@ -97,31 +102,25 @@ def _of_sources(sources: Arrays, array: np.ndarray) -> Iterator[tuple[str, float
 
 
 def _sums(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
-    """The reference's sum with another factor of one term, without one, or with one more."""
+    """The reference's sum with one term changed or missing, or with one more."""
     if mine.dtype.kind != "f" or theirs.dtype.kind != "f":
         return
     alike = {n: one for n, one in sources.items() if one.shape == mine.shape and one.any()}
     alike = {name: one for name, one in alike.items() if one.dtype.kind == "f"}
     for name, source in alike.items():
-        factor = float(np.vdot(theirs - mine, source) / np.vdot(source, source))
-        factor = float(f"{factor:.9g}")
         rest = mine - source
         if not rest.any():
             continue
-        is_term = any(relative_difference(rest, other) <= MATCH for other in alike.values())
+        if any(relative_difference(rest, other) <= MATCH for other in alike.values()):
+            found = relations.nearest(source, theirs - rest)
+            if found is not None:
+                said = "missing" if found.cause == "zero" else f"changed: {found.cause}"
+                yield Trial(f"a sum in which {name} is {said}", found.distance)
+            continue
+        factor = float(np.vdot(theirs - mine, source) / np.vdot(source, source))
+        factor = float(f"{factor:.9g}")
         said = f"{_FORMER} plus {factor:.6g} times {name} (one term more, as of a skip connection)"
-        if is_term:
-            said = _of_term(name, 1.0 + factor)
         yield Trial(said, relative_difference(mine + factor * source, theirs))
-
-
-def _of_term(name: str, factor: float) -> str:
-    """What became of a term of a sum."""
-    if factor == 0.0:
-        return f"a sum in which {name} is missing"
-    if factor == -1.0:
-        return f"a sum in which {name} has the wrong sign"
-    return f"a sum in which {name} is scaled by the factor {factor:.6g}"
 
 
 def _steps(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:

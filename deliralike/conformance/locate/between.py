@@ -132,14 +132,15 @@ class _Between:
             if name in self.theirs.inputs:
                 gradients[name] = gradient, self.theirs.inputs[name]
         right, wrong, slots = self.mine.values(), self.theirs.values(), unit.network.neutral_slots()
-        at_hand = _at_hand(unit, self.forcing.calls | self.forcing.found.beyond)
+        beyond = self.forcing.found.beyond
         return Glue(
-            at_hand,
+            _at_hand(unit, {**beyond, **self.forcing.calls}),
             right.get(what),
             wrong.get(what),
             None if what.gradient else what,
             gradients,
             {name: slot.read() for name, slot in slots.items() if not slot.is_parameter},
+            frozenset(beyond) - frozenset(self.forcing.calls),
         )
 
     def _details(self) -> Iterator[str]:

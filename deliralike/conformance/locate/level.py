@@ -13,7 +13,6 @@ import numpy as np
 from deliralike import backends
 from deliralike.backends.base import Backend
 from deliralike.conformance import explain
-from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.explain import (
     glue,
     losses,
@@ -34,7 +33,6 @@ from deliralike.conformance.findings import (
 )
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.locate.aliasing import of_aliasing
-from deliralike.conformance.locate.between import kind_of
 from deliralike.conformance.locate.drops import of_drops
 from deliralike.conformance.locate.place import Place
 from deliralike.conformance.locate.search import localise
@@ -121,9 +119,6 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
     lacking = [one.accused for one in place.substitutes if one.is_call]
     if accused is not None and (accused.path != place.path or _is_among(accused, lacking)):
         kind, what = accused.kind.removeprefix(OWN), Quantity(OUTPUT)
-        if kind == TENSOR:
-            network = running.reference.network
-            kind = block_kinds(network).get(accused.path) or kind_of(network)
         if accused.path != place.path and explanation is not None and explanation.is_of_input:
             what = Quantity(INPUT, tap=Tap(accused.path))
         place = replace(place, path=accused.path, kind=kind, what=what)
