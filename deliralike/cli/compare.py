@@ -1,4 +1,4 @@
-"""``deliralike compare``: proof that a network is the same on all backends and over replicas."""
+"""``deliralike compare``: proof that a network is the same on all backends."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -32,7 +32,6 @@ def command(
             help="The backends, the reference first: torch,chainer,jax. (default: all there are)"
         ),
     ] = None,
-    replicas: Annotated[str, typer.Option(help="Over how many replicas as well: 1,2,3.")] = "",
     batch: Annotated[int, typer.Option(help="Samples in the batch.", min=1)] = 5,
     input_: Annotated[
         str | None,
@@ -55,15 +54,10 @@ def command(
         bool,
         typer.Option(
             "--quick",
-            help="Outputs and gradients alone: L0,L1,L3, 5 of the 33 passes of all levels. "
-            "Networks that agree are then proved in part.",
+            help="Outputs and gradients alone: L0,L1,L3. Networks that agree are then proved in "
+            "part.",
         ),
     ] = False,
-    thorough: Annotated[
-        bool,
-        typer.Option("--thorough", help="Every probe of hard inputs: minutes."),
-    ] = False,
-    steps: Annotated[int, typer.Option(help="Free steps of the loss curve.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Of weights and batch.")] = 0,
     report: Annotated[
         list[Path] | None,
@@ -78,9 +72,7 @@ def command(
     The exit code is 0 when proved, 1 when it diverges, 2 when the input is wrong or nothing could
     be decided.
     """
-    counts = tuple(_whole(replicas, "--replicas"))
-
-    from deliralike import join, zoo
+    from deliralike import zoo
     from deliralike.cli.console import console, is_piped, progress
     from deliralike.cli.options import key_values, limit_threads
     from deliralike.cli.zoo import shape_of
@@ -92,9 +84,8 @@ def command(
     files = [check_ending(path) for path in report or ()]  # before all the work
     usual = QUICK if quick else LEVELS
     wanted = tuple(levels.split(",")) if levels else usual
-    processes = join()
     settings = key_values(set_ or (), "--set")
-    names = _backends(backends, max(counts, default=1))
+    names = _backends(backends)
     if candidate is None:
         networks = [zoo.build(name, backend=each, seed=seed, **settings) for each in names]
     else:
@@ -111,64 +102,47 @@ def command(
         ]
     reference = networks[0]
     inputs, loss = _probe(zoo.find(name), reference, batch, shape_of(input_), seed, settings)
-    others = networks[1:] or networks  # one alone is compared with itself, over replicas too
-    pairs = [(network, wanted) for network in others]
-    is_replicated = bool(counts) or processes.count > 1
-    if len(networks) > 1 and is_replicated and "L6" in wanted:
-        # For the reference and itself only the levels of replicas are a question.
-        own_levels = tuple(level for level in wanted if level in ("L0", "L1", "L6"))
-        pairs.insert(0, (reference, own_levels))
+    others = networks[1:] or networks  # one alone is compared with itself
     proofs = []
     with limit_threads(threads), progress() as show:
-        announced: set[str] = set()
-        for number, (network, network_levels) in enumerate(pairs):
+        for number, network in enumerate(others):
             proof = compare(
                 reference,
                 network,
                 inputs,
-                levels=network_levels,
+                levels=wanted,
                 loss=loss,
                 weights="judge" if candidate is None else "load",
-                replicas=counts,
-                processes=processes,
-                steps=steps,
-                thorough=thorough,
-                progress=partial(_show, show, announced, network.backend.name, number, len(pairs)),
+                progress=partial(_show, show, network.backend.name, number, len(others)),
             )
             proofs.append(proof)
     result = Proofs(tuple(proofs)) if len(proofs) > 1 else proofs[0]
-    if processes.is_root:
-        if is_piped():
-            print(plain(result))
-        else:
-            console().print(result)
-        for path in files:
-            result.save(path)
-    processes.close()
+    if is_piped():
+        print(plain(result))
+    else:
+        console().print(result)
+    for path in files:
+        result.save(path)
     raise typer.Exit(result.exit_code)
 
 
 def _show(
-    show: Callable[[str, float, bool], None],
-    announced: set[str],
+    show: Callable[[str, float], None],
     backend: str,
     number: int,
     count: int,
     words: str,
     done: float,
 ) -> None:
-    """Show what is done now; the plan and the beginning of each level as lines that stay."""
-    level = f"{number} {words.split()[0]}"
-    show(f"{backend}: {words}", (number + done) / count, level not in announced)
-    announced.add(level)
+    show(f"{backend}: {words}", (number + done) / count)
 
 
-def _backends(text: str | None, devices: int) -> list[str]:
+def _backends(text: str | None) -> list[str]:
     from deliralike import backends
 
     names = text.split(",") if text else backends.available() or list(backends.known())[:1]
     for name in names:
-        backends.get(name).prepare_process(devices)  # one that is unknown or missing is an error
+        backends.get(name).prepare_process(1)  # one that is unknown or missing is an error
     return names
 
 
@@ -274,15 +248,3 @@ def _output(network: Any, inputs: tuple[Any, ...]) -> Any:
             return backend.to_numpy(network(*arrays))
     finally:
         network.load_neutral_state(before)  # running statistics have moved
-
-
-def _whole(text: str, option: str) -> list[int]:
-    from deliralike.errors import SettingError
-
-    try:
-        numbers = [int(part) for part in text.split(",") if part]
-    except ValueError:
-        raise SettingError(f"{option} {text!r}: wanted whole numbers like 1,2,3") from None
-    if min(numbers, default=1) < 1:
-        raise SettingError(f"{option} {text!r}: there is at least one replica")
-    return numbers

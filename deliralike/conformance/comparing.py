@@ -1,11 +1,11 @@
-"""The comparison of two networks, level by level: from their names to replicas."""
+"""The comparison of two networks, level by level: from their names to optimizer steps."""
 
 from __future__ import annotations
 
 import inspect
 import random
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from typing import Any
@@ -26,7 +26,6 @@ from deliralike.network.base import AbstractNetwork, Network
 from deliralike.network.core import innermost
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.rules import Rule, rule
-from deliralike.parallel import ProcessGroup, SingleProcess
 from deliralike.training import classification_loss
 
 __all__ = ["LEVELS", "OPTIMIZERS", "QUICK", "compare"]
@@ -43,12 +42,7 @@ def compare(
     optimizers: Mapping[str, Rule] | None = None,
     names: Mapping[str, str] | None = None,
     weights: str = "judge",
-    replicas: Sequence[int] = (),
-    processes: ProcessGroup | None = None,
     levels: Sequence[str] = LEVELS,
-    streams: tuple[Iterable[Any], Iterable[Any]] | None = None,
-    steps: int = 3,
-    thorough: bool = False,
     progress: Progress | None = None,
 ) -> Proof:
     """Prove that two networks compute the same, or name the first place where they differ, and why.
@@ -58,7 +52,7 @@ def compare(
 
     Args:
         reference, candidate: Networks written once or native, of any backend; each a `Subject`,
-            which brings a loss, optimizers and replicas of its own.
+            which brings a loss and optimizers of its own.
         batch: What the loss takes after the network: inputs, then the target; NumPy arrays, as
             either side wants them. Some ten samples of the usual size are plenty.
         loss: ``loss(network, *batch)``, written with `nn`, for sides that have none of their own.
@@ -68,26 +62,16 @@ def compare(
             for networks whose names differ.
         weights: With ``"judge"`` both are to hold the same weights; with ``"load"`` the candidate
             takes over those of the reference.
-        replicas: Over how many replicas the candidate is compared as well.
-        processes: In which the candidate is compared as well, one replica in each; every process
-            makes the same call.
-        levels: Which levels; see `LEVELS`. With ``"checkpoints"`` among them, weights and training
-            states go through files, both ways.
-        streams: What gives batches to each side, such as data loaders: their order and contents are
-            compared.
-        steps: Of the free curves of level L5.
-        thorough: Whether level L7 makes every probe, with one for each layer.
-        progress: Called with words and how much of the work is done, from 0 to 1. First with the
-            plan: ``("Plan: L0, L1 of MLP on torch and MLP on jax: about 5 passes", 0.0)``; then as
-            each level is begun: ``("L4 optimizer steps, about 20 seconds to go", 0.8)``. The time
-            is said after level L1, whose passes are measured.
+        levels: Which levels; see `LEVELS`.
+        progress: Called as each level is begun, with words and about how much of the work is done,
+            from 0 to 1: ``("L4 optimizer steps", 0.6)``.
 
     Returns:
         The proof. ``print(proof)`` is the report, ``proof.check()`` raises unless it holds.
 
     Raises:
-        SettingError: There is no such level, or way of treating weights, no step or replica at
-            all, or the loss is no function; or a network is called otherwise than the default loss
+        SettingError: There is no such level, or way of treating weights, or the loss is no
+            function; or a network is called otherwise than the default loss
             calls it.
         BatchError: The batch holds no sample.
         UnknownName: The networks cannot be matched, or a correction does not fit.
@@ -100,16 +84,12 @@ def compare(
         >>> compare(*nets, batch, levels=("L0", "L1")).proved
         True
     """
-    if unknown := [name for name in levels if name not in (*LEVELS, "checkpoints")]:
+    if unknown := [name for name in levels if name not in LEVELS]:
         raise SettingError(
-            f"compare: there is no level {unknown[0]!r}; there are {', '.join(LEVELS)}, checkpoints"
+            f"compare: there is no level {unknown[0]!r}; there are {', '.join(LEVELS)}"
         )
     if weights not in ("judge", "load"):
         raise SettingError(f"compare: weights={weights!r}: wanted 'judge' or 'load'")
-    if steps < 1 or any(count < 1 for count in replicas):
-        raise SettingError(
-            f"compare: steps={steps}, replicas={tuple(replicas)}: wanted one at least"
-        )
     if not callable(loss):
         raise SettingError(
             f"compare: loss={loss!r}: wanted a function, such as "
@@ -119,17 +99,7 @@ def compare(
     sides = [_subject(one, loss, given) for one in (reference, candidate)]
     for side in sides:
         _check_call(side, batch)
-    settings = Settings(
-        tuple(levels),
-        weights,
-        dict(names or {}),
-        tuple(replicas),
-        processes or SingleProcess(),
-        streams,
-        steps,
-        thorough,
-        progress,
-    )
+    settings = Settings(tuple(levels), weights, dict(names or {}), progress)
     with ExitStack() as stack:
         stack.enter_context(_process_as_before())
         for backend in {side.network.backend for side in sides}:

@@ -89,8 +89,7 @@ class Finding:
 
     Attributes:
         level: ``"L0"`` to ``"L7"``.
-        place: A block's path, a parameter's name, ``"loss"``, ``"optimizer sgd"``, ``"replicas 2"``
-            …
+        place: A block's path, a parameter's name, ``"loss"``, ``"optimizer sgd"`` …
         kind: The class of the block or the name of the function, if it is one: ``"BatchNorm2d"``.
         what: ``"output"``, ``"running_var"``, ``"gradient of weight"``, ``"gradient of the
             input"``, ``"update"`` …
@@ -173,8 +172,7 @@ def short(sentence: str) -> str:
 PASSED, FAILED = "passed", "failed"
 NOT_NEEDED = "not needed"  # another level has decided already
 NOT_REACHED = "not reached"  # it could not be compared
-MEASURED = "measured"  # it informs, and is never judged
-STATUSES = (PASSED, FAILED, NOT_NEEDED, NOT_REACHED, MEASURED)
+STATUSES = (PASSED, FAILED, NOT_NEEDED, NOT_REACHED)
 
 
 @dataclass(frozen=True)
@@ -184,9 +182,9 @@ class Level:
     Attributes:
         name: ``"L0"`` to ``"L7"``.
         title: What it is about: ``"semantics in float64"``.
-        status: ``"passed"``, ``"failed"``, ``"measured"`` for what is never judged, ``"not
-            needed"`` where another level has decided already, or ``"not reached"`` where it could
-            not be compared; for the last two the reason is the first note.
+        status: ``"passed"``, ``"failed"``, ``"not needed"`` where another level has decided
+            already, or ``"not reached"`` where it could not be compared; for the last two the
+            reason is the first note.
         worst: The largest difference seen; None where nothing was compared.
         findings: The places that differ, the deepest and first one first.
         notes: What a reader should know: null gradients by name, what was left out and why.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -26,17 +25,7 @@ from deliralike.conformance.findings import (
 )
 from deliralike.conformance.freeing import collect, forget_programs
 from deliralike.conformance.kinds import Batch
-from deliralike.conformance.levels import (
-    checkpoints,
-    curve,
-    pipelines,
-    precision,
-    probes,
-    replicas,
-    semantics,
-    stepping,
-    structure,
-)
+from deliralike.conformance.levels import precision, semantics, sizes, stepping, structure
 from deliralike.conformance.locate import level as places
 from deliralike.conformance.masks import Masks
 from deliralike.conformance.matching import Match
@@ -44,13 +33,13 @@ from deliralike.conformance.observe.raised import Raised
 from deliralike.conformance.places import Tap
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.running import Running, effect, why_apart
-from deliralike.conformance.settings import BESIDE, LEVELS, TITLES, Settings, in_words
+from deliralike.conformance.settings import LEVELS, TITLES, Settings
 from deliralike.conformance.sides import Sides, bring_together, matched_by_names
 from deliralike.conformance.subject import Subject, without_input_gradients
 from deliralike.errors import CapabilityError, DtypeError, ProofFailed, StateError
 
 # Level L4 needs the most memory, and comes last, when what other levels have compiled can go.
-_ORDER = ("L0", "L1", "L2", "L5", "L6", "L7", "L4")
+_SHARES = {"L0": 0.0, "L1": 0.1, "L7": 0.5, "L3": 0.5, "L4": 0.6}  # of the time, before each
 
 
 class Ladder:
@@ -73,17 +62,13 @@ class Ladder:
             batch = nest.map(lambda leaf: in_dtype(leaf, np.float32), batch)
         self.batch = nest.map(lambda leaf: in_dtype(leaf, np.float64), batch)
         self.levels: dict[str, Level] = {}  # by name, as they come
-        self.seconds_a_pass = 0.0  # which level L1 measures
         self.match: Match | None = None
         self.notes: tuple[str, ...] = ()  # of what level L1 leaves out
+        self.in_float32 = ""  # how exact the candidate is there
 
     def proof(self) -> Proof:
         """Climb the ladder as far as it goes."""
         start = time.perf_counter()
-        self._plan()
-        if self.settings.streams is not None:
-            self._begin("data")
-            self._add(pipelines.level(*self.settings.streams))
         sides = self._structure()
         if sides is not None:
             self._semantics(sides)
@@ -92,14 +77,15 @@ class Ladder:
         return Proof(
             str(reference),
             str(candidate),
-            tuple(self.levels[name] for name in (*LEVELS, *BESIDE) if name in self.levels),
+            tuple(self.levels[name] for name in LEVELS if name in self.levels),
             {
                 "reference": reference.network.backend.precision(),
                 "candidate": candidate.network.backend.precision(),
             },
             {one.network.backend.name: one.network.backend.version() for one in self.given},
             self._batch_in_words(),
-            "" if self.match is None else str(self.match),
+            self._match_in_words(),
+            (self.in_float32,) if self.in_float32 else (),
             seconds=time.perf_counter() - start,
             date=datetime.now(UTC).date().isoformat(),
         )
@@ -109,37 +95,22 @@ class Ladder:
         arrays = {path: leaf for path, leaf in named if is_array(leaf)}
         return {path: f"{leaf.dtype} {leaf.shape}" for path, leaf in arrays.items()}
 
-    def _plan(self) -> None:
-        """Say what will be done."""
-        if self.settings.progress is None:
-            return
-        planned = self._planned()
-        passes = sum(map(self.settings.passes, planned))
-        what = f"{', '.join(sorted(planned))} of {' and '.join(map(str, self.given))}"
-        self.settings.progress(f"Plan: {what}: about {passes} passes", 0.0)
-
-    def _planned(self) -> list[str]:
-        """The levels to come if nothing differs; level L3 looks for differences."""
-        asked = [level for level in _ORDER if level in self.settings.levels]
-        beside = [level for level in BESIDE if level in self.settings.levels]
-        return [level for level in asked if level != "L6" or self.settings.replicates] + beside
+    def _match_in_words(self) -> str:
+        """The pairs of tensors that are no plain pair of one name, and what is left over."""
+        if self.match is None:
+            return ""
+        telling = []
+        for pair in self.match.names:
+            is_plain = pair.straight and pair.transform.plain and pair.certain
+            if not is_plain or pair.reference[0].source != pair.candidate[0].source:
+                telling.append(pair)
+        shown = replace(self.match, names=tuple(telling))
+        return str(shown) if telling or not shown.complete else ""
 
     def _begin(self, name: str, part: str = "", share: float = 0.0) -> None:
-        """Announce a level, or a part of it that begins after this share.
-
-        The time that is left is said once level L1 has measured a pass.
-        """
-        if self.settings.progress is None:
-            return
-        planned = self._planned()
-        levels = planned if name in planned else [name, *planned]
-        costs = [self.settings.passes(level) for level in levels]
-        at = levels.index(name)
-        done = sum(costs[:at]) + share * costs[at]
-        words = f"{name} {TITLES[name]}{part}"
-        if self.seconds_a_pass:
-            words += f", {in_words((sum(costs) - done) * self.seconds_a_pass)} to go"
-        self.settings.progress(words, done / sum(costs))
+        """Announce a level, or a part of it that begins after this share of all."""
+        if self.settings.progress is not None:
+            self.settings.progress(f"{name} {TITLES[name]}{part}", max(share, _SHARES[name]))
 
     def _add(self, level: Level) -> None:
         self.levels[level.name] = level
@@ -274,18 +245,17 @@ class Ladder:
 
     def _leave_undecided_at_values(self, *notes: str) -> None:
         self._add(Level("L1", semantics.TITLE, NOT_REACHED, notes=notes))
-        self._leave_out("level L1 was not reached", "L2", "L3", "L4", "L5", "L6", "L7")
+        self._leave_out("level L1 was not reached", "L3", "L4", "L7")
 
     def _values(self, sides: Sides) -> None:
         """Compare what both sides compute, and go on where it is the same."""
         self.running = Running.of(sides, self.batch, self.masks, self.settings)
-        modes, start = self.running.modes, time.perf_counter()
+        modes = self.running.modes
         names = ("eval",) if sides.folded else tuple(semantics.MODES)
         for at, name in enumerate(names):
-            self._begin("L1", f" ({name})", at / len(names))
+            self._begin("L1", f" ({name})", 0.1 + 0.2 * at)
             modes[name] = self.running.mode(name)
             collect(self.running.reference.network)
-        self.seconds_a_pass = (time.perf_counter() - start) / self.settings.passes("L1")
         is_masked = not sides.folded and not self.running.raises
         if is_masked and not modes["train"].agrees and modes["eval"].agrees:
             self._turn_masks(sides)
@@ -305,7 +275,7 @@ class Ladder:
             return
         figures = {**found.figures, "by_layer": self._by_layer()}
         self._add(replace(found, figures=figures, notes=(*found.notes, *notes, *self.notes)))
-        self._after(found, folded)
+        self._after(found, folded, sides)
 
     def _turn_masks(self, sides: Sides) -> None:
         """Turn the masks of features that the candidate flattens in another order.
@@ -346,23 +316,21 @@ class Ladder:
         )
         return semantics.level(modes), (*notes, note)
 
-    def _after(self, values: Level, folded: tuple[str, ...]) -> None:
+    def _after(self, values: Level, folded: tuple[str, ...], sides: Sides) -> None:
         """Places where values differ; where they agree all that is judged then."""
         if values.status != PASSED:
-            self.running.drop_gradients()
             if "L3" in self.settings.levels:
                 self._begin("L3")
                 self._forget_programs()
                 self._add(places.level(self.running))
-            others = "L2", "L4", "L5", "L6", "L7"
-            self._leave_out("level L1 failed", *others, status=NOT_NEEDED)
+            self._leave_out("level L1 failed", "L4", "L7", status=NOT_NEEDED)
             return
         self._leave_out("nothing differs", "L3", status=NOT_NEEDED)
         if folded:
             why = f"{', '.join(folded)} folded into the layers before: only evaluation is compared"
-            self._leave_out(why, "L2", "L4", "L5", "L6", "L7")
+            self._leave_out(why, "L4", "L7")
             return
-        self._further()
+        self._further(sides)
 
     def _held_otherwise(self, sides: Sides) -> tuple[str, ...]:
         """Running statistics that are held in another form: evaluation alone is compared then."""
@@ -409,31 +377,44 @@ class Ladder:
     # Networks that are the same
     # -------------------------------------------------------------------------
 
-    def _further(self) -> None:
+    def _further(self, sides: Sides) -> None:
         """What is judged once the networks are the same."""
-        match = self.match
-        makers: dict[str, Callable[[], Level]] = {
-            "L2": self._precision,
-            "L5": self._curve,
-            "L6": self._replicas,
-            "L7": self._probes,
-            "L4": self._stepping,
-            "checkpoints": self._checkpoints,
-        }
-        if match is not None and (match.together or match.summed):
-            del makers["L5"]
-            self._leave_out("weights in another form do not change alike", "L5")
-        if match is not None and match.together:
-            del makers["L7"]
-            self._leave_out("weights in another form cannot be changed alike", "L7")
-        for name in self.settings.wanted(*makers):
-            self._begin(name)
-            if name != "L2":
-                self.running.drop_gradients()
-            if name == "L4":
-                self._forget_programs()
-            self._add(makers[name]())
+        if "L7" in self.settings.levels:
+            self._begin("L7")
+            self._sizes(sides)
+            if self.is_short and len({side.network.backend for side in self._sides}) > 1:
+                self.in_float32 = self.running.attempt(
+                    "A run in float32",
+                    lambda: precision.in_words(*self._sides, self.batch),
+                    "",
+                )
+        if "L4" in self.settings.levels:
+            self._begin("L4")
             collect(self.running.reference.network)
+            self._forget_programs()
+            never = self.running.modes["train"].never
+            self._add(stepping.level(*self._sides, self._names(), unused=False, never=never))
+
+    def _sizes(self, sides: Sides) -> None:
+        """Level L7; where another size differs, the place is looked for with that."""
+        evaluation = None if sides.match is None else self.running.modes["eval"]
+        level, apart = sizes.level(*self._sides, self.batch, evaluation)
+        self._add(level)
+        if apart is None or "L3" not in self.settings.levels:
+            return
+        running = Running.of(sides, apart, self.masks, self.settings)
+        size = next(one.place for one in level.findings if one.what == "output")
+
+        def look() -> Level:
+            running.modes["eval"] = running.mode("eval")
+            return places.level(running)
+
+        self._begin("L3")
+        found = running.attempt("The search for the place", look, None)
+        if found is not None:
+            remark = f"Only with {size}: those of this batch give the same."
+            findings = [replace(one, remarks=(remark, *one.remarks)) for one in found.findings]
+            self._add(replace(found, findings=tuple(findings)))
 
     def _forget_programs(self) -> None:
         """Free the programs of single operations, which no level after this one needs."""
@@ -442,36 +423,6 @@ class Ladder:
     @property
     def _sides(self) -> tuple[Subject, Subject]:
         return self.running.reference, self.running.candidate
-
-    def _precision(self) -> Level:
-        exact = self.running.modes["train"].reference if self.is_short else None
-        return precision.level(*self._sides, self.batch, self.running.correspondence, exact)
-
-    def _stepping(self) -> Level:
-        never = self.running.modes["train"].never
-        return stepping.level(*self._sides, self._names(), unused=False, never=never)
-
-    def _curve(self) -> Level:
-        return curve.level(
-            *self._sides,
-            [self.batch],
-            self.settings.steps,
-            match=self.match,
-            null=self.running.modes["train"].null,
-        )
-
-    def _replicas(self) -> Level:
-        reference, candidate = self._sides
-        one = reference if self.match is None else candidate
-        counts, processes = self.settings.replicas, self.settings.processes
-        return replicas.level(one, candidate, self.batch, counts, processes)
-
-    def _probes(self) -> Level:
-        return probes.level(*self._sides, self.batch, self.match, self.settings.thorough)
-
-    def _checkpoints(self) -> Level:
-        with tempfile.TemporaryDirectory() as folder:
-            return checkpoints.level(*self._sides, self.batch, folder, self._names())
 
     def _names(self) -> Mapping[str, str] | None:
         """The candidate's name of each parameter by the reference's, where one is one."""

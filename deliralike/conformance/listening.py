@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import nest, random
-from deliralike.conformance.findings import is_array
-from deliralike.conformance.kinds import Batch, Tensors
+from deliralike import random
+from deliralike.conformance.kinds import Batch
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import value_of
@@ -84,22 +83,41 @@ def handed(
     return None
 
 
-def heard(subject: Subject, network: AbstractNetwork, batch: Batch) -> tuple[Listener, Any]:
-    """Listen to a network in evaluation mode, with what its loss gives; random layers are still.
+class _Stopping(Listener):
+    """Listens until the first call has given its outputs."""
 
-    Args:
-        batch: As the network's backend wants it.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise _Heard(super().__call__(*args, **kwargs))
+
+
+def first_call(subject: Subject, batch: Batch) -> Any:
+    """The outputs of a loss's first call of its network, in evaluation; it gets no further.
+
+    None for a loss that calls parts only. Random layers are still.
     """
-    listener = Listener(network)
-    with network.training_mode(False), network.backend.evaluating(), random.portable():
-        return listener, subject.loss(listener, *batch)
+
+    def first(network: AbstractNetwork, *arrays: Any) -> Any:
+        try:
+            subject.loss(_Stopping(network), *arrays)
+        except _Heard as heard:
+            return heard.given[0]
+        return None
+
+    return _evaluated(first, subject.network, batch)
 
 
-def evaluated(subject: Subject, network: AbstractNetwork, batch: Batch) -> Tensors:
-    """The loss and the outputs on a batch in evaluation mode, by name; random layers are still."""
+def evaluated(subject: Subject, batch: Batch) -> np.ndarray:
+    """The loss on a batch in evaluation mode; random layers are still."""
+
+    def loss(network: AbstractNetwork, *arrays: Any) -> Any:
+        return value_of(subject.loss(network, *arrays))
+
+    return np.asarray(_evaluated(loss, subject.network, batch))
+
+
+def _evaluated(function: Callable[..., Any], network: AbstractNetwork, batch: Batch) -> Any:
+    """What a function of a network gives, as NumPy arrays; one program, where there are such."""
     backend = network.backend
-    listener, result = heard(subject, network, backend.prepare(batch, network))
-    loss = value_of(result)
-    outputs = nest.leaves_with_paths(backend.to_numpy(listener.outputs), "outputs")
-    found = {path: leaf for path, leaf in outputs if is_array(leaf)}
-    return {"loss": np.asarray(backend.number(loss)), **found}
+    with network.training_mode(False), backend.evaluating(), random.portable():
+        run = backend.program(function, network)
+        return backend.to_numpy(run(*backend.prepare(batch, network)))

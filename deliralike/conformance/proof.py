@@ -115,7 +115,7 @@ class Proof(ProofData, Report):
 
 
 class Proofs(ProofsData[Proof], Report):
-    """Several proofs of one network: on many backends, or over one, two and three replicas."""
+    """Several proofs of one network, on many backends."""
 
     @property
     def headline(self) -> str:

@@ -12,13 +12,13 @@ from typing import Generic, TypeVar
 from deliralike.conformance.findings import FAILED, PASSED, STATUSES, Finding, Level
 from deliralike.errors import SettingError
 
-LADDER = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
-WHOLE = ("L0", "L1", "L4", "L5", "L7")
+LADDER = ("L0", "L1", "L3", "L4", "L7")
+WHOLE = ("L0", "L1", "L4", "L7")
 SEMANTICS = "L1"  # the level without which nothing is proved
+SIZES = "L7"
 PROVED, DIVERGES, UNDECIDED = "proved", "diverges", "undecided"
-# Structure and data first, as all else follows from them; then layers judged alone, which name the
-# place.
-_TELLING = ("L0", "data", "L3", "L1", "L4", "L5", "L6", "L7", "L2")
+# Structure first, as all else follows from it; then layers judged alone, which name the place.
+_TELLING = ("L0", "L3", "L1", "L4", "L7")
 
 
 class Verdict(ABC):
@@ -90,7 +90,7 @@ class ProofData(Verdict):
     def not_asked(self) -> tuple[str, ...]:
         """The levels of a whole proof that this one was not asked for.
 
-        L2 informs, L3 looks for what differs, and L6 needs replicas: without them a proof is whole.
+        L3 looks for what differs: without it a proof is whole.
         """
         return tuple(name for name in WHOLE if self.level(name) is None)
 

@@ -74,13 +74,9 @@ class Running:
                 f"the reference raises in {name} mode, so nothing can be compared: {mine.error}"
             )
         mode = semantics.compared(mine, theirs, self.correspondence)
-        if mode.agrees or theirs.error or mode.worst > SLIGHT:
-            return mode
-        return semantics.with_magnified_rounding(mode, self.reference, self.batch, training)
-
-    def drop_gradients(self) -> None:
-        """Free the gradients of the reference, which level L2 is the last to need."""
-        self.modes = {name: semantics.without_gradients(mode) for name, mode in self.modes.items()}
+        if not (mode.agrees or theirs.error or mode.worst > SLIGHT):
+            mode = semantics.with_magnified_rounding(mode, self.reference, self.batch, training)
+        return semantics.without_gradients(mode)
 
     @property
     def raises(self) -> bool:

@@ -98,6 +98,8 @@ class Seen(InPlace):
         if transform.plain and transform.start == transform.end:
             return array
         nn, start, split = self._network.backend.nn, transform.start, transform.split
+        if start == split and len(start) == len(transform.end):  # of whatever size
+            return nn.permute(array, tuple(int(axis) for axis in np.argsort(transform.axes)))
         if transform.axes[:1] == (0,) and start[:1] == split[:1]:
             count = tuple(array.shape)[:1]
             start, split = (*count, *start[1:]), (*count, *split[1:])

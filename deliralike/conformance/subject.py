@@ -14,7 +14,6 @@ from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training import classification_loss
 
 Make = Callable[[AbstractNetwork], AbstractOptimizer]
-Replicate = Callable[[AbstractNetwork, int], Any]
 
 
 @dataclass(frozen=True)
@@ -27,14 +26,12 @@ class Subject:
         optimizers: Functions from a network to its optimizer, by name: ``{"sgd": lambda network:
             ...}``.
         schedule: The learning rate by the number of finished updates; None where it stays.
-        replicate: ``replicate(network, count)``: the network over that many replicas.
     """
 
     network: AbstractNetwork
     loss: LossFunction = classification_loss
     optimizers: Mapping[str, Make] = field(default_factory=dict)
     schedule: Callable[[int], float] | None = None
-    replicate: Replicate | None = None
 
     def but(self, **changes: Any) -> Subject:
         """The same with other parts."""

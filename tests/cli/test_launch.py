@@ -64,34 +64,6 @@ def test_training_is_that_of_one_process_and_one_of_them_writes_and_shows(alone,
     assert sorted(p.name for p in several.iterdir()) == sorted(p.name for p in alone.iterdir())
 
 
-def test_a_proof_over_processes_is_shown_once(tmp_path):
-    mlp = [
-        "mlp",
-        "--set",
-        "in_features=5",
-        "--set",
-        "out_features=3",
-        "--backends",
-        "torch,chainer",
-    ]
-    done = deliralike(
-        "launch",
-        "--processes",
-        "2",
-        "--engine",
-        "mpi",
-        "compare",
-        *mlp,
-        "--levels",
-        "L0,L1,L6",
-        "--report",
-        str(tmp_path / "a.json"),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("2 of 2 proved") == 1
-    assert (tmp_path / "a.json").read_text().count("2 processes (MPI)") == 2
-
-
 def said_under_slurm(job, *arguments):
     """What two processes print, as srun starts them: they know their number, the first one's host,
     and the job."""

@@ -106,7 +106,7 @@ def proof(reference, candidate, **options):
 
 @pytest.mark.parametrize("candidate", [OnTorch, OnFlax, OnChainer])
 def test_a_right_port_is_proved_in_training_too(candidate):
-    levels = ("L0", "L1", "L5")
+    levels = ("L0", "L1", "L7")
     found = proof(OnTorch(), candidate(), levels=levels)
     assert found.proved, found
     note = "Dropout had the same masks on both sides: 2 calls of it in training."

@@ -99,11 +99,11 @@ def snapshot(tmp_path):
 
 def test_a_right_port_of_a_chainer_snapshot_is_proved_on_every_level(snapshot):
     port = Port()
-    proof = compare(snapshot, port, PICTURES, weights="load", steps=5, replicas=(2,))
+    proof = compare(snapshot, port, PICTURES, weights="load")
     assert proof.proved, proof
     assert {
-        level.name: level.status for level in proof.levels if level.name not in ("L2", "L3")
-    } == dict.fromkeys(("L0", "L1", "L4", "L5", "L6", "L7"), "passed")
+        level.name: level.status for level in proof.levels if level.name != "L3"
+    } == dict.fromkeys(("L0", "L1", "L4", "L7"), "passed")
     assert "b1.weight" in proof.match and "norm1.weight" in proof.match
     assert not np.array_equal(port.conv1.weight.detach().numpy(), snapshot.c1.W.array), (
         "the port itself is left alone"
@@ -313,7 +313,7 @@ class Attending(nnx.Module):
 
 def test_weights_that_are_tied_on_one_side_only_are_loaded():
     for sides in ((Language(), Attending()), (Attending(), Language())):
-        proof = compare(*sides, WORDS, weights="load", levels=(*QUICK, "L4", "L5"), steps=2)
+        proof = compare(*sides, WORDS, weights="load", levels=(*QUICK, "L4"))
         assert proof.proved, proof
 
 
@@ -375,14 +375,9 @@ VECTORS = GENERATOR.normal(size=(6, 4)), np.arange(6) % 3
 
 
 def test_a_right_batch_norm_may_take_a_batch_of_one_that_pytorch_refuses():
-    """And flax's computes the variance in one pass, which shows far from zero only."""
     sides = Normed(nn.BatchNorm1d(4)), FlaxNormed(Unbiased)
-    levels = ("L0", "L1", "L7")
-    proof = compare(*sides, VECTORS, weights="load", levels=levels, thorough=True)
+    proof = compare(*sides, VECTORS, weights="load", levels=("L0", "L1", "L7"))
     assert proof.proved, proof
-    notes = " ".join(proof.level("L7").notes)
-    assert "batch of one: no error where the reference raises ValueError" in notes
-    assert "inputs with a mean of 1e4 deviations: " in notes
 
 
 def test_a_port_that_cannot_evaluate_a_single_sample_diverges():
@@ -398,40 +393,7 @@ def test_a_port_that_cannot_evaluate_a_single_sample_diverges():
     sides = [Normed(nn.LayerNorm(4)), Torn(nnx.LayerNorm)]
     proof = compare(*sides, VECTORS, weights="load", levels=("L0", "L1", "L7"))
     assert proof.diverges
-    assert "batch of one, evaluated, error, eval" in str(proof)
-
-
-class Longest(nn.Module):
-    """Takes the largest of all positions."""
-
-    def __init__(self):
-        super().__init__()
-        self.emb, self.ln, self.out = nn.Embedding(7, 4), nn.LayerNorm(4), nn.Linear(4, 3)
-
-    def forward(self, x):
-        return self.out(self.ln(self.emb(x)).max(1).values)
-
-
-class FlaxLongest(nnx.Module):
-    """The same in flax, whose gradient at a tie goes to both."""
-
-    def __init__(self):
-        rngs = nnx.Rngs(0)
-        self.emb, self.out = nnx.Embed(7, 4, rngs=rngs), nnx.Linear(4, 3, rngs=rngs)
-        self.ln = nnx.LayerNorm(4, epsilon=1e-5, rngs=rngs)
-
-    def __call__(self, x):
-        return self.out(self.ln(self.emb(x)).max(1))
-
-
-def test_ties_and_indices_that_are_out_of_range_are_the_frameworks_affair():
-    levels = ("L0", "L1", "L7")
-    options = {"weights": "load", "levels": levels, "thorough": True}
-    proof = compare(Longest(), FlaxLongest(), WORDS, **options)
-    assert proof.proved, proof
-    notes = " ".join(proof.level("L7").notes)
-    assert "zeros out of ln: gradients go another way at exact ties" in notes
-    assert "index 1000000 among the inputs: no error where the reference raises" in notes
+    assert "inputs of one sample, raises AssertionError: assert 1 > 1" in proof.headline
 
 
 def optimized(network, make):
@@ -451,7 +413,7 @@ def test_the_frameworks_own_adam_is_the_same_as_long_as_all_parameters_are_used(
         ),
         optimized(FlaxNormed(nnx.LayerNorm), lambda net: optax.adamw(1e-3, weight_decay=1e-2)),
     )
-    proof = compare(*sides, VECTORS, weights="load", levels=("L0", "L1", "L4", "L5"), steps=3)
+    proof = compare(*sides, VECTORS, weights="load", levels=("L0", "L1", "L4"))
     assert proof.proved, proof
 
 

@@ -13,7 +13,7 @@ from deliralike.conformance import compare
 
 CALLS = Counter()
 BATCH = np.random.default_rng(0).standard_normal((6, 4)), np.arange(6) % 3
-MOST = 30
+MOST = 14
 
 
 class OnTorch(torch.nn.Module):
@@ -64,23 +64,20 @@ WORDS = np.random.default_rng(0).integers(1, 7, (5, 6)), np.arange(5) % 3
     [((OnTorch, OnTorch), BATCH), ((OnTorch, OnChainer), BATCH), ((OnEmbedding,) * 2, WORDS)],
     ids=["same", "other names", "words"],
 )
-def test_a_right_pair_is_proved_with_thirty_passes(sides, batch):
+def test_a_right_pair_is_proved_with_fourteen_passes(sides, batch):
     CALLS.clear()
     proof = compare(*(side() for side in sides), batch, weights="load")
     assert proof.proved, proof
-    judged = [level for level in proof.levels if level.name not in ("L2", "L3", "L6")]
+    judged = [level for level in proof.levels if level.name != "L3"]
     assert {level.status for level in judged} == {"passed"}
     assert 4 <= CALLS.total() <= MOST
 
 
-def test_thorough_ones_take_more_and_quick_ones_six():
-    for options, fewest, most in (
-        ({"levels": ("L0", "L1", "L3")}, 6, 6),
-        ({"thorough": True}, MOST, 10_000),
-    ):
-        CALLS.clear()
-        assert compare(OnTorch(), OnTorch(), BATCH, weights="load", **options).proved
-        assert fewest <= CALLS.total() <= most
+def test_quick_ones_take_six():
+    CALLS.clear()
+    options = {"weights": "load", "levels": ("L0", "L1", "L3")}
+    assert compare(OnTorch(), OnTorch(), BATCH, **options).proved
+    assert CALLS.total() == 6
 
 
 class WrittenOnce(Network):

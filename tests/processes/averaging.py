@@ -234,7 +234,7 @@ def training_loss(network, x, labels):
 def normalised(processes):
     """The buffers of a batch norm before and after parameters are read, with other statistics in
     each process."""
-    subject = steps.planted.subject("torch")
+    subject = steps.subjects.subject("torch")
     network = backends.DistributedDataParallel(
         subject.network, processes, averaging=LocalSGD(every=100)
     )

@@ -20,8 +20,7 @@ from deliralike.training import Trainer, array_file, checkpoint
 from deliralike.training.callbacks import Callback, StopOnNaN
 from deliralike.training.experiment import Experiment
 from deliralike.training.interrupt import Interrupted
-from tests.planted import replicas as planted
-from tests.processes import training
+from tests.processes import subjects, training
 
 STEP = 4
 
@@ -71,7 +70,7 @@ def time_limit(processes):
 def in_its_loss(processes, backend, in_backward):
     """An error in the second process between forward and backward, while the first one's loss is
     under way."""
-    subject = planted.subject(backend)
+    subject = subjects.subject(backend)
     network = backends.DistributedDataParallel(subject.network, processes, in_backward=in_backward)
 
     def loss(network, *batch):
@@ -80,7 +79,7 @@ def in_its_loss(processes, backend, in_backward):
 
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     with network.training_mode(True), processes.telling(lambda: "the update"):
-        optimizer.update(in_replicas(loss, "sum"), *planted.batch(3))
+        optimizer.update(in_replicas(loss, "sum"), *subjects.batch(3))
 
 
 def full_disk(processes, backend, folder):
@@ -152,9 +151,9 @@ def one_has_nan(processes, backend):
 
 def fewer_batches(processes, backend):
     """The second process has one batch less than the first."""
-    subject = planted.subject(backend)
+    subject = subjects.subject(backend)
     network = backends.DistributedDataParallel(subject.network, processes)
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     with network.training_mode(True):
         for _ in range(3 - processes.rank):
-            optimizer.update(subject.loss, *planted.batch(3))
+            optimizer.update(subject.loss, *subjects.batch(3))

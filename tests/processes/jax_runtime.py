@@ -9,8 +9,7 @@ from flax import nnx
 from deliralike import backends, random
 from deliralike.errors import DeliralikeError
 from deliralike.optim.rules import rule
-from tests.planted import replicas as planted
-from tests.processes import steps
+from tests.processes import steps, subjects
 
 RULES = {"fc.weight": (None, "processes"), "bn.*": None}
 
@@ -22,7 +21,7 @@ def adam(network):
 
 def of_subject(processes=None, rules=None, sharded=False):
     """The subject over processes, or alone."""
-    subject = planted.subject("jax")
+    subject = subjects.subject("jax")
     network = subject.network
     if sharded:
         network = backends.FullyShardedDataParallel(network, processes, rules=rules)
@@ -36,7 +35,7 @@ def everything(subject, network, share, rank=0, sizes=(7,)):
     states."""
     found = {
         "updates": steps.updates(
-            network, {"clipped": planted.clipped_sgd, "adam": adam}, subject.loss, share
+            network, {"clipped": subjects.clipped_sgd, "adam": adam}, subject.loss, share
         )
     }
     optimizer = adam(network)
@@ -48,7 +47,7 @@ def everything(subject, network, share, rank=0, sizes=(7,)):
     begin = sum(sizes[:rank])
     with network.training_mode(False):
         judged = (
-            [] if rank else [np.asarray(network(planted.batch()[0][begin : begin + 2])).tolist()]
+            [] if rank else [np.asarray(network(subjects.batch()[0][begin : begin + 2])).tolist()]
         )
     gradients = {
         name: network.backend.numpy(each) for name, each in optimizer.latest_gradients.items()
@@ -155,7 +154,7 @@ def flaxen(seed, share, processes=None):
     )
     network = network if processes is None else backends.DistributedDataParallel(network, processes)
     with network.backend.compiling_quickly():
-        return steps.updates(network, {"clipped": planted.clipped_sgd}, flaxen_loss, share)
+        return steps.updates(network, {"clipped": subjects.clipped_sgd}, flaxen_loss, share)
 
 
 def a_share(processes, sizes):

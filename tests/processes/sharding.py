@@ -17,8 +17,7 @@ from deliralike.optim.clipping import ClipNorm
 from deliralike.optim.rules import rule
 from deliralike.training import Checkpoint, Trainer
 from deliralike.training.metrics import Accuracy, CrossEntropy
-from tests.planted import replicas as planted
-from tests.processes import steps, training
+from tests.processes import steps, subjects, training
 
 RULES = {
     "sgd": lambda: rule(
@@ -41,12 +40,12 @@ def _made(kind):
     return make
 
 
-OPTIMIZERS = {"clipped sgd": planted.clipped_sgd} | {kind: _made(kind) for kind in RULES}
+OPTIMIZERS = {"clipped sgd": subjects.clipped_sgd} | {kind: _made(kind) for kind in RULES}
 
 
 def train(processes, sizes, keywords):
     """The updates of one of several processes."""
-    subject = planted.subject("torch")
+    subject = subjects.subject("torch")
     network = FullyShardedDataParallel(subject.network, processes, **keywords)
     steps.KEPT.append(network)
     share = steps.share_of(steps.batch(sum(sizes)), sizes, processes.rank)
@@ -55,7 +54,7 @@ def train(processes, sizes, keywords):
 
 
 def alone(samples):
-    subject = planted.subject("torch")
+    subject = subjects.subject("torch")
     return steps.updates(subject.network, OPTIMIZERS, subject.loss, steps.batch(samples))
 
 

@@ -9,14 +9,14 @@ from deliralike.errors import DeliralikeError
 from deliralike.optim.rules import rule
 from deliralike.training import Callback, Trainer
 from tests.parallel import native_norms
-from tests.planted import replicas as planted
+from tests.processes import subjects
 
 STEPS = 2
 KEPT = []  # networks that live until the process ends, as those of a script do
 
 
 def batch(samples=7):
-    return planted.batch(samples)
+    return subjects.batch(samples)
 
 
 def updates(network, optimizers, loss, share, sits_out=None):
@@ -52,7 +52,7 @@ def share_of(given, sizes, rank):
 
 def train(processes, backend, sizes, in_backward=None):
     """The updates of one of several processes."""
-    subject = planted.subject(backend)
+    subject = subjects.subject(backend)
     network = backends.DistributedDataParallel(subject.network, processes, in_backward=in_backward)
     KEPT.append(network)
     share = share_of(batch(sum(sizes)), sizes, processes.rank)
@@ -65,7 +65,7 @@ def train(processes, backend, sizes, in_backward=None):
 
 def alone(backend, samples):
     """The updates of one process that sees the whole batch."""
-    subject = planted.subject(backend)
+    subject = subjects.subject(backend)
     return updates(subject.network, subject.optimizers, subject.loss, batch(samples))
 
 
@@ -121,7 +121,7 @@ def moved(processes, network):
 
 def collectives(processes, accumulate, in_backward=None):
     """How often gradients were sent in six micro-batches."""
-    subject = planted.subject("torch")
+    subject = subjects.subject("torch")
     network = backends.DistributedDataParallel(subject.network, processes, in_backward=in_backward)
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     optimizer.accumulate = accumulate
@@ -211,7 +211,7 @@ def quiet_training(processes, transform):
 
 def by_policy(processes, buffers):
     """The losses and weights with a policy for buffers."""
-    subject = planted.subject("torch")
+    subject = subjects.subject("torch")
     network = backends.DistributedDataParallel(subject.network, processes, buffers=buffers)
     return updates(
         network, subject.optimizers, subject.loss, share_of(batch(7), [4, 3], processes.rank)
@@ -224,7 +224,7 @@ def messages(processes, backend, buffers, in_backward=None, dtype="float64"):
 
     The convolution's weights are known, so that the statistics of a share are NumPy's to compute.
     """
-    network = planted.Statistical.on(backend, seed=3, dtype=dtype)()
+    network = subjects.Statistical.on(backend, seed=3, dtype=dtype)()
     network = backends.DistributedDataParallel(
         network, processes, buffers=buffers, in_backward=in_backward
     )
@@ -247,7 +247,7 @@ def messages(processes, backend, buffers, in_backward=None, dtype="float64"):
 def started(processes):
     """The weights with which processes start whose own start values differ, and the next number of
     PyTorch's."""
-    network = planted.Statistical.on("torch", seed=processes.rank, dtype="float64")()
+    network = subjects.Statistical.on("torch", seed=processes.rank, dtype="float64")()
     torch.manual_seed(processes.rank)
     network = backends.DistributedDataParallel(network, processes)
     return [
@@ -274,7 +274,7 @@ class Random(Network):
 def _random(backend):
     network = Random.on(backend, seed=2, dtype="float64")()
     losses = {
-        "denominator": in_replicas(planted.sum_and_weight, "denominator"),
+        "denominator": in_replicas(subjects.sum_and_weight, "denominator"),
         "mean": mean_loss,
         "weighted mean": weighted_mean,
     }
@@ -299,7 +299,7 @@ def train_random(processes, backend, sizes, loss):
     network = backends.DistributedDataParallel(network, processes)
     x, labels = batch(sum(sizes))
     share = share_of((x, np.abs(labels) % 4), sizes, processes.rank)
-    optimizers = {"clipped sgd": planted.clipped_sgd}
+    optimizers = {"clipped sgd": subjects.clipped_sgd}
     return updates(
         network, optimizers, losses[loss], share, None if sizes[processes.rank] else True
     )
@@ -310,16 +310,16 @@ def alone_random(backend, samples, loss):
     network, losses = _random(backend)
     x, labels = batch(samples)
     return updates(
-        network, {"clipped sgd": planted.clipped_sgd}, losses[loss], (x, np.abs(labels) % 4)
+        network, {"clipped sgd": subjects.clipped_sgd}, losses[loss], (x, np.abs(labels) % 4)
     )
 
 
 def synchronised(processes):
     """A batch norm on JAX over processes."""
-    network = backends.DistributedDataParallel(planted.subject("jax").network, processes)
+    network = backends.DistributedDataParallel(subjects.subject("jax").network, processes)
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     with network.training_mode(True):
-        optimizer.update(planted.subject("jax").loss, *planted.batch(3))
+        optimizer.update(subjects.subject("jax").loss, *subjects.batch(3))
 
 
 def norms_of_frameworks(processes, sizes):

@@ -9,8 +9,7 @@ from deliralike.optim.rules import rule
 from deliralike.parallel import SingleProcess
 from deliralike.training import Trainer
 from deliralike.zoo.generative.dcgan import Discriminator, Generator
-from tests.planted import replicas as planted
-from tests.processes import steps
+from tests.processes import steps, subjects
 
 KEPT = []  # networks that live until the process ends, as those of a script do
 
@@ -201,7 +200,7 @@ def keyworded(processes, sizes, cases):
     """The updates of one of several processes with each of the keywords."""
     found = []
     for keywords in cases:
-        subject = planted.subject("torch")
+        subject = subjects.subject("torch")
         parameters = dict(subject.network.named_parameters())
         if "device_mesh" in keywords:
             keywords = {"device_mesh": processes.mesh("cpu")}

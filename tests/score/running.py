@@ -47,12 +47,10 @@ def proof_of(task: Task) -> Any:
 
 
 def side(native: Any, module: ModuleType) -> Any:
-    """A native network, with the loss, optimizers and replicas that its module has."""
+    """A native network, with the loss and optimizers that its module has."""
     parts: dict[str, Any] = {}
     if hasattr(module, "loss"):
         parts["loss"] = module.loss
-    if hasattr(module, "replicate"):
-        parts["replicate"] = module.replicate
     if hasattr(module, "OPTIMIZERS"):
         makers = module.OPTIMIZERS.items()
         parts["optimizers"] = {name: partial(_wrapped, make) for name, make in makers}

@@ -12,10 +12,9 @@ from typing import TypeVar
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.explain.enumeration import divisors, other_orders, subsets
-from deliralike.conformance.explain.relations import rounded
+from deliralike.conformance.explain.enumeration import divisors, other_orders
 from deliralike.conformance.findings import MATCH, Explanation
-from deliralike.conformance.kinds import Arrays, Axes, Shape
+from deliralike.conformance.kinds import Arrays, Shape
 
 T = TypeVar("T")
 Array = np.ndarray
@@ -72,20 +71,6 @@ def compared(wanted: Array, came: Array) -> Explanation:
     if wanted.std() and came.std():
         said += f", correlation {np.corrcoef(wanted.ravel(), came.ravel())[0, 1]:.3f}"
     return Explanation(f"{said}; the difference (noise?) is {noise}", np.inf)
-
-
-def of_samples(one: Array, two: Array) -> list[float]:
-    """How far two arrays are apart, sample by sample."""
-    return [relative_difference(a, b) for a, b in zip(one, two, strict=True)]
-
-
-def roundings(x: Array) -> Iterator[Way]:
-    """Values that went through another type."""
-    for kind in ("float32", "float16", "bfloat16"):
-        yield f"rounded to {kind}", rounded(x, kind)
-    bits = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
-    yield "cut to bfloat16", bits.view(np.float32).astype(np.float64)
-    yield "rounded to whole numbers", np.rint(x)
 
 
 def layouts(x: Array) -> Iterator[Way]:
@@ -145,35 +130,3 @@ def split(x: Array, came: Array) -> Iterator[Way]:
             for order in other_orders(4):
                 words = f"reshaped to {shape}, axes permuted to {order}, and reshaped back"
                 yield words, x.reshape(shape).transpose(order).reshape(came.shape)
-
-
-def turns(x: Array) -> Iterator[Way]:
-    """Every way to mirror and exchange the axes of a sample; the first axis counts samples."""
-    inner = x.ndim - 1
-    usual = tuple(range(inner))
-    for order in (usual, *other_orders(inner, most=3)):
-        moved = np.transpose(x, (0, *(axis + 1 for axis in order)))
-        for axes in ((), *subsets(inner)):
-            if axes or order != usual:
-                yield _turned(order, axes), np.flip(moved, tuple(axis + 1 for axis in axes))
-
-
-def _turned(order: Axes, flipped: Axes) -> str:
-    """In the words of pictures: rows, columns and channels."""
-    if len(order) == 1:
-        return "the features of a sample reversed"
-    *rest, rows, columns = range(len(order))
-    usual = (*rest, rows, columns)
-    exchanged_ones = (*rest, columns, rows)
-    named = {
-        (usual, (columns,)): "flipped left to right",
-        (usual, (rows,)): "flipped upside down",
-        (usual, (rows, columns)): "rotated by 180 degrees",
-        (exchanged_ones, ()): "rows and columns transposed",
-        (exchanged_ones, (rows,)): "rotated by 90 degrees counterclockwise",
-        (exchanged_ones, (columns,)): "rotated by 90 degrees clockwise",
-        ((1, 2, 0), ()): "layout NHWC for NCHW",
-        ((2, 0, 1), ()): "layout NCHW for NHWC",
-    }
-    words = f"sample axes in the order {list(order)}, axes {list(flipped)} mirrored"
-    return named.get((order, flipped), words)

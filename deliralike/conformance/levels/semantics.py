@@ -160,7 +160,6 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
     unmatched = correspondence.unmatched(mine.parameters, candidate.recording.parameters)
     effective = tuple(name for name, gradient in unmatched.items() if np.any(gradient))
     never = tuple(name for name, gradient in mine.parameters.items() if gradient is None)
-    candidate = _without_gradients(candidate)
     return Mode(reference, candidate, differences, layers, measured, never, is_blind, effective)
 
 
@@ -183,8 +182,9 @@ def with_magnified_rounding(mode: Mode, subject: Subject, batch: Batch, training
 
 
 def without_gradients(mode: Mode) -> Mode:
-    """A mode that takes less memory: level L2 is the last that needs the reference's gradients."""
-    return replace(mode, reference=_without_gradients(mode.reference))
+    """A mode that takes less memory."""
+    looks = _without_gradients(mode.reference), _without_gradients(mode.candidate)
+    return replace(mode, reference=looks[0], candidate=looks[1])
 
 
 def _inputs(recording: Recording, correspondence: Correspondence) -> dict[str, Any]:

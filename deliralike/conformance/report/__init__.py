@@ -6,10 +6,9 @@ in them, the others stand in the JSON only:
 - ``by_layer``: a list in the order of depth of ``{"path", "kind", "train", "eval", "forced"}``:
   relative differences of what each layer gave in either mode, and alone at equal inputs
   (``forced``). None or absent: not run.
-- ``curves``: ``{"reference", "candidate"}``: losses step by step, in float64.
 - ``gradients``: a list of ``{"name", "difference", "norm"}``, the norm being the reference's, if
   known.
 - ``differences``: by name the largest of each thing that a level tells apart, or such mappings by
-  mode: ``{"2": 1e-15}`` for two replicas, ``{"train": {"output": 1e-15, "loss": 0.0}}``.
+  mode: ``{"train": {"output": 1e-15, "loss": 0.0}}``.
 - ``null``: names of the parameters whose gradient is zero but for rounding.
 """

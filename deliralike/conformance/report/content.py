@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
-    MEASURED,
     NOT_NEEDED,
     NOT_REACHED,
     PASSED,
@@ -21,6 +19,7 @@ from deliralike.conformance.proof_data import (
     DIVERGES,
     LADDER,
     SEMANTICS,
+    SIZES,
     UNDECIDED,
     ProofData,
     ProofsData,
@@ -33,28 +32,21 @@ SIGNS = {
     FAILED: "\N{BALLOT X}",
     NOT_NEEDED: "\N{EN DASH}",
     NOT_REACHED: "\N{EN DASH}",
-    MEASURED: "\N{MIDDLE DOT}",
     NOT_ASKED: "",
 }
 # What each level compares, for readers who see a report for the first time.
 EXPLAINED = {
     "L0": "Both have the same parameters and buffers, of equal shapes and values.",
     "L1": "Outputs, loss, gradients and running statistics of one batch, in training and evaluation.",
-    "L2": "The errors of both sides in float32, from the reference in float64: information.",
     "L3": "Each layer alone, at the reference's inputs: where a difference begins.",
     "L4": "One update of each optimizer, from equal parameters and gradients.",
-    "L5": "The losses of several steps that each side makes by itself.",
-    "L6": "The same over several replicas or processes.",
-    "L7": "Batches at the edge: extreme numbers, exact ties, ignored labels, a single sample.",
-    "data": "The batches of both data pipelines, in their order.",
-    "checkpoints": "Weights and optimizer states that one side saves and the other loads.",
+    "L7": "A single sample and another size of input, in evaluation; labels that are all ignored.",
 }
 LEVELS = ("level", "what", "result", "largest difference", "remark")
 GRADIENTS = ("parameter", "difference", "norm", "result")
 NULL = "null"
 DIFFERENCES = ("of", "largest difference")
 LAYERS = ("layer", "train", "eval", "alone, at equal inputs")
-CURVES = ("step", "reference", "candidate", "difference")
 
 
 _NAMED = 5  # tensors that a note names
@@ -80,7 +72,7 @@ def headline(proof: ProofData) -> str:
         return _line(f"DIVERGES at {_accusation(proof)}")
     if not proof.proved:
         return f"NOT PROVED: {proof.reference} and {proof.candidate}. {_missing(proof)} {_ladder(proof)}".rstrip()
-    same = "agree as far as they were compared" if proof.not_asked else "are the same network"
+    same = "agree as far as they were compared" if proof.not_asked else _same(proof)
     left_out = f" Not asked for: {', '.join(proof.not_asked)}." if proof.not_asked else ""
     return (
         f"{proof.word.upper()}: {proof.reference} and {proof.candidate} {same}: outputs, loss, "
@@ -127,7 +119,6 @@ def facts(proof: ProofData) -> list[tuple[str, str]]:
         "versions": versions(proof),
         "date": proof.date,
         **{f"precision, {side}": _pairs(flags) for side, flags in proof.precision.items()},
-        "names": proof.match,
         "time": f"{proof.seconds:.1f} s" if proof.seconds else "",
     }
     return [(name, text) for name, text in found.items() if text]
@@ -226,19 +217,8 @@ def layers(proof: ProofData, level: Level) -> list[tuple[tuple[str, str, str, st
     return found
 
 
-def curves(level: Level) -> list[tuple[str, str, str, str]]:
-    """A row for each step: the losses of both sides and their difference; see `CURVES`."""
-    given = level.figures.get("curves", {})
-    pairs = zip(given.get("reference", ()), given.get("candidate", ()), strict=False)
-    found = []
-    for step, (one, two) in enumerate(pairs, start=1):
-        difference = number(relative_difference(one, two))
-        found.append((str(step), f"{one:.6g}", f"{two:.6g}", difference))
-    return found
-
-
 def differences(level: Level) -> list[tuple[str, str]]:
-    """A row for each thing that a level tells apart, as a number of replicas; see `DIFFERENCES`."""
+    """A row for each thing that a level tells apart; see `DIFFERENCES`."""
     values = _flat(level.figures.get("differences", {}))
     return [(name, number(value)) for name, value in values]
 
@@ -276,6 +256,14 @@ def _agreement(proof: ProofData) -> str:
     return f"{worst:.1e}" if worst else "the last bit"
 
 
+def _same(proof: ProofData) -> str:
+    """What is proved, and for which sizes."""
+    sizes = proof.level(SIZES)
+    if sizes is None or sizes.status != PASSED or sizes.figures.get("fixed"):
+        return "are the same network for inputs of this size"
+    return "are the same network"
+
+
 def _missing(proof: ProofData) -> str:
     level = proof.level(SEMANTICS)
     if level is None or (level.status == NOT_REACHED and not level.notes):
@@ -296,7 +284,7 @@ def _ladder(proof: ProofData) -> str:
 
 
 def _reason(level: Level) -> str:
-    is_said = level.status in (NOT_NEEDED, NOT_REACHED, MEASURED)
+    is_said = level.status in (NOT_NEEDED, NOT_REACHED)
     return level.notes[0] if is_said and level.notes else ""
 
 

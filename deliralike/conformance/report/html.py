@@ -90,6 +90,7 @@ def _proof(proof: ProofData, anchor: str, depth: int) -> str:
         *_figures(proof),
         ("Notes", _list(content.notes(proof))),
         ("Compared", _pairs(content.facts(proof))),
+        ("Names", f"<pre>{escape(proof.match)}</pre>" if proof.match else ""),
     ]
     parts = [heading, _verdict(proof)]
     for title, body in sections:
@@ -121,7 +122,6 @@ def _figures(proof: ProofData) -> list[tuple[str, str]]:
     """The tables of each level, with their titles."""
     forms: dict[str, Callable[[Level], str]] = {
         "Differences by layer": lambda level: _layers(content.layers(proof, level)),
-        "Loss curves": lambda level: _of_numbers(content.CURVES, content.curves(level)),
         "Gradients": _gradients,
         "Largest differences": lambda level: _of_numbers(
             content.DIFFERENCES, content.differences(level)

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from deliralike.conformance.findings import FAILED, MEASURED, NOT_NEEDED, NOT_REACHED, PASSED
+from deliralike.conformance.findings import FAILED, NOT_NEEDED, NOT_REACHED, PASSED
 from deliralike.conformance.proof_data import (
     DIVERGES,
     PROVED,
@@ -28,7 +28,6 @@ _STYLES = {
     FAILED: "bold red",
     NOT_NEEDED: "dim",
     NOT_REACHED: "dim",
-    MEASURED: "",
     content.NOT_ASKED: "dim",
     PROVED: "bold green",
     DIVERGES: "bold red",
@@ -37,17 +36,20 @@ _STYLES = {
 
 
 def of_proof(proof: ProofData) -> Group:
-    """The report of one proof."""
+    """The report of one proof; its verdict is the first line, and the last one."""
     others = content.others(proof)
     findings = others[:_SHOWN]
     if len(others) > _SHOWN:
         findings.append(f"and {len(others) - _SHOWN} more")
+    verdict = Text(proof.headline, style=_STYLES[proof.verdict])
     return Group(
-        Text(proof.headline, style=_STYLES[proof.verdict]),
+        verdict,
         *_section("", _pairs(content.facts(proof))),
         *_section("", _levels(proof) if proof.levels else None),
         *_section("Other findings", _lines(findings)),
         *_section("Notes", _lines(content.notes(proof))),
+        *_section("Names", Text(proof.match) if proof.match else None),
+        *_section("", verdict),
     )
 
 
