@@ -6,8 +6,7 @@ compared with the candidate's; the number of a report is that difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from deliralike.conformance.explain.enumeration import divisors, other_orders
 from deliralike.conformance.findings import MATCH, Explanation
 from deliralike.conformance.kinds import Arrays, Shape
 
-T = TypeVar("T")
 Array = np.ndarray
 Way = tuple[str, Array]  # what a report says, and what the reference's array becomes
 _MANY = 32  # elements from which on a spread says something
@@ -32,22 +30,9 @@ def met(ways: Iterable[Way], came: Array, limit: float) -> Explanation | None:
         came: The candidate's array.
         limit: Up to here two arrays count as equal.
     """
-    return first_met(ways, lambda made: relative_difference(made, came), limit)
-
-
-def first_met(
-    ways: Iterable[tuple[str, T]], distance: Callable[[T], float], limit: float = MATCH
-) -> Explanation | None:
-    """The first way whose result is near enough to what the candidate gave; None where none is.
-
-    Args:
-        ways: What a report says of each, and its result.
-        distance: Of a result from the candidate's.
-        limit: Up to here both count as equal.
-    """
     nearest = np.inf
     for cause, made in ways:
-        away = distance(made)
+        away = relative_difference(made, came)
         if away <= limit:
             return Explanation(cause, away, nearest, max(limit, MATCH))
         nearest = min(nearest, away)

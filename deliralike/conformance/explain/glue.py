@@ -106,16 +106,16 @@ def _sums(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Tri
     if mine.dtype.kind != "f" or theirs.dtype.kind != "f":
         return
     alike = {n: one for n, one in sources.items() if one.shape == mine.shape and one.any()}
-    alike = {name: one for name, one in alike.items() if one.dtype.kind == "f"}
+    alike = {n: one for n, one in alike.items() if one.dtype.kind == "f" and np.isfinite(one).all()}
     for name, source in alike.items():
         rest = mine - source
         if not rest.any():
             continue
         if any(relative_difference(rest, other) <= MATCH for other in alike.values()):
+            yield Trial(f"a sum in which {name} is missing", relative_difference(rest, theirs))
             found = relations.nearest(source, theirs - rest)
             if found is not None:
-                said = "missing" if found.cause == "zero" else f"changed: {found.cause}"
-                yield Trial(f"a sum in which {name} is {said}", found.distance)
+                yield Trial(f"a sum in which {name} is changed: {found.cause}", found.distance)
             continue
         factor = float(np.vdot(theirs - mine, source) / np.vdot(source, source))
         factor = float(f"{factor:.9g}")

@@ -12,7 +12,9 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.explain.glue import Glue
-from deliralike.conformance.findings import LIMIT, Observed, is_array, is_floating
+from deliralike.conformance.explain.search import LOSSES
+from deliralike.conformance.findings import LIMIT, Observed, is_array, is_floating, is_number
+from deliralike.conformance.locate.accusing import Suspect, accused, layer_of
 from deliralike.conformance.locate.differing import (
     first_difference,
     forward_differences,
@@ -24,6 +26,7 @@ from deliralike.conformance.locate.units import (
     Units,
 )
 from deliralike.conformance.observe import Call, Calls, Unit
+from deliralike.conformance.observe.corresponding import Correspondence
 from deliralike.conformance.places import (
     INPUT,
     UNIT,
@@ -38,6 +41,7 @@ from deliralike.conformance.places import (
 from deliralike.errors import listed
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.core import innermost
+from deliralike.nn.layers import LAYERS
 
 _AS_INFINITE = 1e9  # scores of this size mask
 
@@ -84,7 +88,7 @@ class _Between:
         if not what.gradient:
             standing = substitutes(self.units, self.forcing, self.mine, self.theirs)
             place = replace(place, substitutes=tuple(standing))
-        yield place
+        yield self._accusing(place, what)
 
     def _owner(self, what: Quantity) -> tuple[str, str]:
         """The path and class of the unit, or of the block in it that makes what a tap is given."""
@@ -132,7 +136,8 @@ class _Between:
             if name in self.theirs.inputs:
                 gradients[name] = gradient, self.theirs.inputs[name]
         right, wrong, slots = self.mine.values(), self.theirs.values(), unit.network.neutral_slots()
-        beyond = self.forcing.found.beyond
+        found = self.forcing.found.beyond
+        beyond = {tap: call for tap, call in found.items() if tap.path and tap.call > 1}
         return Glue(
             _at_hand(unit, {**beyond, **self.forcing.calls}),
             right.get(what),
@@ -142,6 +147,35 @@ class _Between:
             {name: slot.read() for name, slot in slots.items() if not slot.is_parameter},
             frozenset(beyond) - frozenset(self.forcing.calls),
         )
+
+    def _accusing(self, place: Place, what: Quantity) -> Place:
+        """The place with the function or layer that gives the array, and the candidate lacks."""
+        expected: Any = self.mine.values().get(what)
+        came: Any = self.theirs.values().get(what)
+        if not (is_number(expected) and is_number(came)):
+            return place
+        unit = self.units.mine
+        for name, call in reversed(list(self.forcing.calls.items())):
+            if not self._may_give_all(name, call) or not np.array_equal(call.output, expected):
+                continue
+            tap, pair = Correspondence().alone(name, call), (Observed(call.output), Observed(came))
+            other = Suspect(name, tap, self.forcing.weights[name], what, np.inf, pair)
+            if not name.path:
+                one = accused(unit, place.path, (name.function, {}), other)
+                return replace(place, kind=name.function, accused=(one,))
+            path, layer = joined(self.units.path, name.path), self.units.blocks[name.path]
+            one = accused(unit, path, layer_of(unit, layer), other)
+            return replace(place, accused=(one,))
+        return place
+
+    def _may_give_all(self, name: Tap, call: Call) -> bool:
+        """Whether a call is a function or layer that the candidate lacks, and gives an array."""
+        if name in self.forcing.found.observed or not is_number(call.output):
+            return False
+        if name.path and layer_of(self.units.mine, self.units.blocks[name.path])[0] not in LAYERS:
+            return False
+        # anything may be made to give one number
+        return np.size(call.output) > 1 or name.function in LOSSES
 
     def _details(self) -> Iterator[str]:
         """Which taps one side has and the other has not, and whether they come in another order."""

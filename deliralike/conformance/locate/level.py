@@ -182,12 +182,17 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     What a call does in another way comes before what is done between calls.
     """
     backend, between = backends.of(running.reference.network), place.glue
+    # Of several calls that have no counterpart, the last one is accused by what it gives.
+    is_last = bool(place.accused) and sum(one.is_call for one in place.substitutes) > 1
+    if is_last:
+        yield partial(_substituted, place, backend)
     if place.loss is not None:
         yield partial(_of_place, losses.explain, place.loss)
     for accused in place.accused:
         yield partial(_of_call, _types_of_call, accused)
         yield partial(_of_call, explain.explain, accused, backend)
-    yield partial(_substituted, place, backend)
+    if not is_last:
+        yield partial(_substituted, place, backend)
     # A single number tells nothing of the formula that it comes from.
     if between is not None and (place.loss is None or np.size(between.reference) > 1):
         numbers = {"": between.reference}, {"": between.candidate}
