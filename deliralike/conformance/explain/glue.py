@@ -120,6 +120,8 @@ def _sums(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Tri
         factor = float(np.vdot(theirs - mine, source) / np.vdot(source, source))
         factor = float(f"{factor:.9g}")
         said = f"{_FORMER} plus {factor:.6g} times {name} (one term more, as of a skip connection)"
+        if factor == -1.0:
+            said = f"{_FORMER} without {name} (as without a skip connection)"
         yield Trial(said, relative_difference(mine + factor * source, theirs))
 
 
