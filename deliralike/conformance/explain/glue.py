@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from deliralike.conformance.kinds import Arrays
 from deliralike.conformance.places import ARGUMENT, OUTPUT, UNIT, Quantity, Tap
 
 _ENOUGH = 8  # elements, so that a factor that fits means something
+_SMALL, _FEW = 2**16, 6  # elements, and sources, of which all pairs are tried
 _FORMER = "what it should be"
 
 
@@ -123,6 +125,11 @@ def _sums(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Tri
         if factor == -1.0:
             said = f"{_FORMER} without {name} (as without a skip connection)"
         yield Trial(said, relative_difference(mine + factor * source, theirs))
+    if mine.size <= _SMALL:
+        for (one, rest), (other, source) in permutations(list(alike.items())[:_FEW], 2):
+            found = relations.nearest(source, theirs - rest)
+            if found is not None:
+                yield Trial(f"{one} plus another term: {found.cause} (of {other})", found.distance)
 
 
 def _steps(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
