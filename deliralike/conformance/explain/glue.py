@@ -32,7 +32,6 @@ class Glue:
         reference, candidate: The array on each side.
         what: Where the array goes; None where gradients alone differ.
         gradients: Of each source, on both sides, where these differ.
-        tables: The buffers of the reference.
         beyond: The calls among the sources that only the candidate makes.
     """
 
@@ -41,7 +40,6 @@ class Glue:
     candidate: Any
     what: Quantity | None = None
     gradients: Mapping[Quantity, tuple[Any, Any]] = field(default_factory=dict)
-    tables: Arrays = field(default_factory=dict)
     beyond: frozenset[Tap] = frozenset()
 
 

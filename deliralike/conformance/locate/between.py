@@ -135,7 +135,7 @@ class _Between:
         for name, gradient in self.mine.inputs.items():
             if name in self.theirs.inputs:
                 gradients[name] = gradient, self.theirs.inputs[name]
-        right, wrong, slots = self.mine.values(), self.theirs.values(), unit.network.neutral_slots()
+        right, wrong = self.mine.values(), self.theirs.values()
         found = self.forcing.found.beyond
         beyond = {tap: call for tap, call in found.items() if tap.path and tap.call > 1}
         return Glue(
@@ -144,7 +144,6 @@ class _Between:
             wrong.get(what),
             None if what.gradient else what,
             gradients,
-            {name: slot.read() for name, slot in slots.items() if not slot.is_parameter},
             frozenset(beyond) - frozenset(self.forcing.calls),
         )
 

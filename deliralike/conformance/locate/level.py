@@ -17,7 +17,6 @@ from deliralike.conformance.explain import (
     glue,
     losses,
     substitution,
-    tables,
     types,
 )
 from deliralike.conformance.findings import (
@@ -198,7 +197,6 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
         numbers = {"": between.reference}, {"": between.candidate}
         yield partial(_of_place, glue.explain, between)
         yield partial(_of_place, types.explain, *numbers)
-        yield partial(_of_place, tables.explain, between)
 
 
 def _of_place(explaining: Callable[..., Explanation | None], *given: Any) -> Explained:
