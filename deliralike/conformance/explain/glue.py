@@ -78,10 +78,13 @@ def _tried(glue: Glue, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
         yield from _steps(sources, mine, theirs)
     usual = next((said for said, _ in _of_sources(sources, mine)), "")
     for said, distance in _of_sources(sources, theirs):
-        yield Trial(f"{said} instead of {usual}" if usual else said, distance)
+        but = f" instead of {usual}" if usual else " alone: what else there should be is missing"
+        yield Trial(f"{said}{but}", distance)
     found = relations.nearest(mine, theirs)
     if found is not None:
         yield Trial(f"{_FORMER}: {found.cause}", found.distance)
+    if mine.shape == theirs.shape:
+        yield from _pairs(sources, mine, theirs)
 
 
 def _of_sources(sources: Arrays, array: np.ndarray) -> Iterator[tuple[str, float]]:
@@ -105,29 +108,41 @@ def _sums(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Tri
     """The reference's sum with one term changed or missing, or with one more."""
     if mine.dtype.kind != "f" or theirs.dtype.kind != "f":
         return
-    alike = {n: one for n, one in sources.items() if one.shape == mine.shape and one.any()}
-    alike = {n: one for n, one in alike.items() if one.dtype.kind == "f" and np.isfinite(one).all()}
-    for name, source in alike.items():
-        rest = mine - source
-        if not rest.any():
-            continue
-        if any(relative_difference(rest, other) <= MATCH for other in alike.values()):
+    alike = _terms(sources, mine)
+    for name, source in alike:
+        rest, square = mine - source, float(np.vdot(source, source))
+        times = float(np.vdot(mine, source)) / square
+        if relative_difference(mine, times * source) <= MATCH:
+            continue  # it is no sum
+        if any(relative_difference(rest, other) <= MATCH for _, other in alike):
             yield Trial(f"a sum in which {name} is missing", relative_difference(rest, theirs))
             found = relations.nearest(source, theirs - rest)
             if found is not None:
                 yield Trial(f"a sum in which {name} is changed: {found.cause}", found.distance)
             continue
-        factor = float(np.vdot(theirs - mine, source) / np.vdot(source, source))
+        factor = float(np.vdot(theirs - mine, source)) / square
         factor = float(f"{factor:.9g}")
         said = f"{_FORMER} plus {factor:.6g} times {name} (one term more, as of a skip connection)"
         if factor == -1.0:
             said = f"{_FORMER} without {name} (as without a skip connection)"
         yield Trial(said, relative_difference(mine + factor * source, theirs))
-    if mine.size <= _SMALL:
-        for (one, rest), (other, source) in permutations(list(alike.items())[:_FEW], 2):
-            found = relations.nearest(source, theirs - rest)
-            if found is not None:
-                yield Trial(f"{one} plus another term: {found.cause} (of {other})", found.distance)
+
+
+def _pairs(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
+    """One source plus a function of another one."""
+    if mine.size > _SMALL or theirs.dtype.kind != "f":
+        return
+    alike = _terms(sources, theirs)[:_FEW]
+    for (one, rest), (other, source) in permutations(alike, 2):
+        found = relations.nearest(source, theirs - rest)
+        if found is not None:
+            yield Trial(f"{one} plus another term: {found.cause} (of {other})", found.distance)
+
+
+def _terms(sources: Arrays, array: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """What may be a term of an array."""
+    alike = [(n, one) for n, one in sources.items() if one.shape == array.shape and one.any()]
+    return [(n, one) for n, one in alike if one.dtype.kind == "f" and np.isfinite(one).all()]
 
 
 def _steps(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
@@ -173,6 +188,9 @@ def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
     for said, made in ways.items():
         if np.array_equal(made, came):
             yield Trial(f"a mask that is {said}", 0.0)
+    hidden, seen = int((usual & ~came).sum()), int((came & ~usual).sum())
+    if (hidden or seen) and not (usual.all() or np.isnan(theirs).any()):
+        yield Trial(f"another mask, which hides {hidden} elements more and shows {seen} more", 0.0)
 
 
 def _of_gradients(glue: Glue) -> Explanation | None:
