@@ -159,6 +159,8 @@ def _steps(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Tr
             said = f"the steps {came.tolist()} of {name} instead of {usual.tolist()}"
             if (came == states.shape[1] - 1).all():
                 said += " (the last one of all, also after padding)"
+            elif not came.any():
+                said += " (the first one of each)"
             yield Trial(said, relative_difference(made, theirs))
 
 
