@@ -42,11 +42,6 @@ class Tap:
         """The first call of the same block or function."""
         return replace(self, call=1)
 
-    @property
-    def stops(self) -> bool:
-        """Whether it is a call of `stop_gradient`."""
-        return self.function == "stop_gradient"
-
     def __str__(self) -> str:
         """The words of a report."""
         name = f"{self.function}()" if self.function else self.path or NETWORK

@@ -619,12 +619,6 @@ FLAT = numbers(4, 5, seed=8) * 5
         ("softmax", {}, lambda w, x, dim: softmax(x, 0), ["over axis 0 instead of 1"]),
         ("gelu", {}, lambda w, x: gelu_tanh(x), ["tanh approximation"]),
         ("leaky_relu", {}, lambda w, x: np.where(x.real > 0, x, 0.2 * x), ["negative_slope=0.2"]),
-        (
-            "normalize",
-            {},
-            lambda w, x: x / (np.sqrt((x * x).sum(1, keepdims=True)) + 1e-5),
-            ["eps added to the norm 1e-05"],
-        ),
     ],
 )
 def test_activations(kind, settings, candidate, words):

@@ -70,7 +70,6 @@ def explained(loss, **settings):
         (lambda z: entropy(z, divisor="count"), ["class weights by count"]),
         (lambda z: entropy(z, divisor="all"), ["ignored labels in the denominator"]),
         (lambda z: entropy(z, weight=np.ones(4)), ["class weights missing"]),
-        (lambda z: entropy(z, weight=1 / WEIGHT), ["class weights to the power of -1"]),
         (
             lambda z: entropy(z, labels=np.where(LABELS < 0, 3, LABELS)),
             ["ignored labels counted as the last class"],
@@ -82,9 +81,7 @@ def explained(loss, **settings):
             ["labels off by one (+1)"],
         ),
         (lambda z: entropy(z, p=lambda z: probabilities(probabilities(z))), ["softmax twice"]),
-        (lambda z: entropy(z / 1.7), ["temperature=1.7"]),
         (lambda z: entropy(z, p=lambda z: 1 / (1 + np.exp(-z))), ["sigmoid instead of softmax"]),
-        (lambda z: entropy(z, weight=np.sqrt(WEIGHT)), ["class weights to the power of 0.5"]),
         (lambda z: 3.3 * entropy(z), ["loss times 3.3"]),
         (lambda z: entropy(z) + 0.5, ["loss plus 0.5", "does not depend"]),
     ],
@@ -93,23 +90,6 @@ def test_classification(loss, words):
     found = explained(loss)
     assert found is not None and found.known, str(found)
     assert all(word in found.cause for word in words), found.cause
-
-
-@pytest.mark.parametrize(
-    ("prediction", "words"),
-    [
-        (lambda z: z, "squared error of the logits, mean over all"),
-        (probabilities, "squared error of the probabilities, mean over all"),
-    ],
-)
-def test_squared_error_in_the_place_of_cross_entropy(prediction, words):
-    hot = np.eye(4)[[0, 3, 2, 2, 1, 1]]
-    labels = hot.argmax(1)
-    usual = both(lambda z: entropy(z, labels, np.ones(4)), LOGITS)
-    found = explain_loss(
-        LOGITS, labels, usual, both(lambda z: ((prediction(z) - hot) ** 2).mean(), LOGITS), {}
-    )
-    assert found is not None and found.known and words in found.cause, str(found)
 
 
 def test_a_loss_over_the_number_of_labels():
@@ -219,13 +199,13 @@ P = probabilities(numbers(2, 3, 8, seed=4))
 REGIONS = np.moveaxis(np.eye(3)[np.arange(16).reshape(2, 8) * 7 % 3], -1, 1)
 
 
-def coefficients(p, groups, above=1e-5, below=1e-5, power=1, top=2.0):
+def coefficients(p, groups, above=1e-5, below=1e-5, power=1):
     """Of each group of (sample, class) pairs."""
     found = []
     for group in groups:
         overlap = sum((p[i, k] * REGIONS[i, k]).sum() for i, k in group)
         total = sum((p[i, k] ** power).sum() + (REGIONS[i, k] ** power).sum() for i, k in group)
-        found.append((top * overlap + above) / (total + below))
+        found.append((2.0 * overlap + above) / (total + below))
     return np.array(found)
 
 
@@ -241,7 +221,6 @@ EACH = [[(i, k)] for i in range(2) for k in range(3)]
         ),
         (lambda p: (1 - coefficients(p, EACH, 1e-5, 0.02)).mean(), ["in the denominator: smooth"]),
         (lambda p: (1 - coefficients(p, EACH, power=2)).mean(), ["squares in the denominator"]),
-        (lambda p: (1 - coefficients(p, EACH, top=1.0)).mean(), ["no factor of two"]),
         (lambda p: (1 - coefficients(p, EACH)).sum(), ["sum instead of mean"]),
         (lambda p: -coefficients(p, EACH).mean(), ["negative coefficient"]),
         (
@@ -262,10 +241,9 @@ def test_dice(loss, words):
 # -----------------------------------------------------------------------------
 
 
-def focal(z, alpha=0.25, gamma=2.0, detached=False):
+def focal(z, alpha=0.25, gamma=2.0):
     p = 1 / (1 + np.exp(-z))
     share = np.where(BINARY == 1, 1 - p, p)
-    share = share.real if detached else share
     return (np.where(BINARY == 1, alpha, 1 - alpha) * share**gamma * binary(z)).mean()
 
 
@@ -275,7 +253,6 @@ def focal(z, alpha=0.25, gamma=2.0, detached=False):
         (lambda z: focal(z, gamma=1.3), ["gamma=1.3 instead of 2"]),
         (lambda z: focal(z, alpha=0.61), ["alpha=0.61 instead of 0.25"]),
         (lambda z: focal(z, alpha=0.75), ["alpha=0.75"]),
-        (lambda z: focal(z, detached=True), ["no gradient through the focal weight"]),
     ],
 )
 def test_focal(loss, words):
@@ -289,22 +266,6 @@ def test_focal(loss, words):
     )
     assert found is not None and found.known, str(found)
     assert all(word in found.cause for word in words), found.cause
-
-
-@pytest.mark.parametrize(
-    ("weights", "words"),
-    [
-        (
-            lambda z: binary(z, positive=np.array([0.4, 1.7, 0.9])).mean(),
-            "pos_weight along the last axis [0.4, 1.7, 0.9]",
-        ),
-    ],
-)
-def test_weights_of_binary_targets_are_solved_for(weights, words):
-    found = explain_loss(
-        PREDICTION, BINARY, both(lambda z: binary(z).mean(), PREDICTION), both(weights, PREDICTION)
-    )
-    assert found.known and words in found.cause, str(found)
 
 
 def test_class_weights_are_solved_for():
@@ -442,10 +403,6 @@ def divergence(z):
     return (SOFT * (np.log(SOFT) - log_p(z))).sum(1).mean()
 
 
-def exchanged(z):
-    return (probabilities(z) * (log_p(z) - np.log(SOFT))).sum(1).mean()
-
-
 def flags_of_all(z):
     return binary(z, FLAGS).mean()
 
@@ -453,13 +410,6 @@ def flags_of_all(z):
 TRAPS = {
     "softmax first": (plain, lambda z: plain(probabilities(z)), LABELS, "softmax twice"),
     "smoothing": (plain, lambda z: smoothed(z, 0.1), LABELS, "label_smoothing=0.1 instead of 0"),
-    "other smoothing": (
-        lambda z: smoothed(z, 0.1),
-        plain,
-        LABELS,
-        "no label smoothing instead of 0.1",
-    ),
-    "temperature": (plain, lambda z: plain(z / 0.07), LABELS, "temperature=0.07 instead of 1"),
     "sum": (plain, lambda z: 5 * plain(z), LABELS, "sum instead of mean"),
     "ignored counted": (
         plain,
@@ -468,11 +418,9 @@ TRAPS = {
         "ignored labels in the denominator",
     ),
     "class weights": (plain, entropy, LABELS, "class weights"),
-    "no class weights": (entropy, plain, LABELS, "class weights missing"),
     "halved": (squares_of_all, lambda z: squares_of_all(z) / 2, NUMBERS, "times 0.5 (halved)"),
     "Huber": (lambda z: huber(z, 1.0), lambda z: huber(z, 0.5), NUMBERS, "delta = 0.5"),
     "root": (squares_of_all, lambda z: np.sqrt(squares_of_all(z)), NUMBERS, "root of the mean"),
-    "KL": (divergence, exchanged, SOFT, "KL divergence with its arguments exchanged"),
     "cross-entropy for KL": (
         divergence,
         cross,
@@ -577,4 +525,3 @@ def test_of_causes_that_fit_equally_the_factor_comes_first():
     mine, its = (both(lambda z, f=f: f * ((z - t) ** 2).sum() / 5, z) for f in (0.5, 1.0))
     found = explain_loss(z, t, mine, its)
     assert found.known and found.cause.startswith("loss times 2 (sum over each sample"), found
-    assert "doubled" in found.cause

@@ -36,8 +36,6 @@ SETTINGS = {
     "adagrad": {"lr": 0.01},
     "adadelta": {"lr": 1.0, "rho": 0.8},
     "lion": {"lr": 0.001, "weight_decay": 0.1},
-    "lamb": {"lr": 0.01, "weight_decay": 0.03},
-    "radam": {"lr": 0.01, "betas": (0.8, 0.9), "weight_decay": 0.03},
 }
 LR = {"sgd": 0.1, "rmsprop": 0.01, "adagrad": 0.01, "adadelta": 1.0}
 
@@ -184,10 +182,10 @@ PORTS = {
     "optax rmsprop": (
         "jax",
         "rmsprop",
-        {"momentum": 0.9},
+        {},
         optax.rmsprop,
-        {"learning_rate": 0.01, "momentum": 0.9},
-        "alpha=0.9 instead of 0.99; and epsilon inside the root",
+        {"learning_rate": 0.01},
+        "alpha=0.9 instead of 0.99",
     ),
     "optax adagrad": (
         "jax",
@@ -374,7 +372,6 @@ UNLISTED = {
     "rmsprop": [({"alpha": 0.9137}, "alpha=0.9137"), ({"centered": True}, "squares centered")],
     "adadelta": [({"rho": 0.77}, "rho=0.77")],
     "adagrad": [({"lr_decay": 0.037}, "lr_decay=0.037")],
-    "lamb": [({"weight_decay": 0.37}, "weight_decay=0.37")],
 }
 
 
@@ -489,16 +486,9 @@ def test_a_schedule_in_other_units_is_measured_by_its_first_change(length, words
     assert found.known and f"schedule {words}" in found.cause, found
 
 
-def cosine(steps):
-    return 0.1 * (1 + np.cos(np.pi * np.minimum(STEPS / steps, 1)))
-
-
 @pytest.mark.parametrize(
     ("reference", "candidate", "cause"),
     [
-        (cosine(1000), cosine(999), "cosine schedule over 999 steps instead of 1000"),
-        (cosine(9999), cosine(9998), "cosine schedule over 9998 steps instead of 9999"),
-        (0.01 + cosine(400), cosine(400), "ending at 0 instead of 0.01"),
         (RATES, SCHEDULES["one step late"], "first changes at update 702 instead of 701"),
         (RATES, SCHEDULES["3 times as slow"], "first changes at update 2101 instead of 701"),
         (RATES * np.minimum(1, STEPS / 50), RATES, "no warm-up over the first 50 steps"),

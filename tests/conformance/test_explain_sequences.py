@@ -75,11 +75,6 @@ RNN = {"input_size": 2, "hidden_size": H}
         ("LSTM", partial(lstm, forget=0.37), ["forget bias plus 0.37"]),
         (
             "LSTM",
-            partial(lstm, inner=sigmoid),
-            ["activation of the cell candidate sigmoid instead of tanh"],
-        ),
-        (
-            "LSTM",
             partial(lstm, outer=lambda c: c),
             ["activation of the cell before the output identity instead of tanh"],
         ),
@@ -107,16 +102,6 @@ def test_directions():
     assert made(both) is None
     known(made(partial(both, reverse=False)), "second direction not reversed")
     known(made(partial(both, exchanged=True)), "directions exchanged")
-
-
-@pytest.mark.parametrize(
-    ("biases", "words"),
-    [
-        (("ih", "ih"), "bias_ih twice, the other bias not at all"),
-    ],
-)
-def test_biases_of_a_recurrence(biases, words):
-    known(explained("LSTM", RNN, (SERIES,), partial(lstm, biases=biases)), words)
 
 
 def test_an_unknown_recurrence():

@@ -135,7 +135,7 @@ def test_what_a_block_does_between_its_layers_is_the_block_itself(backend):
     (place,) = found(made(Deep, "torch"), made(OddDeep, backend))
     assert (place.path, place.kind, str(place.what)) == ("inner.right", "Block", "output")
     assert place.difference == pytest.approx(0.1 / 1.5, rel=1e-9)
-    assert place.wiring is not None
+    assert place.glue is not None
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def mean_square(network, x, y):
 
 
 MISTAKES = [
-    ({"scale": 1.0}, "no scale instead of 0.5"),
+    ({"scale": 1.0}, "being the output of matmul() instead of scaled: times 0.5"),
     ({"axis": -2}, "softmax over axis 2 instead of 3"),
     ({"approximate": True}, "gelu (tanh approximation) instead of gelu"),
 ]
@@ -163,7 +163,7 @@ def test_a_loss_that_is_near_by_chance_turns_no_input():
     torch.manual_seed(31)
     sides = TorchPlain(), ChainerAttention(scale=1.0)
     proof = compare(*sides, TOKENS, loss=mean_square, weights="load", levels=QUICK)
-    assert "no scale instead of 0.5" in first(proof)
+    assert "being the output of matmul() instead of scaled: times 0.5" in first(proof)
 
 
 @pytest.mark.parametrize(("chosen", "cause"), MISTAKES[:2], ids=["scale", "axis"])

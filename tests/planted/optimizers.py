@@ -300,8 +300,6 @@ _SETTINGS = [
     ("adagrad: epsilon 1e-8", {"eps": 1e-8}, "eps=1e-08"),
     ("adadelta: rho 0.95", {"rho": 0.95}, "rho=0.95 instead of 0.9"),
     ("lion: betas swapped", {"betas": (0.99, 0.9)}, "beta1 and beta2 swapped"),
-    ("radam: decay decoupled", {"decoupled_weight_decay": True}, "weight decay decoupled"),
-    ("lamb: decay 0.1", {"weight_decay": 0.1}, "weight_decay=0.1"),
     ("sgd: nesterov", {"nesterov": True}, "Nesterov momentum instead"),
     ("sgd: decay doubled", {"weight_decay": 0.02}, "weight_decay=0.02 instead of 0.01"),
     ("nesterov: lost", {"nesterov": False}, "Nesterov lost"),

@@ -6,18 +6,15 @@ compared with the candidate's; the number of a report is that difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.explain.enumeration import divisors, other_orders, subsets
-from deliralike.conformance.explain.relations import rounded
+from deliralike.conformance.explain.enumeration import divisors, other_orders
 from deliralike.conformance.findings import MATCH, Explanation
-from deliralike.conformance.kinds import Arrays, Axes, Shape
+from deliralike.conformance.kinds import Arrays, Shape
 
-T = TypeVar("T")
 Array = np.ndarray
 Way = tuple[str, Array]  # what a report says, and what the reference's array becomes
 _MANY = 32  # elements from which on a spread says something
@@ -33,22 +30,9 @@ def met(ways: Iterable[Way], came: Array, limit: float) -> Explanation | None:
         came: The candidate's array.
         limit: Up to here two arrays count as equal.
     """
-    return first_met(ways, lambda made: relative_difference(made, came), limit)
-
-
-def first_met(
-    ways: Iterable[tuple[str, T]], distance: Callable[[T], float], limit: float = MATCH
-) -> Explanation | None:
-    """The first way whose result is near enough to what the candidate gave; None where none is.
-
-    Args:
-        ways: What a report says of each, and its result.
-        distance: Of a result from the candidate's.
-        limit: Up to here both count as equal.
-    """
     nearest = np.inf
     for cause, made in ways:
-        away = distance(made)
+        away = relative_difference(made, came)
         if away <= limit:
             return Explanation(cause, away, nearest, max(limit, MATCH))
         nearest = min(nearest, away)
@@ -72,20 +56,6 @@ def compared(wanted: Array, came: Array) -> Explanation:
     if wanted.std() and came.std():
         said += f", correlation {np.corrcoef(wanted.ravel(), came.ravel())[0, 1]:.3f}"
     return Explanation(f"{said}; the difference (noise?) is {noise}", np.inf)
-
-
-def of_samples(one: Array, two: Array) -> list[float]:
-    """How far two arrays are apart, sample by sample."""
-    return [relative_difference(a, b) for a, b in zip(one, two, strict=True)]
-
-
-def roundings(x: Array) -> Iterator[Way]:
-    """Values that went through another type."""
-    for kind in ("float32", "float16", "bfloat16"):
-        yield f"rounded to {kind}", rounded(x, kind)
-    bits = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
-    yield "cut to bfloat16", bits.view(np.float32).astype(np.float64)
-    yield "rounded to whole numbers", np.rint(x)
 
 
 def layouts(x: Array) -> Iterator[Way]:
@@ -145,35 +115,3 @@ def split(x: Array, came: Array) -> Iterator[Way]:
             for order in other_orders(4):
                 words = f"reshaped to {shape}, axes permuted to {order}, and reshaped back"
                 yield words, x.reshape(shape).transpose(order).reshape(came.shape)
-
-
-def turns(x: Array) -> Iterator[Way]:
-    """Every way to mirror and exchange the axes of a sample; the first axis counts samples."""
-    inner = x.ndim - 1
-    usual = tuple(range(inner))
-    for order in (usual, *other_orders(inner, most=3)):
-        moved = np.transpose(x, (0, *(axis + 1 for axis in order)))
-        for axes in ((), *subsets(inner)):
-            if axes or order != usual:
-                yield _turned(order, axes), np.flip(moved, tuple(axis + 1 for axis in axes))
-
-
-def _turned(order: Axes, flipped: Axes) -> str:
-    """In the words of pictures: rows, columns and channels."""
-    if len(order) == 1:
-        return "the features of a sample reversed"
-    *rest, rows, columns = range(len(order))
-    usual = (*rest, rows, columns)
-    exchanged_ones = (*rest, columns, rows)
-    named = {
-        (usual, (columns,)): "flipped left to right",
-        (usual, (rows,)): "flipped upside down",
-        (usual, (rows, columns)): "rotated by 180 degrees",
-        (exchanged_ones, ()): "rows and columns transposed",
-        (exchanged_ones, (rows,)): "rotated by 90 degrees counterclockwise",
-        (exchanged_ones, (columns,)): "rotated by 90 degrees clockwise",
-        ((1, 2, 0), ()): "layout NHWC for NCHW",
-        ((2, 0, 1), ()): "layout NCHW for NHWC",
-    }
-    words = f"sample axes in the order {list(order)}, axes {list(flipped)} mirrored"
-    return named.get((order, flipped), words)

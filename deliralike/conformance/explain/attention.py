@@ -1,35 +1,30 @@
 """Conventions of attention: scales, axes, masks, positions, heads and projections.
 
-It is a function, a layer with packed projections, or written out between layers (`by_hand`).
+It is a function, or a layer with packed projections.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from itertools import permutations, product
+from collections.abc import Sequence
+from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain.axes import LOG
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
     Known,
-    changing,
     rules,
     setting,
     values,
 )
 from deliralike.conformance.explain.enumeration import divisors, other_orders
-from deliralike.conformance.kinds import Named, Shape
+from deliralike.conformance.kinds import Shape
 
-Band = tuple[int | None, int | None]  # how many steps away the first and the last seen token is
 _PARTS = ("query", "key", "value")
 _ROWS = ("part", "head", "width")  # of the packed projection
-_FORBIDDEN = -1e30  # a row of which all is forbidden has numbers then
 
 
 # What all kinds share
@@ -38,15 +33,13 @@ _FORBIDDEN = -1e30  # a row of which all is forbidden has numbers then
 
 def _attend(nn: Any, q: Any, k: Any, v: Any, bias: Any, given: Arguments) -> tuple[Any, Any, Any]:
     """Outputs ``(..., tokens, width)``, and the weights before and after their dropout."""
-    axis, after = given.get("axis", -1), given.get("after")
+    axis = given.get("axis", -1)
     bias = _masked(nn, bias, q, k, given)
     scores = _scores(nn, q, k, given)
-    if bias is not None and not after:
+    if bias is not None:
         # no column may be forbidden altogether
         scores = scores + (bias if axis == -1 else nn.clip(bias, -30.0, 0.0))
-    weights = _weights(nn, scores, given.get("weigh", "softmax"), axis)
-    if bias is not None and after:
-        weights = weights * nn.exp(bias)
+    weights = scores if given.get("weigh") == "none" else nn.softmax(scores, axis)
     dropped, used = given.get("dropped"), weights
     if dropped is not None and given.get("drop") != "nothing":
         used = weights * dropped
@@ -60,35 +53,17 @@ def _scores(nn: Any, q: Any, k: Any, given: Arguments) -> Any:
     return nn.matmul(q, nn.transpose(k, -1, -2)) * scale
 
 
-def _weights(nn: Any, scores: Any, how: str, axis: int) -> Any:
-    if how == "float32":
-        return nn.cast(nn.softmax(nn.cast(scores, "float32"), axis), scores)
-    if how == "none":
-        return scores
-    return nn.softmax(scores, axis)
-
-
 def _masked(nn: Any, bias: Any, q: Any, k: Any, given: Arguments) -> Any:
     """What is added to the scores: the given term, or another one."""
-    if "band" in given:
-        allowed = band(q.shape[-2], k.shape[-2], given["band"])
+    if "shift" in given:  # how far a token sees; of the future where it is turned round
+        allowed = np.tri(q.shape[-2], k.shape[-2], given["shift"], bool)
+        if given.get("future"):
+            allowed = np.tri(k.shape[-2], q.shape[-2], given["shift"], bool).T
         causal = nn.constant(np.where(allowed, 0.0, -np.inf), like=q)
         return causal if bias is None else bias + causal
     if bias is not None and given.get("least score") is not None:
         bias = nn.clip(bias, given["least score"], 0.0)
     return bias
-
-
-def band(queries: int, keys: int, steps: Band) -> np.ndarray:
-    """Which keys each query sees: those whose distance is between two numbers of steps."""
-    away = np.arange(keys)[None, :] - np.arange(queries)[:, None]
-    low, high = steps
-    seen = np.ones(away.shape, bool)
-    if low is not None:
-        seen &= away >= low
-    if high is not None:
-        seen &= away <= high
-    return seen
 
 
 def _split(nn: Any, x: Any, heads: int, how: str) -> Any:
@@ -212,18 +187,17 @@ _AXES = {
     "over the queries (axis -2) instead of the keys": -2,
     "over the heads (axis -3)": -3,
 }
-_WEIGHTS = {"missing": "none", "in float32": "float32"}
+_WEIGHTS = {"missing": "none"}
 _SOFTMAX = [values("axis", _AXES, "softmax"), values("weigh", _WEIGHTS, "softmax")]
 _FLOORS = {
     f"forbidden scores of {least:g} instead of minus infinity": least for least in (-1e4, -1e9)
 }
 _MASK = [
-    values("after", {"applied after the softmax": True}, "mask"),
     values("least score", _FLOORS, "mask:"),
 ]
 _CAUSAL = {
-    "that the reference does not have": (None, 0),
-    "of the future instead of the past": (0, None),
+    "that the reference does not have": {"shift": 0},
+    "of the future instead of the past": {"shift": 0, "future": True},
 }
 _HEADS = {
     "merged wrongly (heads and tokens not exchanged back)": {"merge": "none"},
@@ -275,12 +249,11 @@ def _packings() -> Convention:
 
 def _of_scores(width: int, whole: int, scale: float | None, masked: bool) -> list[Convention]:
     """What is known of scores and weights, with or without heads."""
-    picked = {_in_place(some): some for some in product(range(3), repeat=3)}
-    del picked[""]
+    picked = {_in_place(some): some for some in other_orders(3)}
     found = [
         *_scales(width, whole, scale),
         *_SOFTMAX,
-        values("band", _CAUSAL, "causal mask"),
+        rules("causal mask", _CAUSAL),
         values("drop", {"missing": "nothing"}, "dropout"),
         values("picked", picked),
     ]
@@ -316,201 +289,3 @@ def _in_place(some: Sequence[int]) -> str:
     if len(moved) != 2 or len(set(some)) < 3:
         return words
     return f"{' and '.join(moved)} exchanged ({words})"
-
-
-# Written out between layers
-# -----------------------------------------------------------------------------
-
-# Of rotary positions: which elements of a head make a pair, and those of which a frequency is.
-_PAIRS: Mapping[str, Named] = {
-    "halves": {"pairs": "halves", "frequencies": "halves"},
-    "neighbours (interleaved pairs)": {"pairs": "neighbours", "frequencies": "neighbours"},
-    "halves with the frequencies of neighbours (interleaved)": {
-        "pairs": "halves",
-        "frequencies": "neighbours",
-    },
-    "neighbours with the frequencies of halves": {"pairs": "neighbours", "frequencies": "halves"},
-    "nothing (no positions)": {"pairs": "", "frequencies": ""},
-}
-TURNED = tuple(_PAIRS)[:2] + tuple(_PAIRS)[-1:]  # what right code does
-
-
-def turning(how: str) -> Named:
-    """What `by_hand` reads of one way to turn queries and keys by their positions."""
-    return _PAIRS[how]
-
-
-def by_hand(nn: Any, given: Arguments) -> Any:
-    """Scores and what is seen, or else what heads give, of projections ``(batch, tokens, width)``.
-
-    Fewer heads of keys and values serve several of the queries'. The mask of scores is an array of
-    what is seen, or a `Band`.
-    """
-    if "packed" in given:
-        given = {**given, **_unpacked(nn, given)}
-    picked = given.get("picked", (0, 1, 2))
-    q, k, v = (_prepared(nn, given, "qkv"[i], place) for place, i in enumerate(picked))
-    if given["scores"]:
-        return _masked_scores(nn, q, k, given)
-    if "weights" in given:
-        y = nn.matmul(given["weights"], v)
-    else:
-        seen = _seen(given, q.shape[-2], k.shape[-2])
-        bias = nn.constant(np.where(seen, 0.0, _FORBIDDEN), like=q)
-        y, _, _ = _attend(nn, q, k, v, bias, {**given, "band": (None, None)})
-    return _merged(nn, y, given["shape"], given.get("merge", "major"))
-
-
-def _masked_scores(nn: Any, q: Any, k: Any, given: Arguments) -> Any:
-    """Scores with zeros where nothing is seen, and what is seen."""
-    scores = _scores(nn, q, k, given)
-    seen = np.broadcast_to(_seen(given, q.shape[-2], k.shape[-2]), scores.shape)
-    mask = nn.constant(seen.astype(np.float64), like=scores)
-    forbidden = given.get("forbidden")
-    if forbidden is not None:  # then nothing is hidden for certain
-        scores, mask = scores * mask + forbidden * (1.0 - mask), mask * 0.0 + 1.0
-    return nn.reshape(scores * mask, given["shape"]), nn.reshape(mask, given["shape"])
-
-
-def _unpacked(nn: Any, given: Arguments) -> Arguments:
-    """The projections that are parts of one, read off it in another order of its axes."""
-    rows, whole = _parts_of(given["heads"], given["width"], given["packed"]), given["whole"]
-    found = {}
-    for role, at in given["part"].items():
-        found[role] = nn.select(whole, nn.constant(rows[at], like=whole), -1)
-    return found
-
-
-def _seen(given: Arguments, queries: int, keys: int) -> np.ndarray:
-    mask = given["mask"]
-    return mask if isinstance(mask, np.ndarray) else band(queries, keys, mask)
-
-
-def _prepared(nn: Any, given: Arguments, name: str, place: int) -> Any:
-    """One projection in heads, turned by its positions and repeated; None where there is none."""
-    if given.get(name) is None:
-        return None
-    x, heads = given[name], given["heads"]
-    count = x.shape[-1] // given["width"]
-    y = _split(nn, x, count, given.get("split", "major"))
-    has_pairs = bool(given["pairs"]) and given["width"] % 2 == 0
-    if has_pairs and place in given.get("turned", (0, 1)):
-        y = _turned(nn, y, given)
-    if count == heads:
-        return y
-    if given.get("tiled"):
-        return nn.concatenate([y] * (heads // count), 1)
-    copies = nn.stack([y] * (heads // count), 2)
-    return nn.reshape(copies, (y.shape[0], heads, *y.shape[2:]))
-
-
-def _turned(nn: Any, x: Any, given: Arguments) -> Any:
-    """Each pair of elements of a head turned by an angle that grows with the position."""
-    tokens, width = x.shape[-2:]
-    half = np.arange(width // 2)
-    frequency = given["base"] ** (-half / len(half))
-    angle = np.outer(np.arange(tokens), _arranged(frequency, frequency, given["frequencies"]))
-    other = _arranged(2 * half + 1, 2 * half, "neighbours")
-    if given["pairs"] == "halves":
-        other = _arranged(half + len(half), half, "halves")
-    sign = _arranged(-np.ones(len(half)), np.ones(len(half)), given["pairs"])
-    sine = nn.constant(np.sin(angle) * sign * given.get("direction", 1.0), like=x)
-    partner = nn.select(x, nn.constant(other, like=x), -1)
-    return x * nn.constant(np.cos(angle), like=x) + partner * sine
-
-
-def _arranged(first: np.ndarray, second: np.ndarray, how: str) -> np.ndarray:
-    """Two halves one after another, or in turns."""
-    if how == "halves":
-        return np.concatenate([first, second])
-    return np.stack([first, second], -1).ravel()
-
-
-_POSITIONS = {
-    "turn the other way (sign of the sine)": {"direction": -1.0},
-    "missing in the keys (not turned)": {"turned": (0,)},
-    "missing in the queries (not turned)": {"turned": (1,)},
-    "in the values too": {"turned": (0, 1, 2)},
-}
-_TILED = {"tiled instead of repeated (head i takes group i % groups)": True}
-_FORBIDDEN_SCORES = {
-    "0 (the mask is multiplied)": 0.0,
-    "-1 (the mask is added)": -1.0,
-    "-10000 (the mask is finite)": -1e4,
-    "-1000 (the mask is finite)": -1e3,
-}
-
-
-def written_out(given: Arguments) -> list[Convention]:
-    """What is known to go wrong in attention that is written out."""
-    tiled = values("tiled", _TILED, "heads of keys and values")
-    found = [tiled, rules("heads", _HEADS), *_mistaken(given)]
-    if "whole" in given:
-        found.append(_packings())
-    if "weights" in given:
-        return found
-    whole = given["width"] * given["heads"]
-    turned = {words: {"base": 1e4, **how} for words, how in _PAIRS.items()}
-    found = [
-        *_scales(given["width"], whole, given["scale"]),
-        values("mask", _bands(given["mask"]), "mask"),
-        values("forbidden", _FORBIDDEN_SCORES, "forbidden scores of", usual="minus infinity"),
-        rules("rotary positions turn", turned, usual=given["turning"]),
-        *found,
-    ]
-    if given["pairs"]:
-        usual = given["base"]
-        words = "base of the rotary positions"
-        base = values("base", _BASES, words, free=True, axis=LOG, usual=usual)
-        found += [base, rules("rotary positions", _POSITIONS)]
-    return found if given["scores"] else [*found, *_SOFTMAX]
-
-
-def _mistaken(given: Arguments) -> list[Convention]:
-    """One projection in the place of another."""
-    named, found = given["named"], []
-    if "k" in named:
-        every = other_orders(3) if "v" in named else [(1, 0, 2)]
-        found.append(values("picked", {_in_place(some): some for some in every}))
-    for role, usual in named.items():
-        alike = [name for name, one in given["others"].items() if one.shape == given[role].shape]
-        said = {f"{name} instead of {usual}": name for name in alike if name != usual}
-        found.append(Convention(f"{_ROLES[role]} from", said, changing(partial(_taken, role))))
-    return found
-
-
-_ROLES = {"q": "queries", "k": "keys", "v": "values"}
-
-
-def _taken(role: str, nn: Any, given: Arguments, name: str) -> Arguments:
-    return {role: given["others"][name]}
-
-
-_BASES = (1e3, 1e5, 1e6, 5e5, 1e2)
-
-
-def _bands(mask: Band | np.ndarray) -> dict[str, Band]:
-    """Other masks: shifted by a step, turned round, missing."""
-    if isinstance(mask, np.ndarray):
-        return {"missing": (None, None)}
-    low, high = mask
-    hiding = "hides one token more at its end (the token itself where it is causal)"
-    showing = "shows one token more at its end (the next one where it is causal)"
-    found = {
-        "missing": (None, None),
-        hiding: (low, _moved(high, -1)),
-        showing: (low, _moved(high, 1)),
-        "begins one step later (a narrower band)": (_moved(low, 1), high),
-        "begins one step earlier (a wider band)": (_moved(low, -1), high),
-        "of the future instead of the past": (_negated(high), _negated(low)),
-        "causal": (None, 0),
-    }
-    return {words: one for words, one in found.items() if one != mask}
-
-
-def _moved(step: int | None, by: int) -> int | None:
-    return None if step is None else step + by
-
-
-def _negated(step: int | None) -> int | None:
-    return None if step is None else -step

@@ -22,7 +22,6 @@ from deliralike.conformance.explain.arguments import has_all, is_known, names, p
 from deliralike.conformance.explain.chance import dropout
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula, Known
 from deliralike.conformance.findings import is_array
-from deliralike.conformance.places import TENSOR
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def _alike(given: Arguments) -> Family | None:
     for name, function in activations.ACTIVATIONS.items():
         if np.allclose(activations.applied(name, x), y, rtol=1e-9, atol=1e-12):
             return Family(activations.of_x(function), [activations.others(name, given)])
-    found = norms.with_statistics(given) or norms.written_by_hand(given)
+    found = norms.written_by_hand(given)
     return None if found is None else Family(*found)
 
 
@@ -83,8 +82,6 @@ _LAYERS: Mapping[str, Callable[[Arguments], Known]] = {
     "batch_norm": norms.batch_norm_function,
     "normalize": norms.normalize,
     norms.ROOT: norms.root,
-    shapes.PIECES: shapes.pieces,
-    TENSOR: shapes.tensor,
     "LSTM": partial(recurrence.recurrent, "LSTM"),
     "GRU": partial(recurrence.recurrent, "GRU"),
     "MultiheadAttention": attention.multihead,

@@ -119,18 +119,14 @@ def cross_entropy(nn: Any, given: Arguments) -> Any:
         nn: Not used.
         given: The prediction ``z`` ``(batch, classes, ...)`` and `Labels`; ``logs``, from the
             prediction to logarithms of probabilities; ``change`` of the labels; class ``weight``
-            instead and its ``power``; ``smoothing``, the share that is spread, and ``spread``, from
-            it and the number of classes the factors of the label's logarithm and of each class's;
-            ``gamma``, the exponent of focal loss; ``divisor``, from the loss of each position to
-            one number; ``eps`` in the denominator; ``whole``, another loss altogether.
+            instead; ``smoothing``, the share that is spread over all classes; ``gamma``, the
+            exponent of focal loss; ``divisor``, from the loss of each position to one number.
     """
     z, on = given["z"], given["labels"]
-    on = replace(on, weight=given.get("weight", on.weight) ** given.get("power", 1.0))
+    on = replace(on, weight=given.get("weight", on.weight))
     on = given.get("change", unchanged)(on)
-    if "whole" in given:
-        return given["whole"](z, on)
     log_p, smoothing = given.get("logs", log_softmax)(z), given["smoothing"]
-    own, every = given.get("spread", _over_all)(smoothing, len(on.weight))
+    own, every = 1.0 - smoothing, smoothing / len(on.weight)
     right = -(on.hot * log_p).sum(1)
     each = own * on.weights * right
     if smoothing:
@@ -140,15 +136,7 @@ def cross_entropy(nn: Any, given: Arguments) -> Any:
         each = each * (1.0 - np.exp(-right)) ** given["gamma"]
     if given["divisor"] is not None:
         return given["divisor"](each, on)
-    return each.sum() / (on.weights.sum() + given.get("eps", 0.0))
-
-
-def _over_all(share: float, classes: int) -> tuple[float, float]:
-    return 1.0 - share, share / classes
-
-
-def _over_others(share: float, classes: int) -> tuple[float, float]:
-    return 1.0 - share - share / (classes - 1), share / (classes - 1)
+    return each.sum() / on.weights.sum()
 
 
 def _sum(each: Array, on: Labels) -> Any:
@@ -180,19 +168,6 @@ _LOGS: Mapping[str, Callable[..., Array]] = {
     "log_softmax and softmax: probabilities without their logarithm": softmax,
     "softmax missing: the negative logit": unchanged,
     "sigmoid instead of softmax": lambda z: -_softplus(-z),
-}
-_SPREADS: Mapping[str, Callable[[float, int], tuple[float, float]]] = {
-    "label smoothing spread over the other classes alone": _over_others,
-    "label smoothing not divided by the number of classes": lambda s, k: (1.0 - s, s),
-}
-_OF_ONE_HOT: Mapping[str, Callable[[Array, Labels], Any]] = {
-    "binary cross-entropy of each class (sigmoid), mean over all": (
-        lambda z, on: bce(z, on.hot).mean()
-    ),
-    "squared error of the probabilities, mean over all": (
-        lambda z, on: ((softmax(z) - on.hot) ** 2).mean()
-    ),
-    "squared error of the logits, mean over all": lambda z, on: ((z - on.hot) ** 2).mean(),
 }
 # What people add to probabilities, or bound them by from below.
 _LITTLE = (1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12)
@@ -227,18 +202,14 @@ def _of_labels(given: Arguments) -> Iterator[Convention]:
     yield values("change", dict(_other_labels(on, weighted)))
     if smoothing:
         yield values("smoothing", {f"no label smoothing instead of {smoothing:g}": 0.0})
-        yield values("spread", _SPREADS)
     logs = dict(_LOGS)
     for eps in _LITTLE:
         words = f"{eps:g} (eps) added to the probabilities inside the logarithm"
         logs[words] = partial(_log_of_more, eps=eps)
     yield values("logs", logs)
-    yield values("whole", _OF_ONE_HOT)
     yield number("label_smoothing", "smoothing", (0.1, 0.05, 0.2), usual=smoothing)
     words = "gamma" if gamma else "focal loss with gamma"
     yield number(words, "gamma", (2.0, 1.0, 0.5), usual=gamma)
-    if weighted:
-        yield number("class weights to the power of", "power", (0.5, 2.0, -1.0))
     if len(np.unique(on.target[on.kept])) == len(on.weight) <= _MOST_WEIGHTS:
         own = tuple(map(float, on.weight))
         yield number("class weights (up to a factor)", "weight", (own,), usual=list(own))
@@ -293,7 +264,6 @@ def _missed(z: Array, target: Array) -> Array:
 
 def _focal(z: Array, t: Array, given: Arguments) -> Array:
     missed, alpha = _missed(z, t), given["alpha"]
-    missed = given.get("seen", unchanged)(missed)
     share = 1.0 if alpha is None else alpha * t + (1.0 - alpha) * (1.0 - t)
     return bce(z, t) * missed ** given["gamma"] * share
 
@@ -301,10 +271,6 @@ def _focal(z: Array, t: Array, given: Arguments) -> Array:
 def _huber(x: Array, t: Array, given: Arguments) -> Array:
     size, delta = _absolute(x - t), given["delta"]
     return np.where(size.real < delta, 0.5 * size * size, delta * (size - 0.5 * delta))
-
-
-def _smooth_l1(x: Array, t: Array, given: Arguments) -> Array:
-    return _huber(x, t, given) / given["delta"]
 
 
 def _own_entropy(target: Array) -> Array:
@@ -323,15 +289,11 @@ ELEMENTS: Mapping[str, Element] = {
     "focal loss": _focal,
     "cross-entropy of soft targets": lambda x, t, given: -t * log_softmax(x),
     "KL divergence": lambda x, t, given: _own_entropy(t) - t * log_softmax(x),
-    "KL divergence with its arguments exchanged": (
-        lambda x, t, given: softmax(x) * (log_softmax(x) - np.log(t))
-    ),
 }
 # Those that take a softmax along axis 1.
 _OF_AXES = {
     "cross-entropy of soft targets",
     "KL divergence",
-    "KL divergence with its arguments exchanged",
 }
 _MEAN, _SUM = "mean over all elements", "sum instead of mean"
 _REDUCTIONS: Mapping[str, Callable[[Array], Any]] = {
@@ -340,7 +302,6 @@ _REDUCTIONS: Mapping[str, Callable[[Array], Any]] = {
     "root of the mean": lambda each: np.sqrt(each.mean()),
 }
 _OF_SAMPLES = "sum over each sample, mean over the batch"
-_OF_CHANNELS = "sum over the second axis, mean over the rest"
 _KINDS = {
     "mse_loss": "squared error",
     "l1_loss": "absolute error",
@@ -390,12 +351,9 @@ def _of_elements(given: Arguments) -> Iterator[Convention]:
     reductions = dict(_REDUCTIONS)
     if not flat:
         reductions[_OF_SAMPLES] = lambda each: each.sum() / len(each)
-    if target.ndim > 2:
-        reductions[_OF_CHANNELS] = lambda each: each.sum(1).mean()
     yield values("reduction", reductions)
     yield values("element", dict(_other_elements(element, flat)))
     yield number("Huber loss with delta =", "delta", (0.5, 2.0), LOG, also={"element": _huber})
-    yield number("smooth L1 with beta =", "delta", (1.0, 0.5), LOG, also={"element": _smooth_l1})
     if not ((target >= 0) & (target <= 1)).all():
         return
     yield values("exchanged", {"targets exchanged (1 - target)": True})
@@ -406,9 +364,6 @@ def _of_elements(given: Arguments) -> Iterator[Convention]:
     yield number("label_smoothing", "smoothing", (0.1, 0.2), usual=0.0)
     if not np.ndim(given["positive"]):
         yield number("pos_weight", "positive", (2.0, 0.5), LOG, usual=given["positive"])
-    if not flat and 1 < target.shape[-1] <= _MOST_WEIGHTS:
-        ones = (1.0,) * target.shape[-1]
-        yield number("pos_weight along the last axis", "positive", (ones,))
 
 
 def _other_elements(element: Element, flat: bool) -> Iterator[tuple[str, Element]]:
@@ -424,8 +379,6 @@ def _of_focal(given: Arguments) -> Iterator[Convention]:
         focal = {"element": _focal}
         yield number("focal loss without alpha, gamma", "gamma", (2.0, 1.0), also=focal)
         return
-    words = "no gradient through the focal weight (it is detached)"
-    yield values("seen", {words: lambda missed: missed.real})
     yield number("gamma", "gamma", (1.0, 0.5, 3.0), usual=given["gamma"])
     if alpha is not None:
         yield values("alpha", {"focal loss without alpha": None})
@@ -443,34 +396,30 @@ _FINISHES: Mapping[str, Callable[[Array], Any]] = {
 
 
 def overlap(nn: Any, given: Arguments) -> Any:
-    """The soft Dice loss of each sample and class, or another index of overlaps.
+    """The soft Dice loss of each sample and class, or the Tversky loss.
 
     Args:
         nn: Not used.
         given: Probabilities ``z`` ``(batch, classes, ...)``, the one-hot ``target`` of that shape;
             ``smooth`` in the numerator and ``below`` in the denominator, equal when there is none;
-            the axes ``dims`` that are summed over; the factor ``top`` of the overlap; the ``power``
-            of probabilities and labels in the denominator; the first class that counts (``start``);
-            ``index``, what false positives and false negatives count: a Tversky index, of which
-            (1, 1) is Jaccard's; ``finish`` from coefficients to the loss, one minus which is raised
-            to an ``exponent``.
+            the axes ``dims`` that are summed over; the ``power`` of both in the denominator; the
+            first class that counts (``start``); ``index``, what false positives and false negatives
+            count in a Tversky index; ``finish`` from coefficients to the loss, one minus which is
+            raised to an ``exponent``.
     """
-    start, index = given["start"], given.get("index")
+    start, index, smooth = given["start"], given.get("index"), given["smooth"]
     p, target = given["z"][:, start:], given["target"][:, start:]
     dims = given.get("dims", tuple(range(2, p.ndim)))
-    both = (p * target).sum(dims)
+    above = (p * target).sum(dims)
     if index is None:
-        power = given.get("power", 1)
-        above = given.get("top", 2.0) * both
+        power, above = given.get("power", 1), 2.0 * above
         total = (p**power).sum(dims) + (target**power).sum(dims)
     else:
-        above, missed = both, index[0] * (p * (1.0 - target)).sum(dims)
-        total = both + missed + index[1] * ((1.0 - p) * target).sum(dims)
-    smooth, exponent = given["smooth"], given.get("exponent", 1.0)
+        total = above + index[0] * (p * (1.0 - target)).sum(dims)
+        total = total + index[1] * ((1.0 - p) * target).sum(dims)
     found = (above + smooth) / (total + given.get("below", smooth))
-    if exponent != 1.0:
-        found = 1.0 - (1.0 - found) ** exponent
-    return given["finish"](found)
+    exponent = given.get("exponent", 1.0)
+    return given["finish"](1.0 - (1.0 - found) ** exponent if exponent != 1.0 else found)
 
 
 def of_overlaps(target: Array, settings: Named, kind: str) -> Family:
@@ -497,44 +446,12 @@ def _of_overlaps(given: Arguments) -> Iterator[Convention]:
     }
     yield values("dims", dims)
     yield values("power", {"squares in the denominator": 2})
-    yield values("top", {"no factor of two for the overlap": 1.0})
     counted = "counted" if given["start"] else "left out"
     yield values("start", {f"the background (channel 0) {counted}": 1 - given["start"]})
     yield values("index", {"Jaccard index (IoU) instead of Dice": (1.0, 1.0)})
     starts = (1e-5, 1e-2, 1.0, 1e-7)
     yield number("smooth", "smooth", starts, LOG, usual=smooth)
     yield number("in the denominator: smooth", "below", starts, LOG, usual=smooth)
-
-
-# A penalty on the logarithm of the sum of exponentials (z-loss)
-# -----------------------------------------------------------------------------
-
-_POWERS: Mapping[str, Path] = {
-    "logsumexp not squared": unchanged,
-    "logsumexp absolute instead of squared": _absolute,
-    "logsumexp to the fourth power instead of squared": lambda z: z**4,
-}
-_EXPONENTS: Mapping[str, Path] = {
-    "square of the largest logit instead of logsumexp": lambda z: z.max(-1),
-    "square of the sum of the exponentials, without the logarithm": lambda z: np.exp(z).sum(-1),
-    "square of the mean of the exponentials": lambda z: np.log(np.exp(z).mean(-1)),
-}
-
-
-def of_scores(nn: Any, given: Arguments) -> Any:
-    """The mean square of the logarithm of the sum of exponentials along the last axis."""
-    z = given["z"]
-    return given.get("power", np.square)(given.get("inner", _logsumexp)(z)).mean()
-
-
-def _logsumexp(z: Array) -> Array:
-    return np.log(np.exp(z).sum(-1))
-
-
-def table_of_scores(given: Arguments) -> Iterator[Convention]:
-    """What people write instead."""
-    yield values("power", _POWERS)
-    yield values("inner", _EXPONENTS)
 
 
 # Which family

@@ -12,30 +12,27 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import product
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from deliralike.conformance.agreement import compare, differences, relative_difference
-from deliralike.conformance.explain import loss_table, types
-from deliralike.conformance.explain.axes import LOG
+from deliralike.conformance.explain import types
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula, values
 from deliralike.conformance.explain.loss_table import (
     ACTIVATIONS,
     Family,
     Path,
     family,
-    unchanged,
 )
-from deliralike.conformance.explain.relations import TYPES, rounded
 from deliralike.conformance.explain.trials import (
     EXACT,
     Trial,
     Vectors,
     combined,
     divided,
-    number,
     run,
     until_met,
 )
@@ -222,8 +219,7 @@ class _Bench(Vectors):
 
 def _through(known: Family, view: Path, activation: str, nn: Any, given: Arguments) -> Any:
     """A formula of the network's outputs: of a view of them, after a function."""
-    made = given.get("activation", ACTIVATIONS[activation])
-    z = made(view(given["z"]) / given.get("temperature", 1.0))
+    z = given.get("activation", ACTIVATIONS[activation])(view(given["z"]))
     return given.get("factor", 1.0) * known.formula(nn, {**given, "z": z})
 
 
@@ -232,12 +228,10 @@ def _table(known: Family, activation: str, given: Arguments) -> Iterator[Convent
     yield from known.table(given)
     if np.ndim(given.get("target", 0)) != 1:  # they go along the second axis
         yield values("activation", dict(_activations(activation)))
-    yield number("temperature", "temperature", (2.0, 0.5, 4.0), LOG, usual=1.0)
 
 
 def _activations(usual: str) -> Iterator[tuple[str, Path]]:
-    """Other functions before the loss, and scores that were rounded."""
-    own = ACTIVATIONS[usual]
+    """Other functions before the loss."""
     for name, other in ACTIVATIONS.items():
         words = f"{name} instead of {usual}"
         if not usual:
@@ -247,35 +241,21 @@ def _activations(usual: str) -> Iterator[tuple[str, Path]]:
         if name != usual:
             yield words, other
     if usual:
+        own = ACTIVATIONS[usual]
         yield f"{usual} twice", partial(_then, own, own)
-    for kind in TYPES:
-        yield f"scores rounded to {kind}", partial(_rounded, own, kind)
 
 
-def _rounded(activation: Path, kind: str, z: Array) -> Array:
-    return activation(z + (rounded(z.real, kind) - z.real))
-
-
-def _recognised(known: Family, view: Path, point: Point, part: Part) -> Iterator[Part]:
-    """The term with the settings that give what it gave, up to a factor; nothing where none do."""
+def _recognised(known: Family, view: Path, point: Point, part: Part) -> Part | None:
+    """The term with the settings that give what it gave, up to a factor; None where none do."""
     formula = partial(_through, known, view, "")
     bench, table = _Bench(point, known.given, part.own), partial(_table, known, "")
-    free, fixed = divided(table(known.given))
-
-    def recognised(trial: Trial, factor: float = 1.0) -> Part:
-        given = combined(trial.choices, _given)(np, {**known.given, "factor": factor})
-        return replace(part, formula=formula, given=given, table=table)
-
+    _, fixed = divided(table(known.given))
     for trial in (Trial("", 0.0), *run(fixed, bench, formula)):
-        made = combined(trial.choices, formula)
-        factor = _factor(point, bench.vector(made), part.own)
+        factor = _factor(point, bench.vector(combined(trial.choices, formula)), part.own)
         if factor is not None:
-            yield recognised(trial, factor)
-            return
-    for trial in run(free, bench, formula):
-        if trial.is_met:
-            yield recognised(trial)
-            return
+            given = combined(trial.choices, _given)(np, {**known.given, "factor": factor})
+            return replace(part, formula=formula, given=given, table=table)
+    return None
 
 
 def _given(nn: Any, given: Arguments) -> Arguments:
@@ -329,25 +309,14 @@ def factor_in_words(factor: float, names: Mapping[str, float]) -> tuple[str, flo
     written = tidy(factor)
     if known:
         return f"times {written:.6g} ({', or '.join(known[:2])})", written
-    if _is_short(written):
-        return f"times {written:.6g}", written
-    inverse = tidy(1.0 / factor) if factor else math.inf
-    if _is_short(inverse, _FEW - 1):
-        return f"divided by {inverse:.6g}", 1.0 / inverse
-    return None
+    is_short = math.isfinite(written) and float(f"{written:.{_FEW - 1}e}") == written
+    return (f"times {written:.6g}", written) if is_short else None
 
 
 def tidy(value: float) -> float:
     """A number without the rounding errors of its fit."""
     short = float(f"{value:.9e}")
     return short if abs(short - value) <= 1e-10 * abs(value) else float(value)
-
-
-def _is_short(value: float, digits: int = _FEW) -> bool:
-    return math.isfinite(value) and float(f"{value:.{digits - 1}e}") == value
-
-
-_NAMED = {"halved": 0.5, "doubled": 2.0, "negated": -1.0}
 
 
 def sizes_in_words(shape: Shape) -> dict[str, float]:
@@ -357,14 +326,11 @@ def sizes_in_words(shape: Shape) -> dict[str, float]:
     if len(shape) > 1:
         counts["the size of axis 1"] = shape[1]
     if len(shape) > 2:
-        counts["the number of positions"] = math.prod(shape[2:])
         counts["the number of labels"] = math.prod(shape) // shape[1]
-    found = dict(_NAMED)
+    found = {"halved": 0.5, "doubled": 2.0, "negated": -1.0}
     for name, count in counts.items():
         if count > 1:
-            found[name] = float(count)
-            found[f"1 / {name}"] = 1.0 / count
-            found[f"N / (N - 1), N is {name}"] = count / (count - 1)
+            found[name], found[f"1 / {name}"] = float(count), 1.0 / count
     return found
 
 
@@ -382,7 +348,7 @@ def _explained(
     places = [_Place(part, point, wanted - usual + part.own, len(parts) > 1) for part in parts]
     trials = until_met(
         *(place.plain() for place in places),
-        *(place.relations() for place in places),
+        *(_relations(point, place.part, place.left) for place in places),
         _weights_of_terms(parts, point, usual, wanted),
         *(place.numbers() for place in places),
     )
@@ -409,28 +375,11 @@ class _Place:
 
     def _causes(self, met: Sequence[Trial]) -> str:
         """All that fit equally; the plainest one, a factor, first."""
-        causes = list(dict.fromkeys(trial.cause for trial in met))
+        said = ", or ".join(list(dict.fromkeys(trial.cause for trial in met))[:_CAUSES])
         factor = _factor(self.point, self.part.own, self.left)
         if factor is None:
-            return f"{self.start}{_either(causes)}"
-        names = sizes_in_words(self.part.shape)
-        causes += [word for word in _NAMED if names[word] == factor]
-        return f"{self.part.subject} times {tidy(factor):.6g} ({_either(causes)})"
-
-    def relations(self) -> Iterator[Trial]:
-        """A factor, also one of a convention that gives the loss up to a factor; a constant."""
-        yield from _relations(self.point, self.part, self.left)
-        if self.point.data < _FEW:
-            return
-        for trial in self.fixed:
-            vector = self.bench.vector(combined(trial.choices, self._formula))
-            factor = _factor(self.point, vector, self.left)
-            said = None if factor is None else factor_in_words(factor, {})
-            if said is not None:
-                words, value = said
-                cause = f"{self.start}{trial.cause}; and {words}"
-                yield Trial(cause, self.point.apart(value * vector, self.left))
-                return
+            return f"{self.start}{said}"
+        return f"{self.part.subject} times {tidy(factor):.6g} ({said})"
 
     def numbers(self) -> Iterator[Trial]:
         """One number that is searched for."""
@@ -449,10 +398,6 @@ class _Place:
 
     def _run(self, conventions: Sequence[Convention]) -> list[Trial]:
         return list(run(conventions, self.bench, self._formula)) if conventions else []
-
-
-def _either(causes: Sequence[str]) -> str:
-    return ", or ".join(causes[:_CAUSES])
 
 
 def _nearest(trials: Sequence[Trial], apart: float) -> Explanation | None:
@@ -516,7 +461,7 @@ def _parts(loss: Composition, point: Point, usual: Array) -> Iterator[Part]:
         found = [replace(found[0], name="")]
     for part in found:
         if part.formula is None:
-            part = next(_native(loss, point, part), part)
+            part = _native(loss, point, part)
         yield part
 
 
@@ -555,40 +500,33 @@ def _of_family(
     return None
 
 
-def _native(loss: Composition, point: Point, part: Part) -> Iterator[Part]:
-    """A term that is no function of `nn`: the formulas that give the reference's numbers."""
-    of_scores = Family(loss_table.of_scores, {"target": np.zeros(1)}, loss_table.table_of_scores)
+def _native(loss: Composition, point: Point, part: Part) -> Part:
+    """A term that is no function of `nn`, with the formula that gives the reference's numbers."""
     for output, whole in _outputs(loss):
-        if output.ndim > 1:
-            yield from _recognised(of_scores, whole, point, part)
-        for known, view in _families(output, loss.targets):
-            yield from _recognised(known, partial(_then, view, whole), point, part)
-
-
-def _families(output: Array, targets: Iterable[Array]) -> Iterator[tuple[Family, Path]]:
-    """What is known of a loss of an output and one of some targets, and how the output is read."""
-    for target in targets:
-        for view in _views(output, target):
+        for target, view in product(loss.targets, (_unchanged, _classes_last, np.ravel)):
             given = view(output)
             truth = target.reshape(given.shape) if target.size == given.size else target
             known = family(given, truth, {})
-            if known is not None:
-                yield known, view
+            if known is not None and truth.shape in (
+                given.shape,
+                given.shape[:1] + given.shape[2:],
+            ):
+                found = _recognised(known, partial(_then, view, whole), point, part)
+                if found is not None:
+                    return found
+    return part
+
+
+def _unchanged(z: Array) -> Array:
+    return z
+
+
+def _classes_last(z: Array) -> Array:
+    return np.moveaxis(z, -1, min(1, z.ndim - 1))
 
 
 def _then(second: Path, first: Path, z: Array) -> Array:
     return second(first(z))
-
-
-def _views(output: Array, target: Array) -> Iterator[Path]:
-    """How an output may be read beside a target: classes second or last, or element by element."""
-    if output.ndim == target.ndim + 1 and target.dtype.kind in "iu":
-        if output.shape[:1] + output.shape[2:] == target.shape:
-            yield unchanged
-        if output.shape[:-1] == target.shape:
-            yield lambda z: np.moveaxis(z, -1, 1)
-    if output.size == target.size:
-        yield lambda z: z.reshape(target.shape)
 
 
 def _ways(loss: Composition, given: Array) -> Iterator[tuple[str, Path]]:
@@ -664,31 +602,22 @@ def _weight(part: Part, factor: float) -> str | None:
 
 
 def _penalty(loss: Composition) -> Explanation | None:
-    """A term of the parameters alone: their squares or sizes."""
+    """A term of the parameters alone: their squares."""
     mine, theirs = loss.reference, loss.candidate
     if compare(mine.outputs, theirs.outputs).difference > LIMIT:
         return None
     apart_by = differences(mine.parameters, theirs.parameters)
     names = [name for name, difference in apart_by.items() if difference > LIMIT]
     right, wrong = _flat(mine.parameters, names), _flat(theirs.parameters, names)
-    weights, more = _flat(loss.parameters, names), theirs.value - mine.value
+    weights = _flat(loss.parameters, names)
     if not names or right is None or wrong is None or weights is None:
         return None
-    added = wrong - right
-    length = float(np.linalg.norm(weights))
-    forms = {
-        "squares": (length**2, 2.0 * weights),
-        "sizes": (np.abs(weights).sum(), np.sign(weights)),
-        "root of their sum of squares": (length, weights / length),
-    }
-    for words, (value, slope) in forms.items():
-        factor = float(f"{added @ slope / (slope @ slope):.6g}")
-        made = np.append(factor * slope, factor * value)
-        away = relative_difference(np.append(added, more), made)
-        if away <= MATCH:
-            cause = f"a penalty on {', '.join(names)} added: {factor:g} times their {words}"
-            return Explanation(cause, away)
-    return None
+    square = float(weights @ weights) or 1.0
+    factor = float(f"{0.5 * ((wrong - right) @ weights) / square:.6g}")
+    added = np.append(wrong - right, theirs.value - mine.value)
+    away = relative_difference(added, factor * np.append(2.0 * weights, square))
+    cause = f"a penalty on {', '.join(names)} added: {factor:g} times their squares"
+    return Explanation(cause, away) if away <= MATCH else None
 
 
 def _flat(parameters: Mapping[str, Array | None], names: Sequence[str]) -> Array | None:

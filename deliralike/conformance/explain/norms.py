@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -16,10 +15,8 @@ from deliralike.conformance.explain.axes import POSITIVE
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
-    Formula,
     Known,
     array,
-    factor,
     instead,
     rules,
     setting,
@@ -301,35 +298,6 @@ def batch_norm_function(given: Arguments) -> Known:
     return told(_with_stored_statistics, usual), [*eps, *_stored(*names)]
 
 
-def with_statistics(given: Arguments) -> Known | None:
-    """A norm in a class of its own that uses its running statistics; None where it is none.
-
-    Its epsilon is the usual one that gives its output, if any.
-    """
-    x = given["x"]
-    if x.ndim < 2 or any(np.shape(given.get(name, 0.0)) != x.shape[1:2] for name in _RUNNING):
-        return None
-    usual = {"learned": _per_channel(x.ndim), "stored": _RUNNING}
-    mean, var = (given[name].reshape(usual["learned"]) for name in _RUNNING)
-    for eps in (0.0, *EPSILONS):
-        y = _affine(HOST, (x - mean) / np.sqrt(var + eps), {**given, **usual})
-        if np.allclose(y, given["usual"], rtol=1e-9, atol=1e-12):
-            return _frozen({**usual, "eps": eps})
-    return None
-
-
-def _frozen(usual: Arguments) -> Known:
-    """The formula of such a norm, and what else is made of its tensors."""
-    return told(_with_stored_statistics, usual), [
-        _eps(usual["eps"]),
-        values("deviation", _DIVISOR, "divisor"),
-        *_stored(*_RUNNING),
-        array("scale", "weight", {"left out": changes.ones}),
-        array("shift", "bias", {"left out": changes.times(0.0)}),
-        values("deviation", _EPS, "eps"),
-    ]
-
-
 # Norms without a mean
 # -----------------------------------------------------------------------------
 
@@ -431,14 +399,8 @@ def _root(nn: Any, given: Arguments) -> Any:
 
 
 def normalize(given: Arguments) -> Known:
-    """Division by the L2 norm along an axis, which is `eps` at least."""
-    starts = {"alternatives": (1e-5, 1e-3, 1e-8), "axis": POSITIVE}
-    usual = f"max(norm, {given['eps']:g})"
-    found = []
-    for words, how in {"eps added to the norm": "outside", "eps under the root": ""}.items():
-        found.append(factor(words, partial(_divided_by, how), **starts, usual=usual))
+    """Division by the L2 norm along an axis."""
     return _normalize, [
-        *found,
         setting("dim", range(given["x"].ndim)),
         instead("divisor", {"sum of magnitudes (L1)": _by_magnitudes}),
     ]
@@ -446,11 +408,6 @@ def normalize(given: Arguments) -> Known:
 
 def _normalize(nn: Any, given: Arguments) -> Any:
     return nn.normalize(given["x"], dim=given["dim"], eps=given["eps"])
-
-
-def _divided_by(how: str, formula: Formula, nn: Any, given: Arguments, eps: float) -> Any:
-    squares = nn.sum(given["x"] * given["x"], given["dim"], keepdim=True)
-    return given["x"] / _DEVIATIONS[how](nn, squares, eps)
 
 
 def _by_magnitudes(nn: Any, given: Arguments) -> Any:

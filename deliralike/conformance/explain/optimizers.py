@@ -8,7 +8,7 @@ updates.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -35,7 +35,7 @@ from deliralike.conformance.findings import MATCH, Explanation
 from deliralike.conformance.kinds import Named
 
 _SAME = 1e-9  # up to here a simulation is what was simulated
-_REFINED = 4  # of the nearest conventions that are tried with a number as well
+_REFINED = 3  # numbers that are tried together with conventions
 _CAUSES = 4  # that fit equally and are named
 _MOST = 1e3  # in the place of what is not finite
 
@@ -61,15 +61,21 @@ def explain(trace: Trace) -> Explanation | None:
     trials = [*run([rate], bench, formula), *fixed]
     if any(trial.is_met for trial in trials):
         trials += run([factor], bench, formula)
-    nearest = sorted(fixed, key=lambda trial: trial.distance)[:_REFINED]
+    numbered = list(run(free, bench, formula))
     tried = until_met(
         trials,
-        run(free, bench, formula),
+        numbered,
         pairs(fixed, bench, formula),
-        _other_forms(bench),
-        with_numbers(nearest, free, bench, formula),
+        with_numbers(fixed, _nearest(numbered), bench, formula),
+        _other_rules(bench),
     )
     return _explanation(bench, tried)
+
+
+def _nearest(trials: Sequence[Trial]) -> list[Convention]:
+    """The numbers that come nearest to the candidate's updates by themselves."""
+    ordered = sorted(trials, key=lambda trial: trial.distance)[:_REFINED]
+    return [choice.convention for trial in ordered for choice in trial.choices]
 
 
 def based(trace: Trace) -> tuple[Trace, Form | None]:
@@ -220,7 +226,7 @@ class _Bench(Vectors):
 # The table
 # -----------------------------------------------------------------------------
 
-_MOMENTS = ("adam", "lamb")
+_MOMENTS = ("adam",)
 _ROOTS = (*_MOMENTS, "rmsprop", "adagrad", "adadelta")
 _BETAS = (*_MOMENTS, "lion")
 _VELOCITY = ("sgd", "rmsprop")
@@ -322,7 +328,6 @@ _ROWS: tuple[tuple[str, Named, tuple[str, ...], str], ...] = (
         _MOMENTS,
         "",
     ),
-    ("count", {"one step count for all parameters, which unused ones follow": "all"}, _MOMENTS, ""),
     (
         "amsgrad",
         {"no amsgrad": "", "amsgrad": "plain", "amsgrad of corrected means": "corrected"},
@@ -333,12 +338,6 @@ _ROWS: tuple[tuple[str, Named, tuple[str, ...], str], ...] = (
         "centered",
         {"squares that are not centered": False, "squares centered": True},
         ("rmsprop",),
-        "",
-    ),
-    (
-        "rectified",
-        {"no rectification of early steps": False, "early steps rectified, as in RAdam": True},
-        ("adam",),
         "",
     ),
 )
@@ -456,70 +455,18 @@ _STARTS = (
     Form("adagrad", eps=1e-7, start=0.1, eps_form="root"),
     Form("adadelta", beta2=0.9, eps=1e-6, eps_form="root"),
     Form("lion", beta1=0.9, beta2=0.99, decay_form="decoupled"),
-    Form("lamb", eps=1e-6, decay_form="inside"),
 )
-# What the same rule may be in several ways at once.
-_CHOICES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "sgd": {"velocity": ("plain", "rate inside"), "nesterov": (False, True)},
-    "adam": {
-        "eps_form": ("outside", "root", "unscaled"),
-        "corrected": ("both", "none"),
-        "amsgrad": ("", "plain"),
-    },
-    "rmsprop": {
-        "eps_form": ("outside", "root"),
-        "velocity": ("plain", "rate inside"),
-        "start": (0.0, 1.0),
-    },
-    "adagrad": {"eps_form": ("outside", "root"), "start": (0.0, 0.1)},
-    "adadelta": {"eps_form": ("root", "outside")},
-}
 
 
-def _other_forms(bench: _Bench) -> Iterator[Trial]:
-    """Several conventions and all numbers at a time: of the same rule, then of any other."""
-    base, starts = bench.base, []
-    choices = _CHOICES.get(base.kind, {})
-    for values in itertools.product(*choices.values()):
-        form = base.but(**dict(zip(choices, values, strict=True)))
-        starts.append(form.but(decay=0.0))
-        decay = base.decay if np.any(base.decay) else 0.01
-        for how in dict.fromkeys((base.decay_form, "l2", "decoupled")):
-            starts.append(form.but(decay=decay, decay_form=how))
+def _other_rules(bench: _Bench) -> Iterator[Trial]:
+    """Another rule, with numbers that are searched for."""
+    base = bench.base
+    starts = [form.but(clip=base.clip, bound=base.bound) for form in _STARTS]
     found, distance = identify(bench.trace, bench.target, bench.among, starts)
-    if distance > MATCH:
-        starts = [form.but(clip=base.clip, bound=base.bound) for form in _STARTS]
-        found, distance = identify(bench.trace, bench.target, bench.among, starts)
-    if found.kind == base.kind:
-        cause = "; and ".join(_causes(found, base))
-    else:
+    if found.kind != base.kind:
         cause = f"{described(found)} instead of {base.kind}"
-    whole = next(rules("", {cause: vars(found)}).choices(bench.given))
-    yield Trial(cause, distance, (whole,))
-
-
-def _causes(found: Form, base: Form) -> Iterator[str]:
-    """What a report says of each setting that is not the reference's."""
-    known = {one.name: one for one in numbers(base)}
-    said: dict[tuple[str, Any], str] = {}
-    for setting, values, *_ in _ROWS:
-        for words, value in values.items():
-            said.setdefault((setting, value), words)
-    for name, value in vars(found).items():
-        usual = getattr(base, name)
-        if np.array_equal(value, usual) or _is_close(value, usual):
-            continue
-        if isinstance(value, str) and (name, value) in said:
-            yield said[name, value]
-        elif name in known and not np.ndim(value):
-            (choice,) = known[name].choices({})
-            yield str(choice.at(value).cause)
-        else:
-            yield f"{name}={_shown(value)} instead of {_shown(usual)}"
-
-
-def _is_close(value: Any, usual: Any) -> bool:
-    return isinstance(value, float) and bool(np.allclose(value, usual, rtol=1e-9, atol=0.0))
+        whole = next(rules("", {cause: vars(found)}).choices(bench.given))
+        yield Trial(cause, distance, (whole,))
 
 
 def identify(
@@ -605,8 +552,6 @@ def _of_groups(trace: Trace) -> Form | None:
         return None
     if not of_vectors.decay:
         of_vectors = of_vectors.but(decay_form=of_matrices.decay_form)
-    elif not of_matrices.decay:
-        of_matrices = of_matrices.but(decay_form=of_vectors.decay_form)
     forms = [of_vectors if is_vector else of_matrices for is_vector in vectors]
     return merged(forms, trace.sizes)
 

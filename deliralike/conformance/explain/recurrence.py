@@ -32,10 +32,9 @@ def _lstm(nn: Any, given: Arguments, x: Any, weights: Sequence[Any], state: Stat
     """``(hidden, cell)`` after a step."""
     _, weight, _, bias = weights
     hidden, cell = state
-    gate = _activation(nn, given, "gates", "sigmoid")
-    inner, outer = (_activation(nn, given, name, "tanh") for name in ("candidate", "cell"))
+    gate, outer = (_activation(nn, given, *one) for one in (("gates", "sigmoid"), ("cell", "tanh")))
     i, f, g, o = nn.split(x + nn.linear(hidden, weight, bias), cell.shape[-1], -1)
-    cell = gate(f + given.get("forget", 0.0)) * cell + gate(i) * inner(g)
+    cell = gate(f + given.get("forget", 0.0)) * cell + gate(i) * nn.tanh(g)
     return gate(o) * outer(cell), cell
 
 
@@ -50,14 +49,11 @@ def _gru(nn: Any, given: Arguments, x: Any, weights: Sequence[Any], state: State
     r, z = (gate(mine[i] + other[i]) for i in (0, 1))
     last = 0.0 if bias is None else bias[2 * width :]
     weight = weight[2 * width :]
-    reset = given.get("reset", "after")
-    if reset == "before":
+    if given.get("reset") == "before":
         product = nn.linear(r * hidden, weight) + last
-    elif reset == "of the product":
-        product = r * nn.linear(hidden, weight) + last
     else:
         product = r * other[2]
-    n = _activation(nn, given, "candidate", "tanh")(mine[2] + product)
+    n = nn.tanh(mine[2] + product)
     z = 1.0 - z if given.get("flipped") else z
     return ((1.0 - z) * n + z * hidden,)
 
@@ -78,10 +74,6 @@ def _steps(nn: Any, given: Arguments, x: Any, weights: Sequence[Any], state: Sta
     outputs = []
     from_input = nn.linear(x, weights[0], weights[2])
     for t in range(x.shape[0]):
-        if t and given.get("cut"):
-            state = [nn.stop_gradient(one) for one in state]
-        if t and given.get("forgotten"):
-            state = [one * 0.0 for one in state]
         state = _STEPS[given["kind"]](nn, given, from_input[t], weights, state)
         outputs.append(state[0])
     return nn.stack(outputs, 0), state
@@ -128,8 +120,6 @@ def _start(nn: Any, given: Arguments, x: Any, count: int) -> State:
 
 def _together(nn: Any, given: Arguments, outputs: Sequence[Any]) -> Any:
     """The outputs of one or two directions."""
-    if given.get("added up"):
-        return sum(outputs[1:], outputs[0])
     picked = given.get("joined", range(len(outputs)))
     return nn.concatenate([outputs[i] for i in picked], -1)
 
@@ -139,7 +129,6 @@ def _together(nn: Any, given: Arguments, outputs: Sequence[Any]) -> Any:
 
 _RESET = {
     "before the product instead of after it": "before",
-    "of the product without bias_hh of n": "of the product",
 }
 _FLIPPED = "z flipped: z weighs the new value and 1 - z the old state, not the other way round"
 _GATES = ("hardsigmoid as clip(0.2 x + 0.5)", "hardsigmoid", "tanh", "relu")
@@ -147,7 +136,6 @@ _DIRECTIONS: dict[str, dict[str, Any]] = {
     "second direction not reversed": {"backwards": (False, False)},
     "outputs of the second direction not reversed back": {"not turned": True},
     "outputs of the directions exchanged": {"joined": (1, 0)},
-    "outputs of the directions added up": {"added up": True},
 }
 
 
@@ -172,7 +160,6 @@ def recurrent(kind: str, given: Arguments) -> Known:
 def _of_lstm() -> list[Convention]:
     return [
         values("forget", (1.0, 0.5), "forget bias plus", free=True),
-        _activations("activation of the cell candidate", "candidate", "tanh"),
         _activations("activation of the cell before the output", "cell", "tanh"),
     ]
 
@@ -181,7 +168,6 @@ def _of_gru() -> list[Convention]:
     return [
         values("reset", _RESET, "reset", joins="gates"),
         values("flipped", {_FLIPPED: True}, "update gate", joins="gates"),
-        _activations("activation of n", "candidate", "tanh"),
     ]
 
 
@@ -220,7 +206,6 @@ def _biases(given: Arguments) -> list[Convention]:
     ways = {
         "bias_hh missing (one bias instead of two)": (1.0, 0.0),
         "bias_ih missing (one bias instead of two)": (0.0, 1.0),
-        "bias_ih twice, the other bias not at all": (2.0, 0.0),
         "no biases": (0.0, 0.0),
     }
 
@@ -242,8 +227,6 @@ def _sequence(kind: str, given: Arguments) -> list[Convention]:
         ways |= _STATES
     if given.get("state") is not None:
         ways["initial state ignored (zeros)"] = {"ignored": True}
-    ways["no gradient of the states between steps"] = {"cut": True}
-    ways["states not carried from step to step (forgotten)"] = {"forgotten": True}
     return [
         setting("gates", _GATES, "activation of the gates", usual="sigmoid"),
         rules("", ways),

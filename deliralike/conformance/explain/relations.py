@@ -61,31 +61,7 @@ def _relations(reference: Any, candidate: Any) -> _Made:
         yield from _scaled(r, c)
         for name in ACTIVATIONS:
             yield f"{name} of it", applied(name, r)
-        yield from _elementwise(r, c)
     yield from _moved(r, c)
-
-
-def _elementwise(r: np.ndarray, c: np.ndarray) -> _Made:
-    """The same but for some elements."""
-    low, high = float(c.min()), float(c.max())
-    again = max(np.count_nonzero(c == low), np.count_nonzero(c == high)) > 1
-    if again and (r == c).any():  # bounds are reached more than once
-        yield f"clipped to [{number(low)}, {number(high)}]", np.clip(r, low, high)
-    places = np.argwhere(r != c).tolist()
-    if r.size >= 16 and 0 < len(places) <= 2:
-        shown = []
-        for at in map(tuple, places):
-            came, wanted = number(float(c[at])), number(float(r[at]))
-            shown.append(f"element {at} is {came} instead of {wanted}")
-        yield "; ".join(shown), c
-    zero = (c == 0.0) & (r != 0.0)
-    if not zero.any() or zero.all() or r.size <= 3:
-        return
-    for axis in range(r.ndim):
-        rows = zero.all(tuple(other for other in range(r.ndim) if other != axis))
-        if rows.any() and rows.sum() * zero.size // len(rows) == zero.sum():
-            yield f"zero at {_some(np.flatnonzero(rows))} of axis {axis}", np.where(zero, 0.0, r)
-    yield f"zero in {zero.mean():.0%} of the elements", np.where(zero, 0.0, r)
 
 
 def _scaled(r: np.ndarray, c: np.ndarray) -> _Made:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from deliralike.conformance.explain.axes import LINE, LOG
-from deliralike.conformance.explain.trials import EXACT, Trial, improved, plainest
+from deliralike.conformance.explain.trials import EXACT, Trial
 from deliralike.conformance.explain.updates import Form, Trace, simulate
 from deliralike.conformance.findings import MATCH, Explanation
 
@@ -103,7 +102,6 @@ def _causes(reference: Rates, candidate: Rates) -> Known:
         yield f"schedule {stretch} times as fast, {units}", reference[ends]
     yield from _other_factors(reference, candidate, mine, its)
     yield from _warm_ups(reference, candidate)
-    yield from _other_shapes(reference, candidate, steps)
 
 
 def _shifted(reference: Rates, candidate: Rates, shift: int) -> Rates:
@@ -146,49 +144,3 @@ def _warm_ups(reference: Rates, candidate: Rates) -> Known:
         without = np.full(len(reference), candidate[0])
         np.divide(reference, share, out=without, where=share > 0)
         yield f"no warm-up over the first {length} steps", without
-
-
-_SHAPES: dict[str, Callable[[np.ndarray, float, float], Rates]] = {
-    "cosine": lambda share, first, last: last + 0.5 * (first - last) * (1 + np.cos(np.pi * share)),
-    "linear": lambda share, first, last: first + (last - first) * share,
-}
-
-
-def _other_shapes(reference: Rates, candidate: Rates, steps: np.ndarray) -> Known:
-    """The same shape over other numbers of steps, or to another last rate."""
-    for name, shape in _SHAPES.items():
-        mine, its = (_recognised(shape, rates, steps) for rates in (reference, candidate))
-        if mine is None or its is None:
-            continue
-        (usual, last), (length, end) = mine, its
-        words = f"a {name} schedule over {length:.8g} steps instead of {usual:.8g}"
-        if not np.isclose(1.0 + last / reference[0], 1.0 + end / reference[0]):
-            words += f", ending at {_instead(end, last)}"
-        yield words, _shaped(shape, candidate[0], length, end, steps)
-
-
-def _shaped(
-    shape: Callable[..., Rates], first: float, length: float, last: float, steps: np.ndarray
-) -> Rates:
-    return shape(np.minimum(steps / length, 1.0), first, last)
-
-
-def _recognised(
-    shape: Callable[..., Rates], rates: Rates, steps: np.ndarray
-) -> tuple[float, float] | None:
-    """The length and last rate of a shape that gives these rates; None where it does not."""
-    last, flat = float(rates[-1]), np.flatnonzero(np.diff(rates))
-    if rates[0] == last or not flat.size:
-        return None
-    scale = float(rates[0]) or 1.0
-
-    def residual(values: Sequence[float]) -> Rates:
-        length, end = values
-        return (_shaped(shape, rates[0], length, end * scale, steps) - rates) / scale
-
-    def away(values: Sequence[float]) -> float:
-        return float(np.abs(residual(values)).max())
-
-    values = improved(residual, [float(flat[-1] + 1), last / scale], [LOG, LINE], 40)
-    length, end = plainest(values, away)
-    return (length, end * scale) if away([length, end]) <= MATCH else None

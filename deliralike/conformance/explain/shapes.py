@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain import changes
-from deliralike.conformance.explain.activations import ACTIVATIONS
 from deliralike.conformance.explain.convention import (
     Arguments,
     Change,
     Convention,
     Formula,
-    Known,
     array,
     changing,
     factor,
@@ -29,125 +27,7 @@ from deliralike.conformance.explain.enumeration import other_orders
 from deliralike.conformance.kinds import Axes, Shape
 from deliralike.nn.geometry import pad_pairs
 
-PIECES = "pieces"
-_FEW = 4  # columns of which every order is tried
 _MANY = 5  # parts, or axes, of which every order is tried
-
-
-def pieces(given: Arguments) -> Known:
-    """What is made of the outputs of layers, read in another order.
-
-    Two arrays come in each other's place, or the halves of one; the features that arrays have
-    together are taken for the product of other axes; or the pixels of pictures are.
-    """
-    arrays, words, together = given["x"], given["words"], given["together"]
-    rank, sizes = arrays[0].ndim, arrays[0].shape
-    axes = [1, rank - 1] if rank > 2 else [rank - 1]
-    ways: dict[str, Change] = {}
-    if len(arrays) == 2 and together:
-        ways[words] = _swapped
-    elif len(arrays) == 1:
-        for axis in axes:
-            if sizes[axis] % 2 == 0:
-                ways[f"the halves of {words} along axis {axis}"] = _each(_halves(axis))
-    count = len(arrays) if together else 1
-    turned: dict[str, Change] = {}
-    for axis in axes:
-        for split in _splits(sizes[axis] * count):
-            shown = " x ".join(str(size) for size in split if size > 1)
-            name = f"the first two of {shown} features (axis {axis}) of {words}"
-            turned[name] = _regrouped(axis, split, together)
-    if rank == 4:
-        turned[f"height and width (axes 2 and 3) of {words}"] = _each(changes.exchanged(2, 3))
-    return _x, [array("exchanged:", "x", ways), array("read with axes exchanged:", "x", turned)]
-
-
-def _x(nn: Any, given: Arguments) -> Any:
-    return given["x"]
-
-
-def _swapped(nn: Any, arrays: Any) -> Any:
-    return arrays[::-1]
-
-
-def _each(change: Change) -> Change:
-    """A change of each of several arrays."""
-    return lambda nn, arrays: tuple(change(nn, x) for x in arrays)
-
-
-def _halves(axis: int) -> Change:
-    return lambda nn, x: nn.roll(x, x.shape[axis] // 2, axis)
-
-
-def _splits(size: int) -> Iterator[tuple[int, int, int]]:
-    """Three factors of a number, of which the first two may be exchanged."""
-    for first in range(2, size):
-        for second in range(2, size // first + 1):
-            if size % (first * second) == 0:
-                yield first, second, size // (first * second)
-
-
-def _regrouped(axis: int, split: tuple[int, int, int], together: bool) -> Change:
-    """Features in the order of `split` with its first two axes exchanged."""
-    order = _regrouping(split)
-    one = changes.selected(order, axis)
-    if not together:
-        return _each(one)
-
-    def regrouped(nn: Any, arrays: Any) -> Any:
-        joined = one(nn, nn.concatenate(list(arrays), axis))
-        places = np.split(np.arange(len(order)), len(arrays))
-        return tuple(changes.selected(at, axis)(nn, joined) for at in places)
-
-    return regrouped
-
-
-def _regrouping(split: tuple[int, int, int]) -> np.ndarray:
-    return np.arange(math.prod(split)).reshape(split).swapaxes(0, 1).ravel()
-
-
-def tensor(given: Arguments) -> Known:
-    """A parameter or buffer that a block makes use of itself; ``others`` may stand for it."""
-    value, words = given["x"], given["words"]
-    found = _of_variance(words) if words.endswith("var") else []
-    ways: dict[str, Change] = {
-        "left out (taken for one)": changes.ones,
-        "with the wrong sign": changes.times(-1.0),
-        "with one added": changes.plus(1.0),
-    }
-    for axis in range(value.ndim):
-        ways[f"reversed along axis {axis}"] = changes.flipped(axis)
-    for name in ("square", "sqrt", "exp", "inverse"):
-        ways[name] = ACTIVATIONS[name]
-    if value.ndim == 2 and value.shape[0] == value.shape[1]:
-        ways["transposed"] = changes.exchanged(0, 1)
-    orders = {}
-    for order in other_orders(value.shape[-1], most=_FEW):
-        orders[str(order)] = changes.selected(order, value.ndim - 1)
-    others = {_told(value, one): changes.replaced(one) for one in given["others"]}
-    return _x, [
-        *found,
-        array(words, "x", ways),
-        array(f"{words} with its last axis in the order", "x", orders),
-        array(words, "x", others),
-    ]
-
-
-def _of_variance(words: str) -> list[Convention]:
-    """What is done to a stored variance before it is divided by its root."""
-    added = changing(lambda nn, given, eps: {"x": given["x"] + eps})
-    return [
-        factor(f"eps added to {words}", added, alternatives=(1e-5, 1e-3), usual=None),
-        array(words, "x", {"divided by, instead of by its root": changes.squared}),
-    ]
-
-
-def _told(mine: np.ndarray, theirs: np.ndarray) -> str:
-    """How an array that a candidate makes differs from the one that it stands for."""
-    apart = np.argwhere(~np.isclose(mine, theirs, rtol=1e-12, atol=0.0))
-    first = tuple(map(int, apart[0]))
-    shown = f"{list(first)} is {theirs[first]:.6g} instead of {mine[first]:.6g}"
-    return f"with other numbers, in {len(apart)} of {mine.size} places: {shown}"
 
 
 def concatenate(given: Arguments) -> list[Convention]:
@@ -294,3 +174,15 @@ def _orders_of_features(size: int, axis: int) -> Iterator[tuple[str, Change]]:
         shown = " x ".join(str(one) for one in split if one > 1)
         words = f"the first two axes of {shown} exchanged, as by flattening in another order"
         yield words, changes.selected(_regrouping(split), axis)
+
+
+def _splits(size: int) -> Iterator[tuple[int, int, int]]:
+    """Three factors of a number, of which the first two may be exchanged."""
+    for first in range(2, size):
+        for second in range(2, size // first + 1):
+            if size % (first * second) == 0:
+                yield first, second, size // (first * second)
+
+
+def _regrouping(split: tuple[int, int, int]) -> np.ndarray:
+    return np.arange(math.prod(split)).reshape(split).swapaxes(0, 1).ravel()

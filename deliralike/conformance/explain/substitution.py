@@ -20,7 +20,7 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
-from deliralike.conformance.explain import arguments, norms, shapes
+from deliralike.conformance.explain import arguments, norms
 from deliralike.conformance.explain.bench import Bench
 from deliralike.conformance.explain.convention import Arguments, Convention, instead
 from deliralike.conformance.explain.families import Family, family_of
@@ -36,7 +36,6 @@ from deliralike.conformance.findings import (
     is_floating,
 )
 from deliralike.conformance.kinds import Arrays, Named, Tensors
-from deliralike.conformance.places import TENSOR
 
 _PATIENCE = 8.0  # seconds of computing for all calls of one place
 
@@ -60,8 +59,8 @@ class Substitute:
 
     @property
     def is_call(self) -> bool:
-        """Whether it is a call that the candidate lacks, and no part or pair of calls."""
-        return self.accused.kind not in (norms.ROOT, shapes.PIECES, TENSOR)
+        """Whether it is a call that the candidate lacks, and no part of one."""
+        return self.accused.kind != norms.ROOT
 
 
 class _Downstream(Bench):
@@ -108,7 +107,7 @@ def _left_out(one: Substitute, bench: Bench, apart: Mapping[str, float]) -> Expl
     usual = one.accused.reference.outputs
     given: Any = next(iter(nest.leaves(one.accused.args)), None)
     which = f"{one.which} of " if one.which else ""
-    kind = one.accused.settings.get("words", one.accused.kind.removeprefix(OWN))
+    kind = one.accused.kind.removeprefix(OWN)
     said = f"no {which}{kind}: it is left out"
     ways = {said: nest.map(_nothing, usual)}
     is_one = is_array(usual) and is_array(given)
@@ -154,9 +153,6 @@ def explain(
 def _with_name(explanation: Explanation, one: Substitute) -> Explanation:
     """An explanation that says which function it is of; a layer has its place."""
     kind = one.accused.kind
-    words = one.accused.settings.get("words", "")
-    if words and words not in explanation.cause:
-        return replace(explanation, cause=f"{explanation.cause}, of {words}")
     if kind == norms.ROOT:
         return replace(explanation, cause=f"{explanation.cause}, in the {kind}")
     if not arguments.is_known(kind):

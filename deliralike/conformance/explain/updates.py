@@ -25,8 +25,8 @@ class Form:
     """An update rule with its conventions; the standard ones are those of `deliralike.optim.rules`.
 
     Attributes:
-        kind: ``"sgd"``, ``"adam"``, ``"rmsprop"``, ``"adagrad"``, ``"adadelta"``, ``"lion"`` or
-            ``"lamb"``.
+        kind: ``"sgd"``, ``"adam"``, ``"rmsprop"``, ``"adagrad"``, ``"adadelta"`` or
+            ``"lion"``.
         rate: What the learning rate of each step is multiplied by.
         rate_from: Where in time the learning rate is read: -1 for that of the step before.
         factor: What gradients are multiplied by.
@@ -50,11 +50,9 @@ class Form:
             ``"second"``.
         amsgrad: ``""``, ``"plain"`` (largest mean before its correction), ``"corrected"`` (after
             it).
-        rectified: Whether the step is rectified, as in RAdam.
         centered: Whether the mean's square is taken off the squares, in RMSprop.
         lr_decay: By which Adagrad's learning rate falls.
         start: Where a sum or mean of squares starts.
-        count: Whose steps are counted: ``"own"`` of each parameter, or ``"all"``.
         offset: What is added to the count.
         unused: ``"skipped"`` or ``"zeros"``: parameters without a gradient.
     """
@@ -82,11 +80,9 @@ class Form:
     eps_root: Number = 0.0
     corrected: str = "both"
     amsgrad: str = ""
-    rectified: bool = False
     centered: bool = False
     lr_decay: Number = 0.0
     start: Number = 0.0
-    count: str = "own"
     offset: int = 0
     unused: str = "skipped"
 
@@ -194,12 +190,10 @@ _FORMS: Mapping[type, Form] = {
     rules.Adam: Form("adam"),
     rules.AMSGrad: Form("adam"),
     rules.AdamW: Form("adam", decay_form="decoupled"),
-    rules.RAdam: Form("adam", eps_form="unscaled", rectified=True),
     rules.RMSprop: Form("rmsprop"),
     rules.Adagrad: Form("adagrad"),
     rules.Adadelta: Form("adadelta", eps_form="root"),
     rules.Lion: Form("lion", decay_form="decoupled"),
-    rules.LAMB: Form("lamb", decay_form="inside"),
 }
 
 
@@ -244,7 +238,7 @@ class _Run:
     def step(self, t: int) -> Array:
         form, p, rates = self.form, self.trace.parameters[t], self.trace.rates
         used, g = self._used(t), self._gradient(t)
-        self.count = self.count + used if form.count == "own" else np.full_like(self.count, t + 1.0)
+        self.count = self.count + used
         lr = form.rate * rates[min(max(t + form.rate_from, 0), len(rates) - 1)]
         new: Tensors = {}
         change = self._decayed(p, -self.core(self, p, g, lr, new), lr)
@@ -361,41 +355,7 @@ def _adam_step(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array
     if run.form.amsgrad:
         square = new["largest"] = np.maximum(run.get("largest"), square)
     first = run.correction(run.form.beta1, "first")
-    if run.form.rectified:
-        return lr * mean / first * _rectification(run) / _rectified_divisor(run, square, second)
     return lr * mean / first / run.divisor(square, second)
-
-
-def _length(run: _Run) -> tuple[Array, Array]:
-    """The length of the mean of squares as a mean of the latest ones, and its limit."""
-    beta2, steps = run.form.beta2, run.steps_counted
-    longest = 2.0 / (1.0 - beta2) - 1.0 + 0.0 * steps
-    power = np.power(beta2, steps)
-    return longest - 2.0 * steps * power / (1.0 - power), longest
-
-
-def _rectification(run: _Run) -> Array:
-    length, longest = _length(run)
-    grown = (length - 4.0) * (length - 2.0) * longest
-    factor = np.abs(grown / ((longest - 4.0) * (longest - 2.0) * length)) ** 0.5
-    return np.where(length > 5.0, factor, 1.0)
-
-
-def _rectified_divisor(run: _Run, square: Array, second: Array) -> Array:
-    length, _ = _length(run)
-    return np.where(length > 5.0, run.divisor(square, second), 1.0)
-
-
-def _lamb(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
-    mean, square = _moments(run, g, new)
-    first = run.correction(run.form.beta1, "first")
-    second = run.correction(run.form.beta2, "second")
-    u = mean / first / run.divisor(square, second)
-    if run.form.decay_form == "inside":
-        u = u + run.form.decay * p
-    above, below = run.trace.norms(p), run.trace.norms(u)
-    share = above / np.where(below > 0, below, 1.0)
-    return lr * np.where((above > 0) & (below > 0), share, 1.0) * u
 
 
 def _lion(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
@@ -432,7 +392,6 @@ def _adadelta(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
 _CORES: Mapping[str, Callable[[_Run, Array, Array, Number, Tensors], Array]] = {
     "sgd": _sgd,
     "adam": _adam_step,
-    "lamb": _lamb,
     "lion": _lion,
     "rmsprop": _rmsprop,
     "adagrad": _adagrad,

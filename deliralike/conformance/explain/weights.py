@@ -8,14 +8,11 @@ import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
-from deliralike.conformance.causes import few
 from deliralike.conformance.explain import arrays
 from deliralike.conformance.explain.arrays import Array, Way
 from deliralike.conformance.explain.relations import nearest
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Arrays
-
-_LEAST = 32  # elements from which on many numbers may be fitted
 
 
 def explain_weights(reference: Arrays, candidate: Arrays) -> list[tuple[str, Explanation]]:
@@ -98,12 +95,3 @@ def _fitted(value: Array, came: Array) -> Iterator[Way]:
             shift = float(part.mean())
             added = np.repeat(np.arange(4) == place, len(value) // 4) * shift
             yield f"{gates[place]} plus {shift:.6g}", value + added
-    if value.size < _LEAST:
-        return
-    rows, theirs = value.reshape(len(value), -1), came.reshape(len(came), -1)
-    squares = np.square(rows).sum(1, keepdims=True)
-    if rows.shape[1] > 2:
-        factors = (rows * theirs).sum(1, keepdims=True) / np.where(squares > 0, squares, 1.0)
-        shown = few([f"{factor:.4g}" for factor in factors.ravel()], 6)
-        words = f"each row scaled by a factor of its own: [{shown}]"
-        yield words, (factors * rows).reshape(value.shape)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from deliralike import nest
-from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.by_name import below, owner
-from deliralike.conformance.explain import arguments, norms, shapes
+from deliralike.conformance.by_name import below
+from deliralike.conformance.explain import arguments, norms
 from deliralike.conformance.explain.substitution import Substitute
-from deliralike.conformance.findings import LIMIT, Observed, is_floating, is_number
+from deliralike.conformance.findings import Observed, is_number
 from deliralike.conformance.kinds import Named, Tensors
 from deliralike.conformance.locate.accusing import Suspect, accused, layer_of
 from deliralike.conformance.locate.place import joined
 from deliralike.conformance.locate.units import Forcing, Units
 from deliralike.conformance.observe import Around, Call, Calls, Unit, handed_on
-from deliralike.conformance.places import OUTPUT, TENSOR, UNIT, Quantity, Tap
+from deliralike.conformance.places import OUTPUT, Quantity, Tap
 
 Layer = tuple[str, Named]  # its class or function, and its settings
 Follow = Callable[[Any], Tensors]  # from what a call gives to what its unit hands on
@@ -32,7 +29,7 @@ _MOMENTS = ("mean", "var")
 def substitutes(
     units: Units, forcing: Forcing, mine: Observed, theirs: Observed
 ) -> Iterator[Substitute]:
-    """The reference's calls that the candidate has no call for, and pieces that it may exchange.
+    """The reference's calls that the candidate has no call for.
 
     Args:
         units, forcing: The unit on both sides, and what both did at the reference's inputs.
@@ -42,15 +39,11 @@ def substitutes(
     for name, call in forcing.calls.items():
         if name not in forcing.taps:
             yield from lacking.of_call(name, call)
-    for tensor, value in _own_tensors(units.mine, forcing.calls):
-        yield lacking.of_tensor(tensor, value)
-    for names, together in _exchangeable(forcing.calls):
-        yield lacking.of_pieces(names, together)
 
 
 @dataclass(frozen=True)
 class _Lacking:
-    """What a unit's calls may be exchanged for.
+    """What may stand in for a unit's calls.
 
     Attributes:
         mine, theirs: What either side's unit hands on, by words.
@@ -82,35 +75,6 @@ class _Lacking:
         elif not arguments.is_known(name.function):
             return
         yield self._standing(where, layer, call, name, follow)
-
-    def of_tensor(self, name: str, value: np.ndarray) -> Substitute:
-        """A tensor that the unit makes use of itself."""
-        network = self.units.mine.network
-
-        def follow(output: Any) -> Tensors:
-            network.load_neutral_state({name: output}, strict=False)
-            try:
-                return self._handed_on({})
-            finally:
-                network.load_neutral_state({name: value}, strict=False)
-
-        settings = {"words": name, "others": list(_in_its_place(value, self.forcing))}
-        call = Call(None, (value,), {}, value)
-        where = joined(self.units.path, owner(name))
-        return self._standing(where, (TENSOR, settings), call, UNIT, follow)
-
-    def of_pieces(self, names: Sequence[Tap], together: bool) -> Substitute:
-        """The outputs of calls, which may be read in another order."""
-        arrays = tuple(self.forcing.calls[name].output for name in names)
-        shown = list(names) if together else [names[0].first]
-        words = " and ".join(f"the output of {name}" for name in shown)
-        layer = (shapes.PIECES, {"words": words, "together": together})
-        call = Call(None, (arrays,), {}, arrays)
-
-        def follow(outputs: Any) -> Tensors:
-            return self._handed_on(dict(zip(names, outputs, strict=True)))
-
-        return self._standing(self.units.path, layer, call, names[0], follow)
 
     def _handed_on(self, results: Mapping[Tap, Any]) -> Tensors:
         """What the reference hands on with other results of calls; nothing where it refuses them."""
@@ -163,59 +127,6 @@ def _parameters(unit: Unit, path: str | None) -> dict[str, None]:
         return {}
     slots = below(path, unit.network.neutral_slots())
     return {name: None for name, slot in slots.items() if slot.is_parameter}
-
-
-def _own_tensors(unit: Unit, calls: Calls) -> Iterator[tuple[str, np.ndarray]]:
-    """The floating parameters and buffers of a unit that its calls do not hold."""
-    called = tuple(f"{call.path}." for call in calls.values() if call.path)
-    for name, slot in unit.network.neutral_slots().items():
-        if slot.shape and not name.startswith(called):
-            value = slot.read()
-            if is_floating(value):
-                yield name, value
-
-
-def _in_its_place(value: np.ndarray, forcing: Forcing) -> Iterator[np.ndarray]:
-    """Other arrays of a tensor's shape that the candidate makes or gives to its own calls."""
-    for call in forcing.found.beyond.values():
-        for leaf in nest.leaves((call.args, call.kwargs, call.output)):
-            alike = is_number(leaf) and np.shape(leaf) == value.shape
-            if alike and relative_difference(value, leaf) > LIMIT:
-                yield np.asarray(leaf)
-
-
-def _exchangeable(calls: Calls) -> Iterator[tuple[list[Tap], bool]]:
-    """Calls whose features may be read in another order, and whether these are joined for that.
-
-    Two or three calls of a kind that are given the same array and give the same shape may be one
-    call to the candidate: a gate and a value, or queries, keys and values. Else all calls of a
-    block are read alike.
-    """
-    products = [name for name, call in calls.items() if _is_product(name, call)]
-    for count in (2, 3):
-        for first, *others in itertools.combinations(products, count):
-            if all(_are_twins(calls, first, other) for other in others):
-                yield [first, *others], True
-    blocks: dict[Tap, list[Tap]] = {}
-    for name in reversed(products):  # halves are taken of what came last
-        blocks.setdefault(name.first, []).insert(0, name)
-    for names in blocks.values():
-        yield names, False
-
-
-def _are_twins(calls: Calls, first: Tap, second: Tap) -> bool:
-    """Whether calls of one kind are given the same array and make the same shape of it."""
-    one, other = calls[first], calls[second]
-    if first.function != second.function or np.shape(one.output) != np.shape(other.output):
-        return False
-    return one.args[0] is other.args[0] or np.array_equal(one.args[0], other.args[0])
-
-
-def _is_product(name: Tap, call: Call) -> bool:
-    """Whether a call gives features that it makes of others."""
-    is_followed = bool(call.path) or name.function in ("linear", "matmul", "conv")
-    plain = is_number(call.output) and np.ndim(call.output) > 1
-    return is_followed and plain and bool(call.args) and is_number(call.args[0])
 
 
 def _forward(one: Observed) -> Tensors:

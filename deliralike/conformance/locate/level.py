@@ -13,15 +13,11 @@ import numpy as np
 from deliralike import backends
 from deliralike.backends.base import Backend
 from deliralike.conformance import explain
-from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.explain import (
-    by_hand,
+    glue,
     losses,
-    steps,
     substitution,
-    tables,
     types,
-    wiring,
 )
 from deliralike.conformance.findings import (
     FAILED,
@@ -36,7 +32,6 @@ from deliralike.conformance.findings import (
 )
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.locate.aliasing import of_aliasing
-from deliralike.conformance.locate.between import kind_of
 from deliralike.conformance.locate.drops import of_drops
 from deliralike.conformance.locate.place import Place
 from deliralike.conformance.locate.search import localise
@@ -123,9 +118,6 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
     lacking = [one.accused for one in place.substitutes if one.is_call]
     if accused is not None and (accused.path != place.path or _is_among(accused, lacking)):
         kind, what = accused.kind.removeprefix(OWN), Quantity(OUTPUT)
-        if kind == TENSOR:
-            network = running.reference.network
-            kind = block_kinds(network).get(accused.path) or kind_of(network)
         if accused.path != place.path and explanation is not None and explanation.is_of_input:
             what = Quantity(INPUT, tap=Tap(accused.path))
         place = replace(place, path=accused.path, kind=kind, what=what)
@@ -188,7 +180,7 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
 
     What a call does in another way comes before what is done between calls.
     """
-    backend, between = backends.of(running.reference.network), place.wiring
+    backend, between = backends.of(running.reference.network), place.glue
     # Of several calls that have no counterpart, the last one is accused by what it gives.
     is_last = bool(place.accused) and sum(one.is_call for one in place.substitutes) > 1
     if is_last:
@@ -198,17 +190,13 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     for accused in place.accused:
         yield partial(_of_call, _types_of_call, accused)
         yield partial(_of_call, explain.explain, accused, backend)
-    if between is not None:
-        yield partial(_of_place, by_hand.explain, between, backend)
-        yield partial(_of_place, steps.explain, between)
     if not is_last:
         yield partial(_substituted, place, backend)
     # A single number tells nothing of the formula that it comes from.
     if between is not None and (place.loss is None or np.size(between.reference) > 1):
         numbers = {"": between.reference}, {"": between.candidate}
-        yield partial(_of_place, wiring.explain, between)
+        yield partial(_of_place, glue.explain, between)
         yield partial(_of_place, types.explain, *numbers)
-        yield partial(_of_place, tables.explain, between)
 
 
 def _of_place(explaining: Callable[..., Explanation | None], *given: Any) -> Explained:

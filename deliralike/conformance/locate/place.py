@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from deliralike.conformance.explain.glue import Glue
 from deliralike.conformance.explain.losses import Composition
 from deliralike.conformance.explain.substitution import Substitute
-from deliralike.conformance.explain.wiring import Wiring
 from deliralike.conformance.findings import Accused
 from deliralike.conformance.places import Quantity
 
@@ -26,7 +26,7 @@ class Place:
         what: The first that differs.
         difference: Its relative difference; infinite where it could not be computed.
         accused: What is known for explaining it, the deepest first.
-        wiring: The same for what a block does between its layers.
+        glue: The same for what a block does between its layers.
         details: What else was seen: blocks that are not called, another order of calls.
         loss: The same for the loss function as a whole.
         substitutes: Calls of the reference's that the candidate has no call for.
@@ -38,7 +38,7 @@ class Place:
     difference: float
     accused: tuple[Accused, ...] = ()
     details: tuple[str, ...] = ()
-    wiring: Wiring | None = None
+    glue: Glue | None = None
     loss: Composition | None = None
     substitutes: tuple[Substitute, ...] = ()
 

@@ -54,7 +54,7 @@ def force(unit: Unit, calls: Calls, weights: Cotangents, cotangent: Any = None) 
         def tap(met: Met) -> Any:
             before = copied(network, met.given)
             if met.name not in given:
-                result = met.given[0][0] if unit.opened and met.name.stops else met.result()
+                result = met.result()
                 others[met.name] = (met.path, *before, copied(network, result))
                 return result
             (into, output), (weight_into, weight_output) = given[met.name], weighing[met.name]

@@ -31,8 +31,6 @@ class Unit:
         functions: Whether calls of functions of `nn` are taps as well; in a native network also
             those of the framework's own functions.
         same: Which of the arguments are one object; see `Call`.
-        opened: Whether gradients pass `stop_gradient` where that is no tap: to see what it is that
-            it stops.
     """
 
     network: AbstractNetwork
@@ -43,7 +41,6 @@ class Unit:
     kwargs: Named = field(default_factory=dict)
     functions: bool = True
     same: tuple[int, ...] = ()
-    opened: bool = False
 
     @property
     def inputs(self) -> Given:
