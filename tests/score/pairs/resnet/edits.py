@@ -18,22 +18,6 @@ MISTAKES = (
         True,
     ),
     Mistake(
-        "activation before the sum",
-        "jax",
-        (("return nnx.relu(y + shortcut)", "return nnx.relu(y) + shortcut"),),
-        BLOCKS,
-        (r"relu|activation",),
-        True,
-    ),
-    Mistake(
-        "no activation between the convolutions",
-        "jax",
-        (("y = nnx.relu(self.norm_1(self.conv_1(x)))", "y = self.norm_1(self.conv_1(x))"),),
-        (*BLOCKS, *(f"{block}.relu" for block in BLOCKS)),
-        (r"relu|activation",),
-        True,
-    ),
-    Mistake(
         "stride in the second convolution",
         "jax",
         (
@@ -89,14 +73,6 @@ MISTAKES = (
         False,
     ),
     Mistake(
-        "momentum a tenth",
-        "jax",
-        (("m=0.1", "m=0.01"),),
-        NORMS,
-        (r"momentum|decay", r"0\.01|0\.99"),
-        False,
-    ),
-    Mistake(
         "running statistics in training",
         "jax",
         (
@@ -106,27 +82,6 @@ MISTAKES = (
         NORMS,
         (r"running|frozen|evaluation",),
         False,
-    ),
-    Mistake(
-        "no gradient through the shortcut",
-        "jax",
-        (
-            (
-                "return nnx.relu(y + shortcut)",
-                "return nnx.relu(y + jax.lax.stop_gradient(shortcut))",
-            ),
-        ),
-        BLOCKS,
-        (r"gradient|detach|stop",),
-        False,
-    ),
-    Mistake(
-        "maximum for mean in the head",
-        "jax",
-        (("jnp.mean(x, axis=(1, 2))", "jnp.max(x, axis=(1, 2))"),),
-        ("", "avgpool"),
-        (r"max",),
-        True,
     ),
     Mistake(
         "shortcut without its norm",
@@ -195,27 +150,6 @@ MISTAKES = (
             *(f"{block}.bn{i}.weight" for block in BLOCKS for i in (1, 2)),
         ),
         (r"swap|exchang|bn1.*bn2|bn2.*bn1|weights? of|values of",),
-        True,
-    ),
-    Mistake(
-        "no activation in the stem",
-        "chainer",
-        (
-            (
-                "        h = F.relu(self.bn1(self.conv1(x)))\n        for block",
-                "        h = self.bn1(self.conv1(x))\n        for block",
-            ),
-        ),
-        ("", "relu"),
-        (r"relu|activation",),
-        True,
-    ),
-    Mistake(
-        "activation before the sum",
-        "chainer",
-        (("return F.relu(h + x)", "return F.relu(h) + x"),),
-        BLOCKS,
-        (r"relu|activation",),
         True,
     ),
     Mistake(

@@ -1,1 +1,0 @@
-"""A network with batch norms, whose ports bring replicas of their own."""
