@@ -39,10 +39,8 @@ class Right:
         name: Unique within the pair and port.
         port: The file that is edited.
         edits: Texts to replace; none for the port as it is.
-        options: What the user says to `compare`, such as ``{"names": {...}}``.
     """
 
     name: str
     port: str
     edits: tuple[Edit, ...] = ()
-    options: tuple[tuple[str, object], ...] = ()

@@ -124,6 +124,16 @@ def _one_hot(target: Any) -> Any:
     return torch.nn.functional.one_hot(target.long(), 4).to(torch.get_default_dtype()).double()
 
 
+def _short_resnet(module: ModuleType) -> Any:
+    """Without the stages that have most of the weights."""
+    import torch
+
+    network = module.ResNet(module.BasicBlock, [1, 1, 1, 1])
+    network.layer3 = network.layer4 = torch.nn.Identity()
+    network.fc = torch.nn.Linear(128, 5)
+    return network
+
+
 _BERT = {
     "vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
     "intermediate_size": 24, "max_position_embeddings": 16,
@@ -134,7 +144,7 @@ _GPT2 = {
 }  # fmt: skip
 
 CLASSES = (
-    _torchvision("resnet", lambda m: m.ResNet(m.BasicBlock, [1, 1, 1, 1], 5), _images(17)),
+    _torchvision("resnet", _short_resnet, _images(17)),
     _torchvision("squeezenet", lambda m: m.SqueezeNet("1_1", 5)),
     _torchvision("mobilenetv2", lambda m: m.MobileNetV2(5, 0.25)),
     _torchvision("densenet", lambda m: m.DenseNet(8, (2, 2), 16, drop_rate=0.2, num_classes=5)),
@@ -221,7 +231,7 @@ CLASSES = (
     _loss("monai.losses.focal_loss", "FocalLoss", _one_hot),
     _loss("monai.losses.tversky", "TverskyLoss", _one_hot, sigmoid=True),
     _ours("classification.lenet", "LeNet", _images(20, 1), image_size=20, num_classes=5),
-    _ours("classification.resnet", "ResNet", _images(), layers=(1, 1, 1, 1), num_classes=5),
+    _ours("classification.resnet", "SmallResNet", _images(17), depth=8, shortcut="B"),
     _ours("classification.mobilenet_v2", "MobileNetV2", _images(), width_mult=0.25, num_classes=5),
     _ours("classification.squeezenet", "SqueezeNet", _images(), num_classes=5),
     _ours("classification.densenet", "DenseNet", _images(), layers=(2, 2), growth_rate=8),

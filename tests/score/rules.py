@@ -10,7 +10,7 @@ import ast
 import copy
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Cause = tuple[str, ...]
@@ -162,7 +162,7 @@ SETTINGS: tuple[tuple[str, str, str, Any, Any, str], ...] = (
     ("mode of resizing", "interpolate|Upsample", "mode", "nearest", "bilinear", "nearest|linear"),
     ("number of heads", "MultiheadAttention", "num_heads", 1, 2, "head"),
     ("smoothed labels", "CrossEntropyLoss|cross_entropy", "label_smoothing", 0.1, 0.2, "smooth"),
-    ("sum for mean", r"\w*(Loss|loss|entropy)", "reduction", "sum", "mean", "sum|reduction"),
+    ("sum for mean", r"\w*(Loss|loss|entropy)", "reduction", "sum", "mean", "sum|number of"),
     ("ignored label", "CrossEntropyLoss|cross_entropy", "ignore_index", 0, 1, "ignor"),
     ("epsilon of an optimizer", OPTIMIZER, "eps", 1e-6, 1e-8, "eps"),
     ("betas", OPTIMIZER, "betas", (0.999, 0.9), (0.9, 0.98), "beta"),
@@ -181,6 +181,8 @@ def _setting_rule(wanted: tuple[str, str, str, Any, Any, str]) -> Callable[[Any]
     def apply(node: Any) -> Changed:
         if not isinstance(node, ast.Call) or not re.fullmatch(layers, tail(node)):
             return
+        if isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "self":
+            return  # a layer of the network, which is called
         found = argument(node, name)
         value = DEFAULTS.get(name) if found is None else literal(found)
         if wrong is None:
@@ -573,6 +575,7 @@ def weight_untied(node: Any) -> Changed:
 class _Scope:
     owner: str
     builds: bool
+    given: tuple[str, ...] = ()  # what a function that builds is called for
     attributes: tuple[str, ...] = ()
 
 
@@ -582,14 +585,34 @@ def changes(source: str) -> list[Change]:
     for line in source.encode().splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
     found = []
-    for top in ast.parse(source).body:
-        functions = [top] if isinstance(top, ast.FunctionDef) else []
-        if isinstance(top, ast.ClassDef):
-            functions = [each for each in top.body if isinstance(each, ast.FunctionDef)]
+    tree = ast.parse(source)
+    builders = _builders(tree)
+    for top in tree.body:
+        for function in top.body if isinstance(top, ast.ClassDef) else [top]:
+            if isinstance(function, ast.FunctionDef):
+                name = function.name
+                builds = name == "__init__" or name in builders
+                scope = _Scope(top.name, builds, tuple(builders.get(name, ())))
+                for node, inner in _nodes(function, scope):
+                    found += _changes(node, inner, offsets)
+    return found
+
+
+def _builders(tree: ast.Module) -> dict[str, dict[str, None]]:
+    """Functions that build parts of networks, with the attributes for which they are called."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    names = {function.name for function in functions if not function.name.startswith("__")}
+    found: dict[str, dict[str, None]] = {}
+    for _ in range(3):  # they call each other
         for function in functions:
-            builds = isinstance(top, ast.ClassDef) and function.name == "__init__"
-            for node, scope in _nodes(function, _Scope(top.name, builds)):
-                found += _changes(node, scope, offsets)
+            given = found.get(function.name, {})
+            if function.name == "__init__" or given:
+                for statement in ast.walk(function):
+                    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr | ast.Return):
+                        called = {tail(each) for each in ast.walk(statement)} & names
+                        stored = _attributes(statement, _Scope("", builds=True))
+                        for name in called - {"forward"}:
+                            found.setdefault(name, {}).update(given or dict.fromkeys(stored))
     return found
 
 
@@ -601,23 +624,25 @@ def _nodes(node: ast.AST, scope: _Scope) -> Iterator[tuple[ast.AST, _Scope]]:
             continue
         inner = scope
         if isinstance(child, ast.stmt):
-            inner = _Scope(scope.owner, scope.builds, _attributes(child, scope.builds))
+            attributes = _attributes(child, scope)
             if isinstance(node, ast.For):
-                inner = _Scope(scope.owner, scope.builds, scope.attributes + inner.attributes)
+                attributes = scope.attributes + attributes
+            inner = replace(scope, attributes=attributes)
         yield from _nodes(child, inner)
 
 
-def _attributes(statement: ast.stmt, builds: bool) -> tuple[str, ...]:
+def _attributes(statement: ast.AST, scope: _Scope) -> tuple[str, ...]:
     """The attributes of the network that a statement sets, or else calls."""
     header = statement.iter if isinstance(statement, ast.For) else statement
-    names = [
+    own = [
         node
         for node in ast.walk(header)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
     ]
-    own = [node for node in names if node.value.id == "self"]
-    stored = [node.attr for node in own if isinstance(node.ctx, ast.Store)]
-    return tuple(dict.fromkeys(stored if builds and stored else (node.attr for node in own)))
+    stored = tuple(node.attr for node in own if isinstance(node.ctx, ast.Store))
+    if scope.builds and (stored or scope.given):
+        return stored or scope.given
+    return tuple(dict.fromkeys(node.attr for node in own))
 
 
 def _changes(node: ast.AST, scope: _Scope, offsets: list[int]) -> Iterator[Change]:

@@ -52,37 +52,11 @@ def heard(*arguments: Any, **options: Any) -> Said:
 
 def _run_port(task: Task, folder: Path) -> tuple[Case, Said]:
     _seed()
-    original = importlib.import_module(f"tests.score.pairs.{task.pair}.reference")
+    original = importlib.import_module(task.module)
     port = imported(edited(task), f"{task.pair}_{task.case.port}", folder)
     reference = original.network()
-    sides = side(reference, original), side(port.network(reference), port)
-    options = _options(task, original)
-    return task.case, heard(*sides, original.batch(), weights=port.WEIGHTS, **options)
-
-
-def side(native: Any, module: ModuleType) -> Any:
-    """A native network, with the loss, optimizers and replicas that its module has."""
-    parts: dict[str, Any] = {}
-    if hasattr(module, "loss"):
-        parts["loss"] = module.loss
-    if hasattr(module, "replicate"):
-        parts["replicate"] = module.replicate
-    if hasattr(module, "OPTIMIZERS"):
-        makers = module.OPTIMIZERS.items()
-        parts["optimizers"] = {name: partial(_wrapped, make) for name, make in makers}
-    if not parts:
-        return native
-    return Subject(backends.of(native).wrap(native), **parts)
-
-
-def _wrapped(make: Any, network: Any) -> Any:
-    """The native optimizer of a network, as the comparison wants it."""
-    return network.backend.wrap_optimizer(make(network.native), network)
-
-
-def _options(task: Task, original: ModuleType) -> dict[str, Any]:
-    options = dict(getattr(original, "OPTIONS", {}))
-    return options | dict(getattr(task.case, "options", ()))
+    sides = reference, port.network(reference)
+    return task.case, heard(*sides, original.batch(), weights=port.WEIGHTS)
 
 
 def _seed() -> None:
@@ -166,6 +140,11 @@ def _compared_class(kind: Subclass, original: ModuleType, module: ModuleType, po
         candidate = mutants.with_weights(candidate, reference)
     options = {"loss": distance_loss, "weights": "judge" if port == "torch" else "load"}
     return heard(reference, candidate, kind.batch(), **options)
+
+
+def _wrapped(make: Any, network: Any) -> Any:
+    """The native optimizer of a network, as the comparison wants it."""
+    return network.backend.wrap_optimizer(make(network.native), network)
 
 
 def _compared_training(kind: Subclass, original: ModuleType, module: ModuleType) -> Said:

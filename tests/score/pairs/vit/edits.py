@@ -8,7 +8,6 @@ BLOCKS = ("blocks.0", "blocks.1")
 ATTENTION = tuple(f"{block}.attn" for block in BLOCKS)
 MLP = tuple(f"{block}.mlp" for block in BLOCKS)
 NORMS = tuple(f"{block}.norm{i}" for block in BLOCKS for i in (1, 2))
-SECOND_NORMS = tuple(f"{block}.norm2" for block in BLOCKS)
 
 MISTAKES = (
     Mistake(
@@ -133,30 +132,6 @@ MISTAKES = (
         (r"transpos",),
         True,
     ),
-    Mistake(
-        "GELU by the logistic function",
-        "chainer",
-        (("return 0.5 * x * (1.0 + F.erf(x / 2**0.5))", "return x * F.sigmoid(1.702 * x)"),),
-        (*(f"{one}.act" for one in MLP), *MLP, *BLOCKS),
-        (r"sigmoid|quick|logistic|1\.702",),
-        True,
-    ),
-    Mistake(
-        "heads joined without turning them back",
-        "chainer",
-        (("F.reshape(F.transpose(y, (0, 2, 1, 3)), x.shape)", "F.reshape(y, x.shape)"),),
-        ATTENTION,
-        (r"head|transpos|reshap|order|permut",),
-        True,
-    ),
-    Mistake(
-        "share that is kept given to dropout",
-        "chainer",
-        (("self.position, h.shape), 0.1)", "self.position, h.shape), 0.9)"),),
-        ("pos_drop", ""),
-        (r"dropout|rate|ratio|\bp\b|keep", r"0\.9|0\.1"),
-        False,
-    ),
 )
 
 RIGHT = (
@@ -240,70 +215,6 @@ RIGHT = (
             (
                 "h = nnx.gelu(self.wi(h), approximate=False)",
                 "h = self.wi(h)\n        h = h * (1 + jax.lax.erf(h / math.sqrt(2))) / 2",
-            ),
-        ),
-    ),
-    Right("as it is", "chainer"),
-    Right(
-        "one projection for all three",
-        "chainer",
-        (
-            (
-                "            self.w_q = L.Linear(n_units, n_units)\n"
-                "            self.w_k = L.Linear(n_units, n_units)\n"
-                "            self.w_v = L.Linear(n_units, n_units)\n",
-                "            self.w_qkv = L.Linear(n_units, 3 * n_units)\n",
-            ),
-            (
-                "    def heads(self, link, x):\n        b, n, c = x.shape\n        y = link(x, n_batch_axes=2)\n",
-                "    def heads(self, y):\n        b, n, c = y.shape\n",
-            ),
-            (
-                "[self.heads(link, x) for link in (self.w_q, self.w_k, self.w_v)]",
-                "[self.heads(y) for y in F.split_axis(self.w_qkv(x, n_batch_axes=2), 3, axis=2)]",
-            ),
-        ),
-    ),
-    Right(
-        "queries scaled, not scores",
-        "chainer",
-        (
-            (
-                "a = F.matmul(q, k, transb=True) / (q.shape[-1] ** 0.5)",
-                "a = F.matmul(q * q.shape[-1] ** -0.5, k, transb=True)",
-            ),
-        ),
-    ),
-    Right(
-        "links in the order of the sentence that names them",
-        "chainer",
-        (
-            ("            self.w_q = L.Linear(n_units, n_units)\n", ""),
-            ("            self.w_v = L.Linear(n_units, n_units)\n", ""),
-            (
-                "            self.w_o = L.Linear(n_units, n_units)\n",
-                "            self.w_o = L.Linear(n_units, n_units)\n"
-                "            self.w_v = L.Linear(n_units, n_units)\n"
-                "            self.w_q = L.Linear(n_units, n_units)\n",
-            ),
-        ),
-    ),
-    Right(
-        "GELU by Chainer",
-        "chainer",
-        (("return 0.5 * x * (1.0 + F.erf(x / 2**0.5))", "return x * F.ndtr(x)"),),
-    ),
-    Right(
-        "token and position as rows of one parameter's size",
-        "chainer",
-        (
-            (
-                "chainer.initializers.Normal(0.02), (1, 1, n_units))",
-                "chainer.initializers.Normal(0.02), (n_units,))",
-            ),
-            (
-                "chainer.initializers.Normal(0.02), (1, 7, n_units))",
-                "chainer.initializers.Normal(0.02), (7, n_units))",
             ),
         ),
     ),
