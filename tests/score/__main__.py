@@ -6,8 +6,7 @@ With a number of mutants there are only those: so many are drawn, of the rules a
 name has NAME, torch against a port (torch where none is given); other ports have our classes as
 they are beside them.
 
-The exit code is 0 where the goals are reached, 1 where they are not, 2 where there is no such case
-or an edit does not fit.
+The exit code is 0 where the goals are reached, 1 where they are not, 2 where there is no such case.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from deliralike.cli.console import say, show_table
 from tests.score.mutants import Mutation, as_they_are, draw
 from tests.score.pool import LIMIT, run_all
 from tests.score.report import COLUMNS, LEVELS, Result, Score, result
-from tests.score.sources import PORTS, EditError, Task, edited, pairs, tasks
+from tests.score.sources import PORTS, Task, pairs, tasks
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -35,13 +34,6 @@ def main(words: Sequence[str] | None = None) -> int:
     chosen = list(_drawn(given) if given.mutants else _chosen(given.pair, given.port, given.only))
     if not chosen:
         print("score: there is no such case", file=sys.stderr)
-        return 2
-    try:
-        for task in chosen:
-            if isinstance(task, Task):
-                edited(task)
-    except EditError as error:
-        print(f"score: {error}", file=sys.stderr)
         return 2
     start = time.perf_counter()
     results: list[Result] = []

@@ -197,7 +197,6 @@ def test_a_score_counts_by_pair_and_in_all():
 
 def test_a_score_gives_precision_beside_recall():
     found = {name: (part, whole) for name, part, whole in score().shares()}
-    assert found["accusations that are right"] == (2, 3)
     assert found["accused places that are right"] == (1, 3)
     assert found["exact causes that are right"] == (1, 2)
 
@@ -243,10 +242,3 @@ def test_a_pair_that_is_not_there_is_named(capsys):
 
 def test_a_case_that_is_not_there_is_an_error(capsys):
     assert command.main(["--only", "nothing of this name"]) == 2
-
-
-def test_an_edit_that_does_not_fit_stops_the_score_before_it_begins(monkeypatch, capsys):
-    wrong = Task("mlp", replace(MISTAKE, edits=(("nowhere", "x"),)))
-    monkeypatch.setattr(command, "tasks", lambda pair: [wrong])
-    assert command.main(["--pair", "mlp"]) == 2
-    assert "wanted once, found 0 times: 'nowhere'" in capsys.readouterr().err

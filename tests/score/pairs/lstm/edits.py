@@ -111,14 +111,6 @@ MISTAKES = (
         True,
     ),
     Mistake(
-        "first output",
-        "chainer",
-        (("self.l1(hy[-1])", "self.l1(F.stack([y[0] for y in ys]))"),),
-        (*BETWEEN, "lstm"),
-        (r"first|step 0|index 0|\[:, 0\]|position 0",),
-        True,
-    ),
-    Mistake(
         "recurrent bias left out",
         "chainer",
         (

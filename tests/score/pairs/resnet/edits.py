@@ -9,14 +9,6 @@ NORMS = ("bn1", *(f"{block}.bn{i}" for block in BLOCKS for i in (1, 2)), "layer2
 
 MISTAKES = (
     Mistake(
-        "no activation after the sum",
-        "jax",
-        (("return nnx.relu(y + shortcut)", "return y + shortcut"),),
-        (*BLOCKS, *(f"{block}.relu" for block in BLOCKS), ""),
-        (r"relu|activation",),
-        True,
-    ),
-    Mistake(
         "stride in the second convolution",
         "jax",
         (
@@ -81,16 +73,6 @@ MISTAKES = (
         NORMS,
         (r"running|frozen|evaluation",),
         False,
-    ),
-    Mistake(
-        "shortcut without its norm",
-        "jax",
-        (("self.proj_norm(self.proj(x))", "self.proj(x)"),),
-        ("layer2.0", "layer2.0.downsample", "layer2.0.downsample.1"),
-        (
-            r"norm|downsample\.1|not called|left out|without|missing|skipped|bn2 \+ the output of downsample\.0",
-        ),
-        True,
     ),
     Mistake(
         "norm of the stem left out in evaluation only",

@@ -11,14 +11,6 @@ NORMS = tuple(f"{block}.norm{i}" for block in BLOCKS for i in (1, 2))
 
 MISTAKES = (
     Mistake(
-        "tanh in GELU",
-        "jax",
-        ((", approximate=False", ""),),
-        (*(f"{one}.act" for one in MLP), *MLP, *BLOCKS),
-        (r"tanh",),
-        True,
-    ),
-    Mistake(
         "scaled by the whole width",
         "jax",
         (("scale = 1 / math.sqrt(q.shape[-1])", "scale = 1 / math.sqrt(x.shape[-1])"),),
@@ -64,35 +56,11 @@ MISTAKES = (
         True,
     ),
     Mistake(
-        "token at the end",
-        "jax",
-        (
-            ("jnp.concatenate([cls, x], axis=1)", "jnp.concatenate([x, cls], axis=1)"),
-            ("self.classifier(x[:, 0])", "self.classifier(x[:, -1])"),
-        ),
-        ("", "pos_drop", "pos_embed"),
-        (r"order|concat|join|end|last",),
-        True,
-    ),
-    Mistake(
         "mean of the tokens for the class token",
         "jax",
         (("self.classifier(x[:, 0])", "self.classifier(x.mean(1))"),),
         ("", "head"),
         (r"mean|average|pool",),
-        True,
-    ),
-    Mistake(
-        "epsilon of torch's default",
-        "jax",
-        (
-            (
-                "self.final = nnx.LayerNorm(dim, rngs=rngs)",
-                "self.final = nnx.LayerNorm(dim, epsilon=1e-5, rngs=rngs)",
-            ),
-        ),
-        ("norm",),
-        (r"eps", r"1e-0?5|0\.00001"),
         True,
     ),
     Mistake(
