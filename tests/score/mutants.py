@@ -314,8 +314,9 @@ def places(change: Change, text: str, module: str, network: Any) -> tuple[str, .
         if change.builds and not inner:
             inner = _below([path], names)
         found += inner
-        if not change.builds or not _below(roots, parameters):
-            found.append(path)
+        is_another = change.rule in ("other norm", "norm without weights")
+        if is_another or not change.builds or not _below(roots, parameters):
+            found.append(path)  # the layer is not the same one any more, or has no name
     return tuple(dict.fromkeys(found))
 
 

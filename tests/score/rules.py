@@ -104,7 +104,7 @@ def literal(node: ast.AST | None) -> Any:
 NORM = r"(Batch|Layer|Group|Instance|RMS)Norm\w*|\w*norm(_layer)?|bn"
 BATCH_NORM = r"BatchNorm\w*|norm(_layer)?|bn"
 CONV = r"Conv\dd|conv|\w*[Cc]onv\dd?(_layer)?"
-WEIGHTS = "affine|weight|scale|bias|missing"
+WEIGHTS = r"affine|weight|scale|bias|missing|norm\("
 OPTIMIZER = r"SGD|Adam|AdamW|RMSprop|Adagrad|NAdam|RAdam|Adadelta|Adamax"
 POSITIONS = {
     CONV: ("", "", "kernel_size", "stride", "padding", "dilation", "groups", "bias"),

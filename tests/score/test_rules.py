@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.score import mutants
-from tests.score.classes import CLASSES
 from tests.score.judging import BROKEN, EQUAL
 from tests.score.mutants import Mutation, changes_of, draw, find, places
 from tests.score.rules import RULES, changes
@@ -110,10 +109,6 @@ def test_what_changes_nothing_or_does_not_run_is_left_out():
     name = "ours LeNet"
     for rule, wanted in (("ceiling of sizes", EQUAL), ("padding", BROKEN)):
         assert run(Mutation(name, "torch", index_of(name, rule), rule))[1].verdict == wanted
-
-
-def test_every_class_is_named_once():
-    assert len({each.name for each in CLASSES}) == len(CLASSES)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("[a-z]*.py")), ids=lambda path: path.name)

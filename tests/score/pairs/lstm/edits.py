@@ -30,34 +30,11 @@ MISTAKES = (
         True,
     ),
     Mistake(
-        "mean of all outputs",
-        "jax",
-        (
-            ("        for t in range", "        outputs = []\n        for t in range"),
-            (
-                "self.cell(carry, x[:, t])\n",
-                "self.cell(carry, x[:, t])\n            outputs.append(y)\n"
-                "        y = jnp.stack(outputs, axis=1).mean(axis=1)\n",
-            ),
-        ),
-        (*BETWEEN, "lstm"),
-        (r"mean|average", r"last|step|output|state"),
-        True,
-    ),
-    Mistake(
         "read backwards",
         "jax",
         (("x[:, t]", "x[:, -1 - t]"),),
         ("lstm", "the input of lstm", "", "the network"),
         (r"revers|backward|flip|last to first|order of (the )?(steps|time|words)",),
-        True,
-    ),
-    Mistake(
-        "scaled embedding",
-        "jax",
-        (("self.embedding(tokens)", "self.embedding(tokens) * 7**0.5"),),
-        ("the input of lstm", "embed", "", "the network"),
-        (r"2\.6[45]|sqrt|root|√|7\s*(\*\*|\^)\s*0?\.5", r"scal|times|factor|multipl|\*"),
         True,
     ),
     Mistake(

@@ -48,22 +48,6 @@ MISTAKES = (
         True,
     ),
     Mistake(
-        "positions added twice",
-        "jax",
-        (("        x = self.dropout(x)\n", "        x = self.dropout(x + self.pos[...])\n"),),
-        ("", "pos_embed", "pos_drop"),
-        (r"pos", r"twice|2|double"),
-        True,
-    ),
-    Mistake(
-        "mean of the tokens for the class token",
-        "jax",
-        (("self.classifier(x[:, 0])", "self.classifier(x.mean(1))"),),
-        ("", "head"),
-        (r"mean|average|pool",),
-        True,
-    ),
-    Mistake(
         "keys and queries swapped while copying",
         "jax",
         (
