@@ -334,7 +334,7 @@ def other_norm(node: Any) -> Changed:
 
 
 ACTIVATED = re.compile(r"(re|ge|si|e)lu\d?|\w*act\w*|\w*nonlin\w*|sigmoid|tanh", re.IGNORECASE)
-LOST = "without|no |lost|left out|missing|not called|skipped|identity|does nothing|lack|leaves|instead of"
+LOST = "without|no |lost|left out|missing|not called|skip|identity|nothing|lack|leaves|instead of"
 
 
 @rule
