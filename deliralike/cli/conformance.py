@@ -25,11 +25,11 @@ def command(
         bool,
         typer.Option(
             "--score",
-            help="Judge the proof on ports by hand, with mistakes and without (in a checkout).",
+            help="Judge the proof on ports by hand, or on classes with mistakes (in a checkout).",
         ),
     ] = False,
     pair: Annotated[
-        str | None, typer.Option(help="With --score: pairs of networks, such as unet,gpt.")
+        str | None, typer.Option(help="With --score: pairs of networks, such as vit,lstm.")
     ] = None,
     port: Annotated[
         str | None, typer.Option(help="With --score: ports, such as jax,chainer.")
@@ -37,6 +37,11 @@ def command(
     only: Annotated[
         str | None, typer.Option(help="With --score: cases whose name contains this.")
     ] = None,
+    mutants: Annotated[
+        int | None,
+        typer.Option(help="With --score: so many classes with a mistake, instead of pairs."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="With --score: of the draw of mutants.")] = None,
     workers: Annotated[int, typer.Option(help="With --score: processes at once.", min=1)] = 2,
     save: Annotated[
         list[Path] | None,
@@ -52,7 +57,8 @@ def command(
     _check_endings("--report", report or ())
     _check_endings("--save", save or ())
     if score:
-        words = _words(pair=pair, port=port, only=only, workers=workers)
+        drawn = {"mutants": mutants, "seed": seed}
+        words = _words(pair=pair, port=port, only=only, **drawn, workers=workers)
         raise typer.Exit(_score(words, save or ()))
     names = backends.split(",") if backends else known.available()
     for name in names:

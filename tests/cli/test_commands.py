@@ -501,12 +501,12 @@ def test_the_score_runs_beside_the_package(monkeypatch, tmp_path):
 
     monkeypatch.setattr(subprocess, "run", started)
     monkeypatch.chdir(tmp_path)
-    words = ["--pair", "mlp", "--only", "eps", "--workers", 3, "--save", "a.md"]
+    words = ["--only", "eps", "--mutants", 9, "--seed", 1, "--workers", 3, "--save", "a.md"]
     run("conformance", "--score", *words, code=1)
     ((command, options),) = seen
     assert command[:3] == [sys.executable, "-m", "tests.score"]
     assert command[3:] == [
-        *("--pair", "mlp", "--only", "eps", "--workers", "3"),
+        *("--only", "eps", "--mutants", "9", "--seed", "1", "--workers", "3"),
         *("--save", str(tmp_path / "a.md")),
     ]
     assert (options["cwd"] / "tests" / "score" / "__main__.py").exists()

@@ -1,9 +1,12 @@
 """Run the score: ``python -m tests.score [--pair unet,gpt] [--port jax] [--only NAME] [--workers 2]
-[--limit SECONDS] [--save FILE.md] [--save FILE.json]``; ``deliralike conformance --score`` does it,
-too.
+[--mutants 200] [--seed 0] [--limit SECONDS] [--save FILE.md] [--save FILE.json]``;
+``deliralike conformance --score`` does it, too.
 
-The exit code is 0 where the goals are reached, 1 where they are not, 2 where there is no such case
-or an edit does not fit.
+With a number of mutants there are only those: so many are drawn, of the rules and classes whose
+name has NAME, torch against a port (torch where none is given); other ports have our classes as
+they are beside them.
+
+The exit code is 0 where the goals are reached, 1 where they are not, 2 where there is no such case.
 """
 
 from __future__ import annotations
@@ -14,30 +17,31 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from deliralike.cli.console import say, show_table
+from tests.score.mutants import Mutation, as_they_are, draw
 from tests.score.pool import LIMIT, run_all
-from tests.score.report import COLUMNS, Result, Score, result
-from tests.score.sources import PORTS, EditError, Task, edited, pairs, tasks
+from tests.score.report import COLUMNS, LEVELS, Result, Score, result
+from tests.score.sources import PORTS, Task, pairs, tasks
 
 
 def main(words: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(words)
-    chosen = list(_chosen(given.pair, given.port, given.only))
+    chosen = list(_drawn(given) if given.mutants else _chosen(given.pair, given.port, given.only))
     if not chosen:
         print("score: there is no such case", file=sys.stderr)
         return 2
-    try:
-        for task in chosen:
-            edited(task)
-    except EditError as error:
-        print(f"score: {error}", file=sys.stderr)
-        return 2
     start = time.perf_counter()
-    results = list(_results(chosen, given.workers, given.limit))
+    results: list[Result] = []
+    try:
+        for one in _results(chosen, given.workers, given.limit):
+            results.append(one)
+    except KeyboardInterrupt:
+        say(f"stopped after {len(results)} of {len(chosen)}")
     score = Score(results, time.perf_counter() - start)
     _print(score)
     for path in given.save:
@@ -50,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--pair", default="", help="pairs, such as unet,gpt")
     parser.add_argument("--port", default="", help="ports, such as jax,chainer")
     parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--mutants", type=int, default=0, help="how many to draw")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--workers", type=int, default=2, help="processes at once")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds a case")
     parser.add_argument("--save", type=Path, action="append", default=[], help=".json or .md")
@@ -71,6 +77,13 @@ def _chosen(wanted_pairs: str, wanted_ports: str, only: str) -> Iterator[Task]:
                 yield task
 
 
+def _drawn(given: argparse.Namespace) -> Iterator[Mutation]:
+    for port in (given.port or "torch").split(","):
+        yield from draw(given.mutants, given.seed, port, given.only)
+        if port != "torch":
+            yield from as_they_are(port, given.only)
+
+
 def _split(text: str, known: Sequence[str], what: str) -> list[str]:
     names = text.split(",") if text else list(known)
     for name in names:
@@ -82,15 +95,15 @@ def _split(text: str, known: Sequence[str], what: str) -> list[str]:
     return names
 
 
-def _results(chosen: Sequence[Task], workers: int, limit: float) -> Iterator[Result]:
+def _results(chosen: Sequence[Any], workers: int, limit: float) -> Iterator[Result]:
     """Each case, judged, with a bar of progress on a terminal and a line for each miss."""
     text, count = TextColumn("{task.description}"), MofNCompleteColumn()
     left = TimeRemainingColumn()
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with Progress(BarColumn(), count, left, text, console=console, transient=True) as progress:
         bar = progress.add_task("score", total=len(chosen))
-        for task, found in run_all(chosen, workers, limit):
-            one = result(task, found)
+        for task, case, found in run_all(chosen, workers, limit):
+            one = result(task, case, found)
             yield one
             if one.misses:
                 console.print(f"{task.name}: {', '.join(one.misses)} ({found.seconds:.0f} s)")
@@ -101,6 +114,7 @@ def _print(score: Score) -> None:
     for one in score.misses():
         say(f"{one.task.name}: {', '.join(one.misses)}\n    {one.said.headline}")
     show_table(COLUMNS, score.rows(), right=COLUMNS[1:])
+    show_table(LEVELS, score.levels(), right=LEVELS[1:])
     for name, part, whole in score.shares():
         share = f"{100 * part / whole:.1f} %" if whole else ""
         say(f"{name}: {part} of {whole}  {share}")

@@ -39,13 +39,8 @@ class Right:
         name: Unique within the pair and port.
         port: The file that is edited.
         edits: Texts to replace; none for the port as it is.
-        undecided: Why no tool could prove it without being told more; empty where it is to be
-            proved.
-        options: What the user says to `compare`, such as ``{"names": {...}}``.
     """
 
     name: str
     port: str
     edits: tuple[Edit, ...] = ()
-    undecided: str = ""
-    options: tuple[tuple[str, object], ...] = ()

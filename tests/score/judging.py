@@ -13,8 +13,10 @@ from typing import Any
 from tests.score.case import Mistake, Right
 
 PROVED, DIVERGES, UNDECIDED, RAISED = "proved", "diverges", "undecided", "raised"
+EQUAL, BROKEN = "changes nothing", "does not run"  # of mutants, which are left out
 NETWORK, INPUT = "the network", "the input of "
 STRUCTURE = "L0"
+FAILED = "failed"  # of a level
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Said:
         claims: Whether the cause is printed as one that matches.
         effect: Whether outputs in evaluation are said to change; None where nothing is said.
         seconds: How long it took.
+        failed: The levels that failed.
     """
 
     verdict: str
@@ -40,6 +43,7 @@ class Said:
     claims: bool = False
     effect: bool | None = None
     seconds: float = 0.0
+    failed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,6 @@ class Judged:
     proved: bool = False
     accused: bool = False
     undecided: bool = False
-    expected: bool = False
     raised: bool = False
 
 
@@ -73,16 +76,17 @@ def said(proof: Any) -> Said:
         cause,
         known,
         _effect((*finding.remarks, finding.effect)),
+        failed=tuple(level.name for level in proof.levels if level.status == FAILED),
     )
 
 
 def judge(case: Mistake | Right, found: Said) -> Judged:
     """What is right about what was said of a case."""
-    if found.verdict == RAISED:
-        return Judged(raised=True)
+    if found.verdict in (RAISED, EQUAL, BROKEN):
+        return Judged(raised=found.verdict == RAISED)
     if isinstance(case, Mistake):
         return _judged_mistake(case, found)
-    return _judged_right(case, found)
+    return _judged_right(found)
 
 
 def _judged_mistake(case: Mistake, found: Said) -> Judged:
@@ -102,15 +106,13 @@ def _judged_mistake(case: Mistake, found: Said) -> Judged:
     )
 
 
-def _judged_right(case: Right, found: Said) -> Judged:
-    undecided = found.verdict == UNDECIDED
+def _judged_right(found: Said) -> Judged:
     return Judged(
         proved=found.verdict == PROVED,
         accused=found.verdict == DIVERGES,
         claimed=found.claims,
         false_exact=found.claims,
-        undecided=undecided,
-        expected=undecided and bool(case.undecided),
+        undecided=found.verdict == UNDECIDED,
     )
 
 

@@ -11,14 +11,13 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from tests.score.judging import RAISED, Said
-from tests.score.sources import Task
 
 LIMIT = 300.0  # seconds a case
 _PATIENCE = 0.5  # seconds between two looks at the clock
@@ -48,21 +47,22 @@ _PRELOADED = (
 
 @dataclass
 class _Running:
-    task: Task
+    task: Any
     process: Any
     start: float
 
 
 def run_all(
-    tasks: Sequence[Task], workers: int = 2, limit: float = LIMIT
-) -> Iterator[tuple[Task, Said]]:
-    """What the proof says of each case, in the order in which they end."""
+    tasks: Iterable[Any], workers: int = 2, limit: float = LIMIT
+) -> Iterator[tuple[Any, Any, Said]]:
+    """Each task, its case and what the proof says of it, in the order in which they end."""
     with tempfile.TemporaryDirectory(prefix="deliralike-score-") as folder:
         os.environ.update(_ENVIRONMENT)
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
         context = get_context("forkserver")
-        context.set_forkserver_preload(list(_PRELOADED))
         waiting = deque(tasks)
+        modules = dict.fromkeys(task.module for task in waiting)
+        context.set_forkserver_preload([*_PRELOADED, *modules])
         running: dict[Connection, _Running] = {}
         try:
             while waiting or running:
@@ -74,7 +74,7 @@ def run_all(
                 one.process.kill()
 
 
-def _begin(context: Any, task: Task, running: dict[Connection, _Running]) -> None:
+def _begin(context: Any, task: Any, running: dict[Connection, _Running]) -> None:
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_run, args=(task, theirs), daemon=True)
     process.start()
@@ -82,7 +82,7 @@ def _begin(context: Any, task: Task, running: dict[Connection, _Running]) -> Non
     running[ours] = _Running(task, process, time.perf_counter())
 
 
-def _run(task: Task, connection: Connection) -> None:
+def _run(task: Any, connection: Connection) -> None:
     """What a process does; this one here needs no framework."""
     from tests.score.running import run
 
@@ -90,28 +90,31 @@ def _run(task: Task, connection: Connection) -> None:
     connection.close()
 
 
-def _ended(running: dict[Connection, _Running], limit: float) -> Iterator[tuple[Task, Said]]:
+def _ended(running: dict[Connection, _Running], limit: float) -> Iterator[tuple[Any, Any, Said]]:
     ready = set(wait(list(running), _PATIENCE))
     for connection in list(running):
         one = running[connection]
         seconds = time.perf_counter() - one.start
         if connection in ready:
-            found = _answer(connection, one, seconds)
+            case, found = _answer(connection, one, seconds)
         elif seconds > limit:
             one.process.kill()
-            found = Said(RAISED, f"stopped after {limit:.0f} s", seconds=seconds)
+            case, found = (
+                one.task.case,
+                Said(RAISED, f"stopped after {limit:.0f} s", seconds=seconds),
+            )
         else:
             continue
         one.process.join()
         connection.close()
         del running[connection]
-        yield one.task, found
+        yield one.task, case, found
 
 
-def _answer(connection: Connection, one: _Running, seconds: float) -> Said:
+def _answer(connection: Connection, one: _Running, seconds: float) -> tuple[Any, Said]:
     try:
         return connection.recv()
     except EOFError:
         one.process.join()
         code = one.process.exitcode
-        return Said(RAISED, f"its process ended with code {code}", seconds=seconds)
+        return one.task.case, Said(RAISED, f"its process ended with code {code}", seconds=seconds)

@@ -1,28 +1,30 @@
-"""The score as tables: a line for each pair, shares, and every miss with what was printed."""
+"""The score as tables: kinds, shares, levels, and every miss with what was printed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tests.score.judging import Judged, Said, judge
-from tests.score.sources import Task
+from tests.score.case import Mistake, Right
+from tests.score.judging import BROKEN, EQUAL, Judged, Said, judge
 
-COLUMNS = (
-    "pair",
+COUNTED = (
     "mistakes",
     "detected",
     "placed",
     "explained",
-    "effect",
-    "false exact",
-    "right ports",
+    "false_exact",
+    "right",
     "proved",
     "accused",
     "undecided",
     "raised",
 )
+COLUMNS = ("kind", *(name.replace("_", " ") for name in COUNTED))
+LADDER = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
+LEVELS = ("level", "finds first", "share")
 GOALS = {
     "mistakes detected": 1.0,
     "right place in the headline": 0.97,
@@ -35,134 +37,96 @@ _PRINTED = 400  # letters of a headline
 class Result:
     """One case, what was said of it, and what is right about that."""
 
-    task: Task
+    task: Any
+    case: Mistake | Right
     said: Said
     judged: Judged
 
     @property
     def misses(self) -> list[str]:
         """What is wrong, in words; nothing where all is as it should be."""
-        if self.judged.raised:
-            return ["raised"]
-        if self.task.is_mistake:
-            return list(_misses_of_mistake(self))
-        return list(_misses_of_right(self))
+        judged, is_mistake = self.judged, isinstance(self.case, Mistake)
+        if judged.raised or self.is_left_out:
+            return ["raised"] if judged.raised else []
+        if is_mistake and not judged.detected:
+            return ["not detected"]
+        wrong_effect = is_mistake and self.case.effect is not None and not judged.effect_right
+        words = {
+            "wrong place": is_mistake and not judged.placed,
+            "not explained": is_mistake and not judged.explained,
+            "FALSE EXACT": judged.false_exact,
+            "wrong effect": wrong_effect,
+            "ACCUSED": judged.accused,
+            "undecided": not is_mistake and judged.undecided,
+        }
+        return [word for word, is_true in words.items() if is_true]
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether it is a mutant that is none."""
+        return self.said.verdict in (EQUAL, BROKEN)
 
 
-def result(task: Task, found: Said) -> Result:
+def result(task: Any, case: Mistake | Right, found: Said) -> Result:
     """A case that was run, judged."""
-    return Result(task, found, judge(task.case, found))
+    return Result(task, case, found, judge(case, found))
 
 
-def _misses_of_mistake(one: Result) -> Iterable[str]:
-    judged = one.judged
-    if not judged.detected:
-        yield "not detected"
-        return
-    if not judged.placed:
-        yield "wrong place"
-    if not judged.explained:
-        yield "not explained"
-    if judged.false_exact:
-        yield "FALSE EXACT"
-    if one.task.case.effect is not None and not judged.effect_right:
-        yield "wrong effect"
-
-
-def _misses_of_right(one: Result) -> Iterable[str]:
-    if one.judged.accused:
-        yield "ACCUSED"
-    if one.judged.undecided and not one.judged.expected:
-        yield "undecided"
-
-
-@dataclass(frozen=True)
-class Counts:
+def count(results: Sequence[Result]) -> Counter[str]:
     """How many cases are what, of some results."""
-
-    mistakes: int
-    detected: int
-    placed: int
-    explained: int
-    effects: int
-    effects_right: int
-    false_exact: int
-    claims: int
-    right: int
-    proved: int
-    accused: int
-    undecided: int
-    expected: int
-    raised: int
-
-
-def count(results: Sequence[Result]) -> Counts:
-    """The counts of some results."""
-
-    def total(name: str) -> int:
-        return sum(getattr(one.judged, name) for one in results)
-
-    mistakes = [one for one in results if one.task.is_mistake]
-    right = [one for one in results if not one.task.is_mistake]
-    return Counts(
-        mistakes=len(mistakes),
-        detected=total("detected"),
-        placed=total("placed"),
-        explained=total("explained"),
-        effects=sum(one.task.case.effect is not None for one in mistakes),
-        effects_right=total("effect_right"),
-        false_exact=total("false_exact"),
-        claims=total("claimed"),
-        right=len(right),
-        proved=total("proved"),
-        accused=total("accused"),
-        undecided=sum(one.judged.undecided for one in right),
-        expected=total("expected"),
-        raised=total("raised"),
-    )
+    counts = Counter(name for one in results for name, value in vars(one.judged).items() if value)
+    counts["mistakes"] = sum(isinstance(one.case, Mistake) for one in results)
+    counts["right"] = len(results) - counts["mistakes"]
+    counts["effects"] = sum(getattr(one.case, "effect", None) is not None for one in results)
+    return counts
 
 
 class Score:
-    """All results, in the order of their cases."""
+    """All results, in the order of their names."""
 
     def __init__(self, results: Sequence[Result], seconds: float) -> None:
-        self.results = sorted(results, key=lambda one: one.task.name)
+        ordered = sorted(results, key=lambda one: one.task.name)
+        self.results = [one for one in ordered if not one.is_left_out]
+        self.left_out = [one for one in ordered if one.is_left_out]
         self.seconds = seconds
         self.counts = count(self.results)
 
     def rows(self) -> list[list[str]]:
-        """A row of texts for each pair, and one for all; see `COLUMNS`."""
-        pairs = dict.fromkeys(one.task.pair for one in self.results)
-        rows = []
-        for pair in pairs:
-            results = [one for one in self.results if one.task.pair == pair]
-            rows.append([pair, *_cells(count(results))])
-        return [*rows, ["all", *_cells(self.counts)]]
+        """A row of texts for each kind, and one for all; see `COLUMNS`."""
+        groups = sorted({one.task.group for one in self.results})
+        parts = {name: [one for one in self.results if one.task.group == name] for name in groups}
+        parts["all"] = self.results
+        return [
+            [name, *(str(count(found)[each]) for each in COUNTED)] for name, found in parts.items()
+        ]
+
+    def levels(self) -> list[list[str]]:
+        """How many mistakes each level finds that none before it finds."""
+        first = Counter(one.said.failed[0] for one in self.results if one.said.failed)
+        whole = sum(first.values())
+        return [[name, str(first[name]), _percent(first[name], whole)] for name in LADDER]
 
     def shares(self) -> list[tuple[str, int, int]]:
         """What is counted of how many: recall of mistakes, and precision of what was said."""
         n = self.counts
-        accusations = n.detected + n.accused
+        accusations = n["detected"] + n["accused"]
         return [
-            ("mistakes detected", n.detected, n.mistakes),
-            ("right place in the headline", n.placed, n.mistakes),
-            ("right cause with its number", n.explained, n.mistakes),
-            ("right effect", n.effects_right, n.effects),
-            ("right ports proved", n.proved, n.right),
-            ("accusations that are right", n.detected, accusations),
-            ("accused places that are right", n.placed, accusations),
-            ("causes claimed as exact that are right", n.claims - n.false_exact, n.claims),
+            ("mistakes detected", n["detected"], n["mistakes"]),
+            ("right place in the headline", n["placed"], n["mistakes"]),
+            ("right cause with its number", n["explained"], n["mistakes"]),
+            ("right effect", n["effect_right"], n["effects"]),
+            ("right ports proved", n["proved"], n["right"]),
+            ("accusations that are right", n["detected"], accusations),
+            ("accused places that are right", n["placed"], accusations),
+            ("exact causes that are right", n["claimed"] - n["false_exact"], n["claimed"]),
         ]
 
     @property
     def passed(self) -> bool:
         """Whether the goals are reached, and nothing raised an error."""
-        found = {name: (part, whole) for name, part, whole in self.shares()}
-        reached = [
-            part >= GOALS[name] * whole for name, (part, whole) in found.items() if name in GOALS
-        ]
+        reached = [part >= GOALS.get(name, 0) * whole for name, part, whole in self.shares()]
         n = self.counts
-        return all(reached) and not (n.accused or n.false_exact or n.raised)
+        return all(reached) and not (n["accused"] or n["false_exact"] or n["raised"])
 
     def misses(self) -> list[Result]:
         """Everything that is not as it should be."""
@@ -171,46 +135,44 @@ class Score:
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
         return {
-            "counts": asdict(self.counts),
+            "counts": dict(self.counts),
             "seconds": self.seconds,
-            "cases": [_plain(one) for one in self.results],
+            "cases": [_plain(one) for one in (*self.results, *self.left_out)],
         }
 
     def markdown(self) -> str:
         """The tables, and what was printed of every miss."""
-        lines = [*_table(COLUMNS, self.rows()), ""]
         shares = [
-            [name, f"{part} of {whole}", _percent(part, whole)]
+            (name, f"{part} of {whole}", _percent(part, whole))
             for name, part, whole in self.shares()
         ]
-        lines += [*_table(("of all", "count", "share"), shares), ""]
-        lines += [self.summary(), ""]
+        lines = [*_table(COLUMNS, self.rows()), ""]
+        lines += _table(("of all", "count", "share"), shares)
+        lines += ["", *_table(LEVELS, self.levels()), ""]
+        return "\n".join([*lines, self.summary(), "", *self._missed()]).rstrip() + "\n"
+
+    def _missed(self) -> Iterator[str]:
         for one in self.misses():
-            said = _short(one.said.headline).replace("`", "'")
-            lines.append(f"- {one.task.name}: {', '.join(one.misses)}. `{said}`")
-        return "\n".join(lines).rstrip() + "\n"
+            said = one.said.headline.replace("`", "'")
+            said = said if len(said) <= _PRINTED else f"{said[:_PRINTED]} …"
+            yield f"- {one.task.name}: {', '.join(one.misses)}. `{said}`"
 
     def summary(self) -> str:
-        """Accusations, inventions, errors and time, in a sentence."""
-        n = self.counts
-        expected = f"{n.undecided} undecided, of which {n.expected} could not be decided"
+        """Accusations, inventions, errors, mutants that are none and time, in a sentence."""
+        n, out = self.counts, Counter(one.said.verdict for one in self.left_out)
         return (
-            f"Of {n.right} right ports {n.accused} are accused and {expected}; {n.false_exact} "
-            f"causes are called exact and are not; {n.raised} comparisons raised an error; "
+            f"Of {n['right']} right ports {n['accused']} are accused; {n['false_exact']} causes "
+            f"are called exact and are not; {n['raised']} comparisons raised an error; "
+            f"{out[EQUAL]} mutants change nothing and {out[BROKEN]} do not run; "
             f"{self.seconds:.0f} s."
         )
-
-
-def _cells(n: Counts) -> list[str]:
-    effect = f"{n.effects_right} of {n.effects}" if n.effects else ""
-    found = (n.mistakes, n.detected, n.placed, n.explained, effect, n.false_exact)
-    return [str(each) for each in (*found, n.right, n.proved, n.accused, n.undecided, n.raised)]
 
 
 def _plain(one: Result) -> dict[str, Any]:
     return {
         "name": one.task.name,
         "misses": one.misses,
+        "case": asdict(one.case),
         "said": asdict(one.said),
         "judged": asdict(one.judged),
     }
@@ -223,7 +185,3 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else ""
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _PRINTED else f"{text[:_PRINTED]} …"

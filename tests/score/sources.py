@@ -39,6 +39,16 @@ class Task:
         kind = "" if self.is_mistake else "right: "
         return f"{self.pair}/{self.case.port}/{kind}{self.case.name}"
 
+    @property
+    def module(self) -> str:
+        """What a process imports before it is given the case."""
+        return f"tests.score.pairs.{self.pair}.reference"
+
+    @property
+    def group(self) -> str:
+        """The row of the table that it counts in."""
+        return self.pair
+
 
 def pairs() -> list[str]:
     """The names of all pairs."""
@@ -67,10 +77,15 @@ def edited(task: Task) -> str:
     return source
 
 
-def imported(source: str, stem: str, folder: Path) -> ModuleType:
-    """The module of a source, which is written into a folder for `inspect` to find."""
-    name = f"{stem}_{next(_count)}"
-    path = folder / f"{name}.py"
+def imported(source: str, stem: str, folder: Path, package: str = "") -> ModuleType:
+    """The module of a source, which is written into a folder for `inspect` to find.
+
+    Args:
+        package: Where its relative imports look.
+    """
+    stem = f"{stem}_{next(_count)}"
+    name = f"{package}.{stem}" if package else stem
+    path = folder / f"{stem}.py"
     path.write_text(source)
     specification = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(specification)

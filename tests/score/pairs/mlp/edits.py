@@ -12,14 +12,6 @@ MISTAKES = (
         True,
     ),
     Mistake(
-        "relu",
-        "jax",
-        (("nnx.tanh(", "nnx.relu("),),
-        ("the input of out", "", "the network"),
-        (r"relu", r"tanh"),
-        True,
-    ),
-    Mistake(
         "bias of the last layer forgotten",
         "jax",
         (("    net.fc2.bias.set_value(array(reference.out.bias))\n", ""),),
@@ -33,14 +25,6 @@ MISTAKES = (
         (("eps=1e-5", "eps=1e-6"),),
         ("norm",),
         (r"eps", r"1e-0?[56]"),
-        True,
-    ),
-    Mistake(
-        "sigmoid",
-        "chainer",
-        (("F.tanh(", "F.sigmoid("),),
-        ("the input of out", "", "the network"),
-        (r"sigmoid", r"tanh"),
         True,
     ),
 )

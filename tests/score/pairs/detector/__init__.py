@@ -1,1 +1,0 @@
-"""A detector with two levels of features, shared heads and anchors."""

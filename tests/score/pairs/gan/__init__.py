@@ -1,1 +1,0 @@
-"""A generator and a discriminator, and one step of both losses."""

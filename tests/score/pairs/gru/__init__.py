@@ -1,1 +1,0 @@
-"""A GRU over padded sentences, with a bag of words beside it."""

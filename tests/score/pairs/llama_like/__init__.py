@@ -1,1 +1,0 @@
-"""A small language model with rotary positions, grouped queries and gated perceptrons."""

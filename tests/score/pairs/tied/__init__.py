@@ -1,1 +1,0 @@
-"""An autoencoder whose decoder has the transposed weights of its encoder."""

@@ -1,1 +1,0 @@
-"""A small regression with a loss and optimizers of its own."""
