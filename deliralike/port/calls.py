@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -37,7 +37,6 @@ class Call:
         x: What the method belongs to, as source; empty for a function.
         value: What is known of `x`.
         single: What is known of a single argument of a method.
-        in_construction: Whether the function around it runs while a network is created.
         like: Gives the source of an array at hand, whose type and device others take.
     """
 
@@ -47,8 +46,11 @@ class Call:
     x: str = ""
     value: Value | None = None
     single: Value | None = None
-    in_construction: bool = False
     like: Callable[[], str] = str
+
+    def called(self, name: str) -> Call:
+        """The same call of another function."""
+        return replace(self, name=name)
 
     def bound(self, *names: str) -> dict[str, str]:
         """The arguments by these names, in the order of positions."""

@@ -164,9 +164,9 @@ def _with_vocabulary(function: cst.FunctionDef) -> cst.FunctionDef:
     text = cst.Module([]).code_for_node
     if statements and text(statements[0]).strip().startswith(('"', "'", 'r"')):
         at = 1
-    if len(statements) > at and text(statements[at]).strip().startswith("super("):
-        if NN not in text(statements[at]) and text(statements[at]).strip().endswith("__init__()"):
-            at += 1
+    first = text(statements[at]).strip() if len(statements) > at else ""
+    if first.startswith("super(") and first.endswith("__init__()"):
+        at += 1
     given = cst.parse_statement(f"nn = {self_name}.nn")
     statements.insert(at, given)
     return function.with_changes(body=body.with_changes(body=statements))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-import gc
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -39,6 +39,7 @@ class Value:
 
     @property
     def is_array(self) -> bool:
+        """Whether it is an array of any kind."""
         return self.kind in ("array", "parameter", "buffer")
 
 
@@ -49,7 +50,7 @@ class Observed:
     Attributes:
         called: The qualified names of functions, with the phases in which they were called.
         values: The values that an attribute was taken of, by the end of that attribute.
-        targets: The values of targets of ``x += y`` and ``x[i] = y``, by the begin of the statement.
+        targets: The values of targets of ``x += y`` and ``x[i] = y``, by where a statement begins.
         arguments: The values of arguments, by qualified name and name.
     """
 
@@ -57,6 +58,18 @@ class Observed:
     values: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
     targets: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
     arguments: dict[tuple[str, str], set[Value]] = field(default_factory=lambda: defaultdict(set))
+
+    def phases(self, path: str) -> set[str]:
+        """The phases in which a function was called; its path has no ``<locals>``."""
+        found = (
+            phases for name, phases in self.called.items() if name.replace(".<locals>", "") == path
+        )
+        return set().union(*found)
+
+    def is_array(self, path: str, name: str) -> bool:
+        """Whether an argument of a function was always an array of floating numbers."""
+        seen = self.arguments.get((path, name), ())
+        return bool(seen) and all(one.is_array and one.is_floating for one in seen)
 
     def value(self, place: Place) -> Value | None:
         """The value at an attribute where it was one alone, or None."""
@@ -102,7 +115,7 @@ class Observation:
     def calls(self, phase: str) -> Iterator[None]:
         """Note the functions that are called in a block."""
 
-        def profile(frame: FrameType, event: str, arg: Any) -> None:
+        def profile(frame: FrameType, event: str, _: Any) -> None:
             if event == "call" and self.is_own(frame.f_code.co_filename):
                 self._codes[frame.f_code].add(phase)
                 if frame.f_code.co_name == "__init__":
@@ -138,14 +151,13 @@ class Observation:
         telling = {
             file: _telling(file, observed, self.describe) for file, observed in self.files.items()
         }
-        for code in self._codes:
-            new = telling[code.co_filename].codes.get((code.co_qualname, code.co_firstlineno))
-            if new is None or "<locals>" in code.co_qualname:
-                continue  # a nested function is made anew by the one around it
-            for function in gc.get_referrers(code):
-                if isinstance(function, FunctionType) and function.__code__ is code:
-                    changed.append((function, code))
-                    function.__code__ = new
+        for function in _functions(self.files):
+            code = function.__code__
+            codes = telling[code.co_filename].codes if code.co_filename in telling else {}
+            new = codes.get((code.co_qualname, code.co_firstlineno))
+            if code in self._codes and new is not None:
+                changed.append((function, code))
+                function.__code__ = new
         tellers = {file: one.tell for file, one in telling.items()}
         setattr(builtins, _TELL, tellers)
         try:
@@ -154,6 +166,39 @@ class Observation:
             for function, code in changed:
                 function.__code__ = code
             delattr(builtins, _TELL)
+
+
+def _functions(files: Collection[str]) -> list[FunctionType]:
+    """The functions and methods of modules with these files, also those within decorators."""
+    found: dict[int, FunctionType] = {}
+    modules = [one for one in sys.modules.values() if getattr(one, "__file__", None) in files]
+    waiting: list[Any] = [value for module in modules for value in list(vars(module).values())]
+    seen: set[int] = set()
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, type):
+            is_own = getattr(sys.modules.get(value.__module__), "__file__", None) in files
+            waiting += vars(value).values() if is_own else ()
+        elif isinstance(value, FunctionType):
+            found[id(value)] = value
+            waiting += [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
+        elif isinstance(value, property):
+            waiting += [value.fget, value.fset]
+        elif isinstance(value, (staticmethod, classmethod)):
+            waiting.append(value.__func__)
+        elif isinstance(value, (partial, cached_property)):
+            waiting.append(value.func)
+    return list(found.values())
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # nothing was put there yet
+        return False
 
 
 @dataclass
@@ -231,9 +276,7 @@ class _Tellers(ast.NodeTransformer):
         path = ".".join(self.path)
         told = [
             ast.copy_location(
-                ast.Expr(
-                    self._tell("arguments", (path, one.arg), ast.Name(one.arg, ast.Load()))
-                ),
+                ast.Expr(self._tell("arguments", (path, one.arg), ast.Name(one.arg, ast.Load()))),
                 node.body[0],
             )
             for one in given

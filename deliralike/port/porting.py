@@ -5,22 +5,25 @@ from __future__ import annotations
 import inspect
 import itertools
 import sys
-import tempfile
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from deliralike import backends, nest
-from deliralike.conformance import compare
+from deliralike.conformance import Proof, compare
 from deliralike.errors import SettingError
 from deliralike.port import pytorch
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
 from deliralike.port.program import Program, Remark
+from deliralike.port.resolving import is_own_module
 
+TABLES = (pytorch,)
 _numbers = itertools.count()
 
 
@@ -29,167 +32,188 @@ class Port:
     """A network written once, made from a class of a framework.
 
     Attributes:
-        source: The source of one file.
-        reference: The original network, in evaluation mode.
+        source: The source, one file.
+        class_name: The name of the network's class in it.
+        reference: The original network.
         inputs: What it was called with.
-        class_name: The name of the network's class in the source.
-        arguments: The arguments of the class, positional and by name.
+        arguments: What the class was created with, by position and by name.
         hands: What a person has to write, by line of the original.
-        left_out: What is not in the port.
-        start_code: Where the original sets start values; the port has the defaults of its layers.
+        left_out: Lines of the original that are not in the port, and why.
+        changes: For each definition its name, its lines, and how many of them are other ones.
     """
 
     source: str
+    class_name: str
     reference: Any
     inputs: tuple[Any, ...]
-    class_name: str
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
-    hands: list[Remark] = field(default_factory=list)
-    left_out: list[Remark] = field(default_factory=list)
-    start_code: list[Remark] = field(default_factory=list)
-    _program: Program | None = None
-    _module: Any = None
+    hands: list[Remark]
+    left_out: list[Remark]
+    changes: list[tuple[str, int, int]]
+    _program: Program = field(repr=False)
+    _module: Any = field(default=None, repr=False)
 
     @property
     def module(self) -> Any:
-        """The source as a module."""
+        """The source, run as a module."""
         if self._module is None:
-            folder = tempfile.mkdtemp(prefix="deliralike-port-")
-            path = Path(folder, f"{self.class_name}.py")
-            path.write_text(self.source, encoding="utf-8")
             name = f"deliralike_port_{next(_numbers)}"
-            module = types.ModuleType(name)
-            module.__file__ = str(path)
-            sys.modules[name] = module
-            exec(compile(self.source, str(path), "exec"), vars(module))
+            module = sys.modules[name] = types.ModuleType(name)
+            exec(compile(self.source, f"<port of {self.class_name}>", "exec"), vars(module))
             self._module = module
         return self._module
 
     def network(self, backend: str, *, seed: int = 0, dtype: str = "float32") -> Any:
-        """The network on a backend, with the original's weights."""
+        """The network on a backend, with the weights of the original."""
         target = backends.get(backend)
+        args, kwargs = (self._translated(one, target.nn) for one in self.arguments)
         cls = getattr(self.module, self.class_name)
-        args, kwargs = self.arguments
-        translated = [self._translated(one, target.nn) for one in args]
-        named = {name: self._translated(one, target.nn) for name, one in kwargs.items()}
-        network = cls.on(target, seed=seed, dtype=dtype)(*translated, **named)
-        state = backends.of(self.reference).wrap(self.reference).neutral_state()
-        network.load_neutral_state(state)
+        network = cls.on(target, seed=seed, dtype=dtype)(*args, **kwargs)
+        network.load_neutral_state(backends.wrap(self.reference).neutral_state())
         return network
 
+    def prove(self, backend: str) -> Proof:
+        """Compare the port on a backend with the original, on its inputs, in float64.
+
+        Names, outputs, the gradients of all parameters and of the inputs, and running statistics
+        are compared, in training and in evaluation.
+        """
+        batch = nest.map(lambda leaf: leaf, self.inputs)
+        levels = ("L0", "L1", "L3")
+        candidate = self.network(backend)
+        return compare(
+            self.reference, candidate, batch, loss=weighted_outputs, weights="load", levels=levels
+        )
+
     def _translated(self, value: Any, nn: Any) -> Any:
-        """An argument of the class: its own classes and functions are those of the port."""
-        program = self._program
-        if program is None:
-            return value
+        """An argument of the class, in which classes and functions are those of the port."""
         if inspect.isclass(value) or inspect.isfunction(value):
             where = (value.__module__, value.__qualname__)
-            if where in program.names:
-                return getattr(self.module, program.names[where])
-            name = program.table.name_of(value)
-            return getattr(nn, name) if name is not None else value
+            if where in self._program.names:
+                return getattr(self.module, self._program.names[where])
+            name = self._program.table.name_of(value)
+            return getattr(nn, name) if name is not None and hasattr(nn, name) else value
         if hasattr(value, "func") and hasattr(value, "keywords"):
-            made = self._translated(value.func, nn)
-            return type(value)(made, *value.args, **value.keywords)
+            function = self._translated(value.func, nn)
+            return type(value)(function, *value.args, **value.keywords)
         if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
             return type(value)(self._translated(one, nn) for one in value)
         if isinstance(value, dict):
             return type(value)((name, self._translated(one, nn)) for name, one in value.items())
-        if program.is_own(type(value).__module__) and hasattr(value, "__dict__"):
+        if self._program.is_own(type(value).__module__) and hasattr(value, "__dict__"):
             made = object.__new__(self._translated(type(value), nn))
             for name, one in vars(value).items():
                 object.__setattr__(made, name, self._translated(one, nn))
             return made
         return value
 
-    def prove(self, backend: str, levels: Sequence[str] = ("L0", "L1", "L3")) -> Any:
-        """Compare the port on a backend with the original: outputs, loss, gradients, statistics."""
-        candidate = self.network(backend)
-        return compare(
-            self.reference, candidate, self.inputs, loss=_weighted_outputs, weights="load", levels=levels
-        )
 
-
-def _weighted_outputs(network: Any, *inputs: Any) -> Any:
-    """A loss that no element of an output is without: a sum with weights that are drawn."""
-    nn = network.nn
-    total = None
-    for number, leaf in enumerate(_arrays(network(*inputs))):
-        weights = np.random.default_rng(number).standard_normal(leaf.shape) / max(1, np.prod(leaf.shape)) ** 0.5
-        part = nn.sum(leaf * nn.constant(weights, like=leaf))
-        total = part if total is None else total + part
+def weighted_outputs(network: Any, *inputs: Any) -> Any:
+    """A loss that depends on each element of each output: a sum with weights that are drawn."""
+    nn, total = network.nn, 0.0
+    for number, leaf in enumerate(_floating(network(*inputs))):
+        weights = np.random.default_rng(number).standard_normal(leaf.shape)
+        scale = max(1, np.prod(leaf.shape)) ** -0.5
+        total = total + nn.sum(leaf * nn.constant(weights * scale, like=leaf))
     return total
 
 
-def _arrays(outputs: Any) -> Iterator[Any]:
+def _floating(outputs: Any) -> Iterator[Any]:
     if isinstance(outputs, Mapping):
         outputs = list(outputs.values())
     if isinstance(outputs, (list, tuple)):
         for one in outputs:
-            yield from _arrays(one)
+            yield from _floating(one)
     elif hasattr(outputs, "shape") and "float" in str(outputs.dtype):
         yield outputs
 
 
-def port(
-    network: Any,
-    inputs: Sequence[Any],
-    *args: Any,
-    **kwargs: Any,
-) -> Port:
+def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port:
     """Rewrite a class of PyTorch as the same network written once.
 
+    The class runs twice, to see what it calls and which values are arrays. What is neither
+    PyTorch's nor Python's comes along: its blocks, helper functions, constants, also from other
+    files and installed packages.
+
     Args:
-        network: A class of ``torch.nn.Module``, or a function that creates one.
-        inputs: What the network is called with, arrays of the framework or of NumPy.
+        network: A class of ``torch.nn.Module``, or a function that creates such a network.
+        inputs: What the network is called with, arrays of NumPy or of PyTorch.
         args, kwargs: Arguments of the class or function.
 
     Raises:
-        SettingError: The class has no source, or is not one of a framework that is known.
+        SettingError: It is a network that exists already, makes none, or has no source.
+
+    Example:
+        >>> from torch import nn
+        >>> port(nn.Linear, (np.ones((2, 3), np.float32),), 3, 4)
+        Traceback (most recent call last):
+        deliralike.errors.SettingError: port: Linear is PyTorch's own: self.nn.Linear
     """
-    if not callable(network) or isinstance(network, sys.modules["torch"].nn.Module):
+    if not (inspect.isclass(network) or inspect.isfunction(network)):
         raise SettingError(
-            "port: wanted is the class, or a function that creates the network, and its arguments: "
-            f"port({type(network).__name__}, inputs, ...)"
+            f"port: a {type(network).__name__} that exists already: wanted is its class, or a "
+            f"function that creates it, and the arguments: port({type(network).__name__}, inputs, "
+            "...)"
         )
-    table = pytorch
-    torch = sys.modules["torch"]
-    given = tuple(
-        nest.map(lambda leaf: torch.as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf, inputs)
-    )
-    observation = Observation(_is_own_file(table), table.describe)
+    table = TABLES[0]
+    observation = Observation(_own_files(table), table.describe)
     with observation.calls(CONSTRUCTION):
         reference = network(*args, **kwargs)
-    reference.eval()
-    with observation.calls(FORWARD), torch.no_grad():
-        reference(*given)
-        reference.train()
-        _try(reference, given)
-        reference.eval()
-    with observation.values(), torch.no_grad():
-        again = network(*args, **kwargs)
-        again.eval()(*given)
-        _try(again.train(), given)
-    vocabulary = frozenset(name for name in dir(backends.get("torch").nn) if not name.startswith("_"))
-    program = Program(table, observation, vocabulary)
+    _check(reference, table)
+    given = backends.of(reference).prepare(tuple(inputs), backends.wrap(reference))
+    with observation.calls(FORWARD):
+        _run(reference, given)
+    with observation.values():
+        _run(network(*args, **kwargs), given)
+    program = Program(table, observation)
     program.blocks = list(reference.modules())
-    cls = type(reference)
-    name = program.need(cls)
-    title = f"{name}, written once: ported from {cls.__module__} by deliralike."
+    name = program.need(type(reference))
     named = dict(observation.created.get(id(reference), kwargs))
-    arguments = (_positional(named), named)
-    found = Port(
-        "", reference, given, name, arguments, program.hands, program.left_out, program.start_code, program
+    arguments = (_without_names(named), named)
+    _need_all(program, arguments)
+    source = program.text(f"{name}, written once: a port of {type(reference).__module__}.")
+    return Port(
+        source,
+        name,
+        reference,
+        tuple(inputs),
+        arguments,
+        program.hands,
+        program.left_out,
+        program.changes(),
+        program,
     )
-    for value in (*arguments[0], *arguments[1].values()):
-        _need_all(program, value)
-    found.source = program.text(title)
-    return found
+
+
+def _check(reference: Any, table: Any) -> None:
+    cls = type(reference)
+    if not table.is_network_class(cls):
+        raise SettingError(f"port: {cls.__name__} is no network of {table.TITLE}")
+    if not is_own_module(cls.__module__, table.FRAMEWORK):
+        raise SettingError(f"port: {cls.__name__} is {table.TITLE}'s own: self.nn.{cls.__name__}")
+
+
+def _run(network: Any, inputs: tuple[Any, ...]) -> None:
+    network.eval()
+    network(*inputs)
+    network.train()
+    with suppress(ValueError):  # batch normalisation of one value has no training mode
+        network(*inputs)
+    network.eval()
+
+
+def _without_names(named: dict[str, Any]) -> tuple[Any, ...]:
+    """Take out the arguments by position, where there are some without a name."""
+    several = named.pop("*", ())
+    before = tuple(named.pop(name) for name in list(named)) if several else ()
+    return before + tuple(several)
 
 
 def _need_all(program: Program, value: Any) -> None:
-    if (inspect.isclass(value) or inspect.isfunction(value)) and program.is_own(value.__module__):
-        program.need(value)
+    """Port the classes and functions among arguments."""
+    if inspect.isclass(value) or inspect.isfunction(value):
+        if program.is_own(value.__module__):
+            program.need(value)
     elif hasattr(value, "func") and hasattr(value, "keywords"):
         _need_all(program, value.func)
     elif isinstance(value, (list, tuple)):
@@ -198,23 +222,10 @@ def _need_all(program: Program, value: Any) -> None:
     elif isinstance(value, dict):
         _need_all(program, list(value.values()))
     elif program.is_own(type(value).__module__) and hasattr(value, "__dict__"):
-        program.need(type(value))
-        _need_all(program, list(vars(value).values()))
+        _need_all(program, [type(value), *vars(value).values()])
 
 
-def _try(network: Any, inputs: tuple[Any, ...]) -> None:
-    """Run once more; batch normalisation of one value has no training mode."""
-    try:
-        network(*inputs)
-    except ValueError:
-        pass
-
-
-def _is_own_file(table: Any) -> Callable[[str], bool]:
-    from functools import cache
-
-    from deliralike.port.resolving import is_own_module
-
+def _own_files(table: Any) -> Any:
     @cache
     def is_own(file: str) -> bool:
         for name, module in list(sys.modules.items()):
@@ -225,10 +236,8 @@ def _is_own_file(table: Any) -> Callable[[str], bool]:
     return is_own
 
 
-def _positional(named: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments that have no name of their own, taken out of a dict."""
-    several = named.pop("*", ())
-    if not several:
-        return ()
-    before = tuple(named.pop(name) for name in list(named))
-    return before + tuple(several)
+def save(found: Port, path: Path) -> None:
+    """Write the source, with a comment for each line that needs a hand."""
+    lines = [f"# By hand: {remark}" for remark in found.hands]
+    head = "\n".join(lines) + "\n" if lines else ""
+    path.write_text(head + found.source, encoding="utf-8")

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+import pkgutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache
 from types import ModuleType
 from typing import Any
 
 import libcst as cst
 
-from deliralike.port.calls import NN, code
+from deliralike.network.base import Network
+from deliralike.nn import layers
+from deliralike.nn.functional import Functions
+from deliralike.nn.primitives import Primitives
+from deliralike.port.calls import code
 from deliralike.port.finishing import finished, static_methods, uses_vocabulary
 from deliralike.port.observing import Observation
 from deliralike.port.resolving import Source, is_own_module
 from deliralike.port.rewriting import Rewriter
+from deliralike.port.start_code import StartCode
 
 Where = tuple[str, str]  # a module's name, and that of a definition in it
 
@@ -43,11 +52,10 @@ class Program:
     Args:
         table: The module with the framework's names.
         observation: What a run has shown.
-        vocabulary: The names of `nn`.
     """
 
-    def __init__(self, table: Any, observation: Observation, vocabulary: frozenset[str]) -> None:
-        self.table, self.observation, self.vocabulary = table, observation, vocabulary
+    def __init__(self, table: Any, observation: Observation) -> None:
+        self.table, self.observation = table, observation
         self.sources: dict[str, Source] = {}
         self.names: dict[Where, str] = {}  # what a definition is called in the port
         self.nodes: dict[Where, cst.CSTNode] = {}
@@ -55,7 +63,6 @@ class Program:
         self.lines: set[str] = set()  # imports
         self.hands: list[Remark] = []
         self.left_out: list[Remark] = []
-        self.start_code: list[Remark] = []
         self.blocks: list[Any] = []  # the original's
         self._drawing: dict[Any, bool] = {}
 
@@ -69,7 +76,7 @@ class Program:
 
     def has(self, name: str) -> bool:
         """Whether `nn` has a layer or function of this name."""
-        return name in self.vocabulary
+        return hasattr(Functions, name) or hasattr(Primitives, name) or name in layer_classes()
 
     def source(self, module: str) -> Source:
         """The source of a module."""
@@ -91,10 +98,10 @@ class Program:
     def need(self, definition: Any) -> str:
         """Port a class or function, and return its name in the port."""
         name = definition.__qualname__.partition(".")[0]
-        return self.need_constant(definition.__module__, name)
+        return self.need_name(definition.__module__, name)
 
-    def need_constant(self, module: str, name: str) -> str:
-        """Port a definition of a module, and return its name in the port."""
+    def need_name(self, module: str, name: str) -> str:
+        """Port what has a name in a module, and return its name in the port."""
         where = (module, name)
         if where not in self.names:
             taken, number, called = set(self.names.values()), 2, name
@@ -137,20 +144,13 @@ class Program:
             if not self.is_framework(given.module):
                 self.lines.add(given.line(name))
 
-    def add_line(self, line: str) -> None:
-        """Add an import."""
-        self.lines.add(line)
-
     def neutral_class(self, name: str, where: str) -> str:
         """Import a layer of `nn` to be the base of a class, and return its name."""
-        from deliralike import nn
-
-        path = f"{nn.__name__}.layers"
-        for module in _modules_of(path):
-            if inspect.isclass(found := getattr(module, name, None)):
-                self.add_line(f"from {found.__module__} import {name}")
-                return name
-        self.needs_hand(where, f"there is no {name} in nn to be a base")
+        found = layer_classes().get(name)
+        if found is None:
+            self.needs_hand(where, f"there is no {name} in nn to be a base")
+        else:
+            self.lines.add(f"from {found.__module__} import {name}")
         return name
 
     # What is said
@@ -162,26 +162,13 @@ class Program:
         if remark not in self.hands:
             self.hands.append(remark)
 
-    def leave_out(self, where: str, what: str) -> None:
-        """Note what is not in the port."""
-        self.left_out.append(Remark(where, what))
-
-    def left_start_code(self, source: Source, node: cst.CSTNode) -> None:
-        """Note start values that are not those of the original."""
-        first, last = source.begin(node)[0], source.end(node)[0]
-        self.forget_hands(source, node)
-        if not any(_covers(one, source.file, first) for one in self.start_code):
-            lines = f"{first}" if first == last else f"{first}-{last}"
-            self.start_code.append(Remark(f"{source.file}:{lines}", "start values"))
-
-    def forget_hands(self, source: Source, node: cst.CSTNode) -> None:
-        """Take back what was said of lines that are not in the port."""
-        first, last = source.begin(node)[0], source.end(node)[0]
-        self.hands[:] = [
-            one
-            for one in self.hands
-            if not any(one.where == f"{source.file}:{line}" for line in range(first, last + 1))
-        ]
+    def leave_out(self, source: Source, node: cst.CSTNode, why: str) -> None:
+        """Note lines that are not in the port, and take back what was said of them."""
+        lines = range(source.begin(node)[0], source.end(node)[0] + 1)
+        places = {f"{source.file}:{line}" for line in lines}
+        self.hands = [one for one in self.hands if one.where not in places]
+        self.left_out = [one for one in self.left_out if one.where not in places]
+        self.left_out.append(Remark(f"{source.file}:{lines[0]}", why))
 
     def only_draws(self, function: Any) -> bool:
         """Whether a function only sets start values."""
@@ -191,10 +178,9 @@ class Program:
             if self.is_own(function.__module__):
                 source = self.source(function.__module__)
                 node = _definition(source, function.__qualname__)
+                name = function.__qualname__.partition(".")[0]
                 if node is not None:
-                    rewriter = Rewriter(self, source)
-                    rewriter.classes = function.__qualname__.split(".")[:-1]
-                    self._drawing[key] = rewriter._is_start_code(node)
+                    self._drawing[key] = StartCode(self, source, name).is_all(node)
         return self._drawing[key]
 
     # The text
@@ -209,9 +195,21 @@ class Program:
             parts.append(code(node.with_changes(leading_lines=_comments(node))).strip("\n"))
         body = "\n\n\n".join(parts)
         if "Network" in body:
-            self.add_line("from deliralike import Network")
+            self.lines.add("from deliralike import Network")
         head = [f'"""{title}"""', "", *_grouped(self.lines), "", ""]
         return "\n".join(head) + "\n" + body + "\n"
+
+    def changes(self) -> list[tuple[str, int, int]]:
+        """For each definition its name, its lines, and how many of these are other ones."""
+        found, needing = [], self._needing()
+        for where, node in self.nodes.items():
+            before = code(self.source(where[0]).statements[where[1]]).strip().splitlines()
+            after = code(finished(node, needing)).strip().splitlines()
+            same = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+            found.append(
+                (self.names[where], len(after), len(after) - sum(one.size for one in same))
+            )
+        return found
 
     def _needing(self) -> frozenset[str]:
         """The functions and constants that take the functions of the backend, called ``nn``."""
@@ -246,19 +244,16 @@ class Program:
             yield from put(where)
 
 
-def _covers(remark: Remark, file: str, line: int) -> bool:
-    where, _, lines = remark.where.rpartition(":")
-    first, _, last = lines.partition("-")
-    return where == file and int(first) <= line <= int(last or first)
-
-
-def _modules_of(package: str) -> Iterator[Any]:
-    import importlib
-    import pkgutil
-
-    loaded = importlib.import_module(package)
-    for module in pkgutil.iter_modules(loaded.__path__):
-        yield importlib.import_module(f"{package}.{module.name}")
+@cache
+def layer_classes() -> dict[str, type]:
+    """The layers of `nn`, by name."""
+    found: dict[str, type] = {}
+    for info in pkgutil.iter_modules(layers.__path__):
+        module = importlib.import_module(f"{layers.__name__}.{info.name}")
+        for name, value in vars(module).items():
+            if inspect.isclass(value) and issubclass(value, Network) and value is not Network:
+                found[name] = value
+    return found
 
 
 def _definition(source: Source, qualname: str) -> cst.CSTNode | None:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import libcst as cst
 import numpy as np
+from libcst import matchers as m
 
-from deliralike.port.calls import NN, Call, NeedsHand, joined, tuple_of
+from deliralike.port.calls import NN, Call, NeedsHand, arguments, code, joined, tuple_of
 from deliralike.port.observing import Value
 from deliralike.port.resolving import names_of_objects
 
-FRAMEWORK = ("torch",)
+FRAMEWORK, TITLE = ("torch",), "PyTorch"
 # Modules whose members have names, and the prefix of these.
 _MODULES = {
     "torch.nn": "",
@@ -58,18 +61,19 @@ WITHOUT_EFFECT = (
     "jit.is_tracing",
 )
 #: Decorators and contexts without a meaning for what is computed.
-TRANSPARENT = ("no_grad", "inference_mode", "enable_grad", "autocast", "jit.", "fx.")
+TRANSPARENT = ("no_grad", "inference_mode", "enable_grad", "autocast", "jit.")
 
 
 @cache
-def _names(loaded: frozenset[str]) -> Callable[[Any], str | None]:
-    return names_of_objects(_MODULES, {*FUNCTIONS, *WITHOUT_EFFECT})
+def _names(loaded: tuple[str, ...]) -> Callable[[Any], str | None]:
+    prefixes = {name: _MODULES[name] for name in loaded}
+    return names_of_objects(prefixes, {*FUNCTIONS, *WITHOUT_EFFECT})
 
 
 def name_of(value: Any) -> str | None:
     """PyTorch's name of an object: ``"Conv2d"``, ``"relu"``, ``"init.zeros_"``."""
     try:
-        name = _names(frozenset(_MODULES.keys() & sys.modules.keys()))(value)
+        name = _names(tuple(one for one in _MODULES if one in sys.modules))(value)
     except TypeError:
         return None
     if name is not None and name.startswith(("timm.", "torchvision.")):
@@ -115,7 +119,7 @@ def _nn(name: str, *args: str, **kwargs: str) -> str:
     return f"{NN}.{name}({joined(args, kwargs)})"
 
 
-def _plain(call: Call) -> str:
+def plain(call: Call) -> str:
     """The function of this name, whose first argument is the array."""
     kwargs = {name: value for name, value in call.kwargs.items() if name not in DROPPED}
     first = (call.x,) if call.x else ()
@@ -138,7 +142,7 @@ def _axes(name: str) -> Callable[[Call], str]:
     def written(call: Call) -> str:
         if call.x:
             return _nn(name, call.x, call.many())
-        return _plain(call)
+        return plain(call)
 
     return written
 
@@ -206,10 +210,10 @@ def _created(call: Call) -> str:
 
 
 def _ranged(call: Call) -> str:
-    return _nn(call.name, *call.args, like=_like_of(call, may_be_whole=True))
+    return _nn(call.name, *call.args, like=_like_of(call))
 
 
-def _like_of(call: Call, may_be_whole: bool = False) -> str:
+def _like_of(call: Call) -> str:
     for name in ("device", "dtype"):
         given = call.kwargs.get(name, "")
         if given.endswith(f".{name}"):
@@ -235,24 +239,6 @@ def _by_values(call: Call) -> str:
     )
 
 
-def _in_place(call: Call) -> str:
-    return _plain(
-        Call(
-            call.name.removesuffix("_"),
-            call.args,
-            call.kwargs,
-            call.x,
-            call.value,
-            call.single,
-            like=call.like,
-        )
-    )
-
-
-def _max(call: Call) -> str:
-    return _plain(call)
-
-
 def _variance(call: Call) -> str:
     kwargs = dict(call.kwargs)
     args = list(call.args)
@@ -265,12 +251,11 @@ def _variance(call: Call) -> str:
         unbiased = kwargs.pop("unbiased")
         correction = {"True": "1", "False": "0"}.get(unbiased, f"int({unbiased})")
         kwargs["correction"] = correction
-    return _plain(Call(call.name, tuple(args), kwargs, call.x))
+    return plain(replace(call, args=tuple(args), kwargs=kwargs))
 
 
 def _checkpoint(call: Call) -> str:
-    given = [arg for arg in call.args]
-    return f"{given[0]}({joined(given[1:], {})})"
+    return f"{call.args[0]}({joined(call.args[1:], {})})"
 
 
 def _number(call: Call) -> str:
@@ -311,7 +296,7 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "modules._pair": _pair(2),
     "modules._triple": _pair(3),
     "modules._single": _pair(1),
-    "linalg.norm": lambda call: _plain(Call("norm", call.args, call.kwargs)),
+    "linalg.norm": lambda call: plain(call.called("norm")),
     "torchvision.StochasticDepth": lambda call: _nn("DropPath", call.args[0]),
 }
 METHODS: dict[str, Callable[[Call], str]] = {
@@ -377,19 +362,17 @@ def _np(name: str) -> Callable[[Call], str]:
     return written
 
 
+def _np_method(name: str) -> Callable[[Call], str]:
+    return lambda call: f"{call.x}.{name}({joined(call.args, {})})"
+
+
 def _np_filled(call: Call) -> str:
     name = call.name.removeprefix("new_").replace("empty", "zeros")
     if name == "full":
         given = call.bound("size", "fill_value")
         return f"np.full({given['size']}, {given['fill_value']}, {_np_dtype(call)})"
-    shape = call.kwargs.get("size") or _np_shape(call)
+    shape = call.kwargs.get("size") or call.many()
     return f"np.{name}({shape}, {_np_dtype(call)})"
-
-
-def _np_shape(call: Call) -> str:
-    if len(call.args) == 1 and call.args[0].startswith(("(", "[")):
-        return call.args[0]
-    return call.args[0] if len(call.args) == 1 else tuple_of(call.args)
 
 
 def _np_dtype(call: Call) -> str:
@@ -432,19 +415,54 @@ def _np_axis(name: str) -> Callable[[Call], str]:
 
 
 def _np_array(call: Call) -> str:
-    return f"np.asarray({call.args[0]}, {_np_dtype(call)})" if "dtype" in call.kwargs else (
-        f"np.asarray({call.args[0]})"
+    return (
+        f"np.asarray({call.args[0]}, {_np_dtype(call)})"
+        if "dtype" in call.kwargs
+        else (f"np.asarray({call.args[0]})")
     )
 
 
+def _np_tensor(call: Call) -> str:
+    """``torch.Tensor(3, 4)`` has that shape, ``torch.Tensor([3, 4])`` these values."""
+    if len(call.args) == 1 and call.args[0].startswith("["):
+        return f"np.asarray({call.args[0]}, np.float32)"
+    return f"np.zeros({call.many()}, np.float32)"
+
+
 NUMPY_FUNCTIONS: dict[str, Callable[[Call], str]] = {
-    **{name: _np_filled for name in ("zeros", "ones", "empty", "full", "new_zeros", "new_ones")},
+    **dict.fromkeys(("zeros", "ones", "empty", "full", "new_zeros", "new_ones"), _np_filled),
     **{
         name: _np(name)
-        for name in (
-            "sin cos exp log sqrt abs sum mean maximum minimum where outer einsum tril triu eye "
-            "floor ceil power zeros_like ones_like sign diag roll arctan2 tanh prod cumsum"
-        ).split()
+        for name in [
+            "sin",
+            "cos",
+            "exp",
+            "log",
+            "sqrt",
+            "abs",
+            "sum",
+            "mean",
+            "maximum",
+            "minimum",
+            "where",
+            "outer",
+            "einsum",
+            "tril",
+            "triu",
+            "eye",
+            "floor",
+            "ceil",
+            "power",
+            "zeros_like",
+            "ones_like",
+            "sign",
+            "diag",
+            "roll",
+            "arctan2",
+            "tanh",
+            "prod",
+            "cumsum",
+        ]
     },
     "pow": _np("power"),
     "arange": _np_range,
@@ -459,11 +477,11 @@ NUMPY_FUNCTIONS: dict[str, Callable[[Call], str]] = {
         if len(call.args) == 2
         else f"np.ravel({call.args[0]})"
     ),
+    "randn": lambda call: f"np.random.standard_normal({call.kwargs.get('size') or call.many()})",
     "tensor": _np_array,
     "as_tensor": _np_array,
     "from_numpy": lambda call: call.args[0],
-    "Tensor": lambda call: f"np.asarray({call.args[0]}, np.float32)",
-    "FloatTensor": lambda call: f"np.asarray({call.args[0]}, np.float32)",
+    **dict.fromkeys(("Tensor", "FloatTensor"), _np_tensor),
     "LongTensor": lambda call: f"np.asarray({call.args[0]}, np.int64)",
     "outer": _np("outer"),
 }
@@ -486,7 +504,7 @@ def in_numpy(call: Call) -> str:
 
 NUMPY_METHODS: dict[str, Callable[[Call], str]] = {
     **{
-        name: (lambda name: lambda call: f"{call.x}.{name}({joined(call.args, {})})")(name)
+        name: _np_method(name)
         for name in ("sum", "mean", "max", "min", "item", "tolist", "any", "all")
     },
     "view": lambda call: f"{call.x}.reshape({joined(call.args, {})})",
@@ -511,21 +529,82 @@ NUMPY_METHODS: dict[str, Callable[[Call], str]] = {
     "dim": lambda call: f"{call.x}.ndim",
     "numel": lambda call: f"math.prod({call.x}.shape)",
     "clone": lambda call: f"{call.x}.copy()",
-    **{
-        name: (lambda name: lambda call: f"np.{name}({joined((call.x, *call.args), {})})")(name)
-        for name in ("sin", "cos", "exp", "log", "sqrt", "abs")
-    },
+    **{name: _np(name) for name in ("sin", "cos", "exp", "log", "sqrt", "abs")},
     "pow": lambda call: f"{call.x} ** {call.args[0]}",
     "masked_fill": lambda call: f"np.where({call.args[0]}, {call.args[1]}, {call.x})",
     "masked_fill_": lambda call: f"np.where({call.args[0]}, {call.args[1]}, {call.x})",
-    **{name: _same for name in ("contiguous", "cpu", "cuda", "detach", "numpy", "type_as")},
+    **dict.fromkeys(("contiguous", "cpu", "cuda", "detach", "numpy", "type_as"), _same),
 }
-#: How start values are drawn, by the function that makes the array.
-STARTS = {
-    "zeros": "start.ZEROS",
-    "ones": "start.ONES",
-    "empty": "start.ZEROS",
-    "randn": "start.Normal()",
-    "Tensor": "start.ZEROS",
-    "FloatTensor": "start.ZEROS",
+
+
+# Parameters and buffers
+# -------------------------------------------------------------------------------------------------
+
+_DRAWN = {
+    "np.zeros": "start.ZEROS",
+    "np.ones": "start.ONES",
+    "np.random.standard_normal": "start.Normal()",
+}
+_CALL = m.Call(m.Attribute())
+
+
+def parameter(value: cst.BaseExpression) -> str:
+    """``nn.Parameter`` of an array that NumPy makes: of its shape and start value, if it can be."""
+    filled = _filled(value)
+    if filled is not None:
+        return filled
+    return f"{NN}.Parameter(np.shape({code(value)}), np.asarray({code(value)}))"
+
+
+def _filled(value: cst.BaseExpression, factor: str = "") -> str | None:
+    if m.matches(value, m.BinaryOperation(operator=m.Multiply())):
+        pairs = ((value.left, value.right), (value.right, value.left))
+        found = (_filled(one, code(other)) for one, other in pairs)
+        return next((one for one in found if one is not None), None)
+    if not m.matches(value, _CALL):
+        return None
+    func, (args, kwargs) = value.func, arguments(value.args)
+    start = _DRAWN.get(code(func))
+    if start is not None:
+        if factor:
+            start = f"start.Normal({factor})" if "Normal" in start else f"start.Constant({factor})"
+        return f"{NN}.Parameter({args[0]}, {start})"
+    if code(func) == "np.full":
+        return f"{NN}.Parameter({args[0]}, start.Constant({args[1]}))"
+    inner = func.value
+    if func.attr.value in _FILLING and m.matches(inner, _CALL) and code(inner.func) in _DRAWN:
+        shape = code(inner.args[0].value)
+        return f"{NN}.Parameter({shape}, {_FILLING[func.attr.value](args, kwargs)})"
+    return None
+
+
+_FILLING: dict[str, Callable[[tuple[str, ...], dict[str, str]], str]] = {
+    "normal_": lambda args, kwargs: (
+        f"start.Normal({kwargs.get('std') or (args[1] if len(args) > 1 else '1.0')})"
+    ),
+    "zero_": lambda args, kwargs: "start.ZEROS",
+    "fill_": lambda args, kwargs: f"start.Constant({args[0]})",
+    "uniform_": lambda args, kwargs: f"start.Uniform({[*args, *kwargs.values(), '1.0'][-1]})",
+}
+
+
+def _buffer(call: Call) -> str:
+    given = call.bound("name", "tensor", "persistent")
+    value = given["tensor"]
+    made = value if value == "None" else f"{NN}.Buffer({value})"
+    return f"setattr({call.x}, {given['name']}, {made})"
+
+
+def _member(call: Call) -> str:
+    return f"setattr({call.x}, {joined((*call.args, *call.kwargs.values()), {})})"
+
+
+#: Methods of modules that set an attribute.
+SETTERS = {"register_buffer": _buffer, "register_parameter": _member, "add_module": _member}
+#: What is the same while a network is created.
+IN_BOTH = ("modules._pair", "modules._triple", "modules._single", "torchvision.StochasticDepth")
+IMPORTS = {
+    "np.": "import numpy as np",
+    "math.": "import math",
+    "start.": "from deliralike import start",
 }
