@@ -22,6 +22,7 @@ EXTRAS = {
     "deliralike.backends.": FRAMEWORKS,
     "deliralike.parallel.processes.mpi": {"mpi4py"},
     "deliralike.conformance.suite.": {"pytest"},
+    "deliralike.port": {"libcst"},
 }
 
 

@@ -17,6 +17,7 @@ from deliralike.cli import (
     convert,
     demo,
     launch,
+    port,
     predict,
     runs,
     settings,
@@ -131,6 +132,7 @@ for _module in (
     runs,
     predict,
     convert,
+    port,
     compare,
     conformance,
 ):

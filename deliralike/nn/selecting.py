@@ -1,6 +1,8 @@
 """Gathering, scattering and sorting, and parts of matrices, written on the primitives."""
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +73,26 @@ class Selecting(Reductions, Shaping):
         """
         positions = self._positions("index_copy", x, dim, index, source)
         return self.scatter(x, dim, positions, source)
+
+    def index_put(self, x: Array, index: Any, value: Any) -> Array:
+        """Replace the elements that ``x[index]`` gives, in a copy.
+
+        Args:
+            index: Whole numbers, slices and ``...``, which say the same places at each call, or an
+                array of truth values in the shape of `x`.
+            value: A number, or an array that fits the shape of ``x[index]``.
+        """
+        if hasattr(index, "shape"):
+            return self.where(index, self._fitting("index_put", value, x), x)
+        places = np.arange(math.prod(x.shape)).reshape(x.shape)[index]
+        if hasattr(value, "shape"):
+            value = self.cast(self.broadcast_to(value, places.shape), x)
+        else:
+            value = self.full(places.shape, value, like=x)
+        flat = self.reshape(x, (-1,))
+        positions = self.constant(places.reshape(-1), like=x)
+        written = self.scatter(flat, 0, positions, self.reshape(value, (-1,)))
+        return self.reshape(written, x.shape)
 
     def index_fill(self, x: Array, dim: int, index: Array, value: float) -> Array:
         """Replace the parts at positions along an axis by a number."""

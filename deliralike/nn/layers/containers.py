@@ -28,6 +28,10 @@ class _Named(Network):
             self.names = (*self.names, name)
         setattr(self, name, member)
 
+    def add_module(self, name: str, module: Any) -> None:
+        """Add a member by name, as PyTorch's containers do."""
+        self._add(name, module)
+
     def _remove(self, name: str) -> None:
         delattr(self, name)
         self.names = tuple(each for each in self.names if each != name)

@@ -1,0 +1,106 @@
+"""``deliralike port``: a class of one framework becomes the same network written once."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def command(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NETWORK",
+            help="A class of PyTorch, or a function that creates the network: file.py:Net or "
+            "package.module:Net.",
+        ),
+    ],
+    inputs: Annotated[
+        list[str],
+        typer.Option(
+            "--input",
+            metavar="SHAPE",
+            help="What the network is called with, without the batch: 3x64x64, or whole numbers "
+            "below 50000: ints:16:50000. Again for a second input.",
+        ),
+    ],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An argument of the class: classes=4."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write. (default: the name of the class)")
+    ] = None,
+    backends: Annotated[
+        str | None,
+        typer.Option(help="Where it is proved: jax,chainer. (default: all that are installed)"),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Samples in the batch.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Of weights and inputs.")] = 0,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what needs a hand; write and prove nothing.")
+    ] = False,
+    proof: Annotated[
+        bool, typer.Option(" /--no-proof", help="Write the port without a proof.")
+    ] = True,
+) -> None:
+    """Rewrite a class as the same network written once, and prove it on each backend.
+
+    The exit code is 0 when it is proved, 1 when it differs, 2 when something needs a hand.
+    """
+    from deliralike import backends as known
+    from deliralike import own_code
+    from deliralike.cli.console import say, show_table
+    from deliralike.cli.options import key_values
+    from deliralike.errors import SettingError
+
+    try:
+        from deliralike.port.porting import port, save
+    except ModuleNotFoundError as error:
+        raise SettingError(f"port: {error}: pip install 'deliralike[port]'") from error
+    network = own_code.load(name)
+    for backend in known.imported():
+        backend.seed(seed)
+    arrays = tuple(_drawn(text, batch, seed + number) for number, text in enumerate(inputs))
+    found = port(network, arrays, **key_values(set_ or (), "--set"))
+    columns = ("definition", "lines", "changed")
+    show_table(columns, found.changes, right=columns[1:])
+    for title, remarks in (("Needs a hand", found.hands), ("Left out", found.left_out)):
+        if remarks:
+            say(f"{title}:")
+            for remark in remarks:
+                say(f"  {remark}")
+    if check:
+        raise typer.Exit(2 if found.hands else 0)
+    path = out or Path(f"{found.class_name.lower()}.py")
+    save(found, path)
+    say(f"Written: {path}")
+    differs = False
+    names = backends.split(",") if backends else known.available()
+    for backend in names if proof else ():
+        proved = found.prove(backend)
+        differs |= bool(proved.exit_code)
+        say(f"{backend}: {proved.headline}")
+    if found.hands:
+        raise typer.Exit(2)
+    raise typer.Exit(1 if differs else 0)
+
+
+def _drawn(text: str, batch: int, seed: int) -> Any:
+    """An input of this form.
+
+    Raises:
+        SettingError: It is no shape, nor ``ints:LENGTH:BELOW``.
+    """
+    import numpy as np
+
+    from deliralike.cli.zoo import shape_of
+    from deliralike.errors import SettingError
+
+    generator = np.random.default_rng(seed)
+    if not text.startswith("ints:"):
+        return generator.standard_normal((batch, *(shape_of(text) or ()))).astype(np.float32)
+    _, sizes, below = [*text.split(":"), "", ""][:3]
+    if not below.isdigit():
+        raise SettingError(f"--input {text!r}: wanted whole numbers as ints:16:50000")
+    return generator.integers(0, int(below), (batch, *(shape_of(sizes) or ())))

@@ -1,0 +1,96 @@
+"""A call in a source, as a framework's table sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from deliralike.port.observing import Value
+
+#: Stands for the functions of the backend until it is known how a function gets at them.
+NN = "__nn__"
+
+
+class NeedsHand(Exception):
+    """Something that is not translated.
+
+    Args:
+        reason: Why, and what to write.
+        instead: What stands there until then; the original when empty.
+    """
+
+    def __init__(self, reason: str, instead: str = "") -> None:
+        super().__init__(reason)
+        self.instead = instead
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function or method that is called.
+
+    Attributes:
+        name: The function's or method's name.
+        args: The arguments given by position, as source.
+        kwargs: Those given by name.
+        x: What the method belongs to, as source; empty for a function.
+        value: What is known of `x`.
+        single: What is known of a single argument of a method.
+        like: Gives the source of an array at hand, whose type and device others take.
+    """
+
+    name: str
+    args: tuple[str, ...]
+    kwargs: dict[str, str]
+    x: str = ""
+    value: Value | None = None
+    single: Value | None = None
+    like: Callable[[], str] = str
+
+    def called(self, name: str) -> Call:
+        """The same call of another function."""
+        return replace(self, name=name)
+
+    def bound(self, *names: str) -> dict[str, str]:
+        """The arguments by these names, in the order of positions."""
+        if any(arg.startswith("*") for arg in self.args):
+            raise NeedsHand(f"{self.name}(*...): write its arguments out")
+        return dict(zip(names, self.args, strict=False)) | self.kwargs
+
+    def many(self) -> str:
+        """A sequence of whole numbers that is given as one argument or as several, as source."""
+        args = self.args or tuple(self.kwargs.values())[:1]
+        if len(args) == 1 and not args[0].startswith("*"):
+            if self.single is not None and self.single.kind in ("shape", "sequence"):
+                return args[0]
+            if args[0].startswith(("(", "[")) or args[0].endswith(".shape"):
+                return args[0]
+        return tuple_of(args)
+
+
+def tuple_of(parts: Sequence[str]) -> str:
+    """The source of a tuple."""
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def code(node: cst.CSTNode) -> str:
+    """The source of a node."""
+    return cst.Module([]).code_for_node(node)
+
+
+def arguments(args: Sequence[cst.Arg]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The source of arguments, by position and by name."""
+    by_position, by_name = [], {}
+    for arg in args:
+        text = code(arg.value).strip()
+        if arg.keyword is not None:
+            by_name[arg.keyword.value] = text
+        else:
+            by_position.append(arg.star + text)
+    return tuple(by_position), by_name
+
+
+def joined(args: Sequence[str], kwargs: dict[str, str]) -> str:
+    """The source between the brackets of a call."""
+    return ", ".join([*args, *(f"{name}={value}" for name, value in kwargs.items())])

@@ -1,0 +1,222 @@
+"""The rewriting of classes and functions: bases, decorators, types, what was never called."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from inspect import isclass
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from deliralike.port.calls import NN, Call, NeedsHand, code
+from deliralike.port.observing import CONSTRUCTION, FORWARD
+from deliralike.port.start_code import StartCode
+
+if TYPE_CHECKING:
+    from deliralike.port.program import Program
+    from deliralike.port.resolving import Source
+
+_PASS = cst.parse_statement("pass")
+
+
+@dataclass
+class Function:
+    """A function that is being rewritten.
+
+    Attributes:
+        path: Its qualified name without ``<locals>``.
+        in_construction: Whether it runs only while a network is created.
+        arrays: The names of arguments that were arrays.
+        defaults: Arguments whose default is a class or function of the backend: the word that
+            stands for it, and what it stands for.
+    """
+
+    path: str
+    in_construction: bool
+    arrays: list[str]
+    defaults: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+class Definitions(cst.CSTTransformer):
+    """The part of `Rewriter` that deals with definitions.
+
+    Args:
+        program: What all definitions of a port share.
+        source: The module that the definition is in.
+        class_name: The class around it, if any.
+    """
+
+    def __init__(self, program: Program, source: Source, class_name: str = "") -> None:
+        super().__init__()
+        self.program, self.source, self.table = program, source, program.table
+        self.observed = program.observation.files[source.file]
+        self.start_code = StartCode(program, source, class_name)
+        self.class_name = class_name
+        self.path: list[str] = []
+        self.functions: list[Function] = []
+        self.layers: dict[str, str] = {}  # that take the place of functions which draw masks
+        self.in_assignment = False
+
+    @property
+    def in_construction(self) -> bool:
+        """Whether the code runs only while a network is created."""
+        return bool(self.functions) and self.functions[-1].in_construction
+
+    def where(self, node: cst.CSTNode) -> str:
+        """The file and line of a node."""
+        return f"{self.source.file}:{self.source.begin(node)[0]}"
+
+    # Classes
+    # ---------------------------------------------------------------------------------------------
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> None:
+        self.path.append(node.name.value)
+        if len(self.path) == 1:
+            self.class_name = node.name.value
+            self.start_code = StartCode(self.program, self.source, self.class_name)
+
+    def leave_ClassDef(self, original: cst.ClassDef, updated: cst.ClassDef) -> cst.ClassDef:
+        self.path.pop()
+        pairs = zip(original.bases, updated.bases, strict=True)
+        bases = [base for old, new in pairs if (base := self._base(old, new)) is not None]
+        brackets = {"lpar": cst.LeftParen(), "rpar": cst.RightParen()} if bases else {}
+        return updated.with_changes(
+            bases=[cst.Arg(base) for base in bases],
+            keywords=[],
+            decorators=self._decorators(original.decorators, updated.decorators),
+            body=self._with_layers(updated.body, original),
+            **brackets,
+        )
+
+    def _base(self, base: cst.Arg, new: cst.Arg) -> cst.BaseExpression | None:
+        meaning = self.source.meaning(base.value)
+        name = self.table.name_of(meaning)
+        if name is not None and name != "Module":
+            return cst.Name(self.program.neutral_class(name, self.where(base)))
+        if isclass(meaning) and meaning.__module__ in ("abc", "typing", "builtins"):
+            return None
+        return new.value
+
+    def _with_layers(self, body: Any, node: cst.ClassDef) -> Any:
+        """Create layers that draw masks, at the end of ``__init__``."""
+        layers, self.layers = self.layers, {}
+        lines = [cst.parse_statement(f"self.{name} = {made}") for made, name in layers.items()]
+        statements = list(body.body) or [_PASS]
+        if not lines:
+            return body.with_changes(body=statements)
+        for at, one in enumerate(statements):
+            if isinstance(one, cst.FunctionDef) and one.name.value == "__init__":
+                longer = one.body.with_changes(body=[*one.body.body, *lines])
+                statements[at] = one.with_changes(body=longer)
+                return body.with_changes(body=statements)
+        self.program.needs_hand(self.where(node), "a layer for dropout, made in __init__")
+        return body
+
+    def layer_for(self, name: str, call: Call) -> str:
+        """The call of a layer in the place of a function that draws masks."""
+        given = call.bound("input", "p", "training", "inplace")
+        if given.get("training") != "self.training":
+            raise NeedsHand(
+                f"{name} that does not follow self.training: a layer, nn.Dropout, in __init__",
+                given["input"],
+            )
+        made = f"{NN}.{self.table.DRAWING[name]}({given.get('p', '0.5')})"
+        number = len(self.layers) + 1
+        layer = self.layers.setdefault(made, f"{name}_layer{number if number > 1 else ''}")
+        return f"self.{layer}({given['input']})"
+
+    def _decorators(
+        self, originals: Sequence[cst.Decorator], updated: Sequence[cst.Decorator]
+    ) -> list[cst.Decorator]:
+        """Those of Python; a framework's say how it is run, and registries are left alone."""
+        kept = []
+        for original, new in zip(originals, updated, strict=True):
+            called = original.decorator
+            called = called.func if isinstance(called, cst.Call) else called
+            root = code(called).partition(".")[0]
+            module = getattr(self.source.meaning(called), "__module__", "") or ""
+            is_python = module.partition(".")[0] in (*sys.stdlib_module_names, "builtins")
+            if is_python or hasattr(builtins, root) or code(called).endswith(".setter"):
+                kept.append(new)
+        return kept
+
+    # Functions
+    # ---------------------------------------------------------------------------------------------
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self.path.append(node.name.value)
+        path = ".".join(self.path)
+        params = (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)
+        arrays = [one.name.value for one in params if self.observed.is_array(path, one.name.value)]
+        phases = self.observed.phases(path)
+        if self.functions:
+            arrays += self.functions[-1].arrays
+            phases = phases or {CONSTRUCTION if self.in_construction else FORWARD}
+        self.functions.append(Function(path, FORWARD not in phases, arrays))
+
+    def leave_FunctionDef(
+        self, original: cst.FunctionDef, updated: cst.FunctionDef
+    ) -> cst.BaseStatement | cst.RemovalSentinel:
+        function = self.functions.pop()
+        self.path.pop()
+        is_method = bool(self.path) and not self.functions
+        if is_method and (
+            not self.observed.phases(function.path) or self.start_code.is_all(original)
+        ):
+            self.program.leave_out(self.source, original, f"{function.path} was not called")
+            return cst.RemoveFromParent()
+        body = updated.body
+        if isinstance(body, cst.IndentedBlock):
+            resolved = [
+                cst.parse_statement(f"if {name} == {word}:\n    {name} = {made}\n")
+                for name, word, made in function.defaults
+            ]
+            statements = list(body.body) or [_PASS]
+            at = 1 if updated.get_docstring() is not None else 0
+            body = body.with_changes(body=[*statements[:at], *resolved, *statements[at:]])
+        decorators = self._decorators(original.decorators, updated.decorators)
+        return updated.with_changes(body=body, decorators=decorators)
+
+    def leave_Param(self, original: cst.Param, updated: cst.Param) -> cst.Param:
+        """A default that only the backend knows is a word."""
+        if updated.default is None or NN not in code(updated.default):
+            return updated
+        made = code(updated.default)
+        word = repr(made.replace(f"{NN}.", "")).replace("'", '"')
+        self.functions[-1].defaults.append((updated.name.value, word, made))
+        return updated.with_changes(default=cst.SimpleString(word))
+
+    # Types
+    # ---------------------------------------------------------------------------------------------
+
+    def visit_Annotation(self, node: cst.Annotation) -> bool:
+        return False
+
+    def leave_Annotation(
+        self, original: cst.Annotation, updated: cst.Annotation
+    ) -> cst.Annotation | cst.RemovalSentinel:
+        """Types of Python alone stay."""
+        text = code(original.annotation)
+        words = "".join(one if one.isidentifier() else " " for one in text).split()
+        is_python = all(hasattr(builtins, word) for word in words) and "'" not in text
+        return updated if self.in_assignment or is_python else cst.RemoveFromParent()
+
+    def visit_AnnAssign_annotation(self, node: cst.AnnAssign) -> None:
+        self.in_assignment = True
+
+    def leave_AnnAssign_annotation(self, node: cst.AnnAssign) -> None:
+        self.in_assignment = False
+
+    def leave_AnnAssign(
+        self, original: cst.AnnAssign, updated: cst.AnnAssign
+    ) -> cst.BaseSmallStatement | cst.RemovalSentinel:
+        """``x: Tensor = y`` is ``x = y``; a type alone is nothing, but to a data class."""
+        cls = vars(self.source.module).get(self.class_name)
+        if not self.functions and hasattr(cls, "__match_args__"):
+            return updated.with_changes(annotation=cst.Annotation(cst.Name("object")))
+        if updated.value is None:
+            return cst.RemoveFromParent()
+        return cst.Assign([cst.AssignTarget(updated.target)], updated.value)

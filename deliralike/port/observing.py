@@ -1,0 +1,306 @@
+"""What the functions of a network do in a run: which are called, and of what kind their values are.
+
+The class runs twice. The first run finds the functions that it calls; in the second, copies of
+their code tell the kind of each value that a method or attribute is taken of.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+Place = tuple[int, int]  # line, counted from 1, and column of an expression's end
+CONSTRUCTION, FORWARD = "construction", "forward"
+_TELL = "__deliralike_port__"
+
+
+@dataclass(frozen=True)
+class Value:
+    """What is known of a value.
+
+    Attributes:
+        kind: ``"array"``, ``"parameter"``, ``"buffer"``, ``"network"``, ``"shape"``, ``"int"``,
+            ``"sequence"`` or ``"other"``.
+        ndim: The number of axes of an array.
+        is_floating: Whether an array holds floating numbers.
+    """
+
+    kind: str
+    ndim: int = 0
+    is_floating: bool = False
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array of any kind."""
+        return self.kind in ("array", "parameter", "buffer")
+
+
+@dataclass
+class Observed:
+    """What was seen in the functions of one file.
+
+    Attributes:
+        called: The qualified names of functions, with the phases in which they were called.
+        values: The values that an attribute was taken of, by the end of that attribute.
+        targets: The values of targets of ``x += y`` and ``x[i] = y``, by where a statement begins.
+        arguments: The values of arguments, by qualified name and name.
+    """
+
+    called: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    values: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
+    targets: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
+    arguments: dict[tuple[str, str], set[Value]] = field(default_factory=lambda: defaultdict(set))
+
+    def phases(self, path: str) -> set[str]:
+        """The phases in which a function was called; its path has no ``<locals>``."""
+        found = (
+            phases for name, phases in self.called.items() if name.replace(".<locals>", "") == path
+        )
+        return set().union(*found)
+
+    def is_array(self, path: str, name: str) -> bool:
+        """Whether an argument of a function was always an array of floating numbers."""
+        seen = self.arguments.get((path, name), ())
+        return bool(seen) and all(one.is_array and one.is_floating for one in seen)
+
+    def value(self, place: Place) -> Value | None:
+        """The value at an attribute where it was one alone, or None."""
+        return _single(self.values.get(place))
+
+    def target(self, place: Place) -> Value | None:
+        """The value of a target, or None."""
+        return _single(self.targets.get(place))
+
+
+def _single(values: set[Value] | None) -> Value | None:
+    if not values:
+        return None
+    if len(values) == 1:
+        return next(iter(values))
+    kinds = {value.kind for value in values}
+    if all(value.is_array for value in values):
+        ndims = {value.ndim for value in values}
+        return Value(
+            kinds.pop() if len(kinds) == 1 else "array",
+            ndims.pop() if len(ndims) == 1 else 0,
+            all(value.is_floating for value in values),
+        )
+    return Value(kinds.pop()) if len(kinds) == 1 else Value("other")
+
+
+class Observation:
+    """Runs a network and keeps what was seen, by file.
+
+    Args:
+        is_own: Whether a file holds code that is to be ported.
+        describe: What is known of a value; the framework's table gives it.
+    """
+
+    def __init__(self, is_own: Callable[[str], bool], describe: Callable[[Any], Value]) -> None:
+        self.is_own = is_own
+        self.describe = describe
+        self.files: dict[str, Observed] = defaultdict(Observed)
+        self.created: dict[int, dict[str, Any]] = {}  # arguments of __init__, by the object's id
+        self._codes: dict[CodeType, set[str]] = defaultdict(set)
+
+    @contextmanager
+    def calls(self, phase: str) -> Iterator[None]:
+        """Note the functions that are called in a block."""
+
+        def profile(frame: FrameType, event: str, _: Any) -> None:
+            if event == "call" and self.is_own(frame.f_code.co_filename):
+                self._codes[frame.f_code].add(phase)
+                if frame.f_code.co_name == "__init__":
+                    self._note_creation(frame)
+
+        before = sys.getprofile()
+        sys.setprofile(profile)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+        for code, phases in self._codes.items():
+            self.files[code.co_filename].called[code.co_qualname] |= phases
+
+    def _note_creation(self, frame: FrameType) -> None:
+        """Keep the arguments of an object's own ``__init__``, which runs before those it calls."""
+        code, given = frame.f_code, dict(frame.f_locals)
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        created = given[names[0]] if names else None
+        arguments = {name: given[name] for name in names[1:] if name in given}
+        more = code.co_varnames[code.co_argcount + code.co_kwonlyargcount :]
+        has_args, has_kwargs = bool(code.co_flags & 4), bool(code.co_flags & 8)
+        if has_args:
+            arguments["*"] = given[more[0]]
+        if has_kwargs:
+            arguments |= given[more[has_args]]
+        self.created.setdefault(id(created), arguments)
+
+    @contextmanager
+    def values(self) -> Iterator[None]:
+        """Let the functions that were called tell their values in a block."""
+        changed: list[tuple[FunctionType, CodeType]] = []
+        telling = {
+            file: _telling(file, observed, self.describe) for file, observed in self.files.items()
+        }
+        for function in _functions(self.files):
+            code = function.__code__
+            codes = telling[code.co_filename].codes if code.co_filename in telling else {}
+            new = codes.get((code.co_qualname, code.co_firstlineno))
+            if code in self._codes and new is not None:
+                changed.append((function, code))
+                function.__code__ = new
+        tellers = {file: one.tell for file, one in telling.items()}
+        setattr(builtins, _TELL, tellers)
+        try:
+            yield
+        finally:
+            for function, code in changed:
+                function.__code__ = code
+            delattr(builtins, _TELL)
+
+
+def _functions(files: Collection[str]) -> list[FunctionType]:
+    """The functions and methods of modules with these files, also those within decorators."""
+    found: dict[int, FunctionType] = {}
+    modules = [one for one in sys.modules.values() if getattr(one, "__file__", None) in files]
+    waiting: list[Any] = [value for module in modules for value in list(vars(module).values())]
+    seen: set[int] = set()
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, type):
+            is_own = getattr(sys.modules.get(value.__module__), "__file__", None) in files
+            waiting += vars(value).values() if is_own else ()
+        elif isinstance(value, FunctionType):
+            found[id(value)] = value
+            waiting += [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
+        elif isinstance(value, property):
+            waiting += [value.fget, value.fset]
+        elif isinstance(value, (staticmethod, classmethod)):
+            waiting.append(value.__func__)
+        elif isinstance(value, (partial, cached_property)):
+            waiting.append(value.func)
+    return list(found.values())
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # nothing was put there yet
+        return False
+
+
+@dataclass
+class _Telling:
+    codes: dict[tuple[str, int], CodeType]
+    tell: Callable[[str, Any, Any], Any]
+
+
+def _telling(file: str, observed: Observed, describe: Callable[[Any], Value]) -> _Telling:
+    with open(file, encoding="utf-8") as text:
+        tree = _Tellers(file).visit(ast.parse(text.read()))
+    code = compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
+
+    def tell(what: str, key: Any, value: Any) -> Any:
+        getattr(observed, what)[key].add(describe(value))
+        return value
+
+    return _Telling({(one.co_qualname, one.co_firstlineno): one for one in _codes(code)}, tell)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+class _Tellers(ast.NodeTransformer):
+    """Puts calls around the values whose kinds are of interest."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.path: list[str] = []
+
+    def _tell(self, what: str, key: Any, value: ast.expr) -> ast.expr:
+        teller = ast.Subscript(ast.Name(_TELL, ast.Load()), ast.Constant(self.file), ast.Load())
+        key_tuple = ast.Tuple([ast.Constant(part) for part in key], ast.Load())
+        call = ast.Call(teller, [ast.Constant(what), key_tuple, value], [])
+        return ast.copy_location(call, value)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        end = (node.end_lineno, node.end_col_offset)
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
+            node.value = self._tell("values", end, node.value)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Tell of a single argument, too: ``x.view(shape)`` and ``x.view(3)``."""
+        func = node.func
+        end = (node.end_lineno, node.end_col_offset)
+        self.generic_visit(node)
+        single = len(node.args) == 1 and not isinstance(node.args[0], ast.Starred)
+        if isinstance(func, ast.Attribute) and single:
+            node.args[0] = self._tell("values", end, node.args[0])
+        return node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        return self._with_target(node, node.target)
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        target = node.targets[0]
+        if len(node.targets) == 1 and isinstance(target, ast.Subscript):
+            return self._with_target(node, target.value)
+        return self.generic_visit(node)
+
+    def _with_target(self, node: ast.stmt, target: ast.expr) -> list[ast.stmt]:
+        begin = (node.lineno, node.col_offset)
+        told = ast.Expr(self._tell("targets", begin, _loaded(target)))
+        return [ast.copy_location(told, node), self.generic_visit(node)]
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self.path.append(node.name)
+        given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        path = ".".join(self.path)
+        told = [
+            ast.copy_location(
+                ast.Expr(self._tell("arguments", (path, one.arg), ast.Name(one.arg, ast.Load()))),
+                node.body[0],
+            )
+            for one in given
+        ]
+        decorators = node.decorator_list
+        node.decorator_list = []
+        self.generic_visit(node)
+        node.decorator_list = decorators
+        first = node.body[0]
+        is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        for one in told:
+            ast.copy_location(one, first)
+            ast.copy_location(one.value, first)
+        node.body[1 if is_docstring else 0 : 1 if is_docstring else 0] = told
+        self.path.pop()
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        self.path.append(node.name)
+        self.generic_visit(node)
+        self.path.pop()
+        return node
+
+
+def _loaded(target: ast.expr) -> ast.expr:
+    copy = ast.parse(ast.unparse(target), mode="eval").body
+    return ast.copy_location(copy, target)

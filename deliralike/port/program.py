@@ -1,0 +1,305 @@
+"""A port in the making: which definitions it needs, in which order, and what it says of them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import libcst as cst
+
+from deliralike.network.base import Network
+from deliralike.nn import layers
+from deliralike.nn.functional import Functions
+from deliralike.nn.primitives import Primitives
+from deliralike.port.calls import code
+from deliralike.port.finishing import finished, static_methods, uses_vocabulary
+from deliralike.port.observing import Observation
+from deliralike.port.resolving import Source, is_own_module
+from deliralike.port.rewriting import Rewriter
+from deliralike.port.start_code import StartCode
+
+Where = tuple[str, str]  # a module's name, and that of a definition in it
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something to know about a line of the original.
+
+    Attributes:
+        where: ``"file.py:12"``.
+        text: What it is.
+    """
+
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
+
+class Program:
+    """The definitions of a port.
+
+    Args:
+        table: The module with the framework's names.
+        observation: What a run has shown.
+    """
+
+    def __init__(self, table: Any, observation: Observation) -> None:
+        self.table, self.observation = table, observation
+        self.sources: dict[str, Source] = {}
+        self.names: dict[Where, str] = {}  # what a definition is called in the port
+        self.nodes: dict[Where, cst.CSTNode] = {}
+        self.order: list[Where] = []
+        self.lines: set[str] = set()  # imports
+        self.hands: list[Remark] = []
+        self.left_out: list[Remark] = []
+        self.blocks: list[Any] = []  # the original's
+        self._drawing: dict[Any, bool] = {}
+
+    def is_own(self, module: str) -> bool:
+        """Whether a module is to be ported."""
+        return is_own_module(module, self.table.FRAMEWORK)
+
+    def is_framework(self, module: str) -> bool:
+        """Whether a module belongs to the framework."""
+        return module.partition(".")[0] in self.table.FRAMEWORK
+
+    def has(self, name: str) -> bool:
+        """Whether `nn` has a layer or function of this name."""
+        return hasattr(Functions, name) or hasattr(Primitives, name) or name in layer_classes()
+
+    def source(self, module: str) -> Source:
+        """The source of a module."""
+        if module not in self.sources:
+            self.sources[module] = Source(sys.modules[module])
+        return self.sources[module]
+
+    def is_member(self, cls: Any, name: str) -> bool:
+        """Whether containers of a class have a member of this name."""
+        return any(
+            name in self.table.members(one)
+            for one in self.blocks
+            if type(one) is cls or (inspect.isclass(cls) and isinstance(one, cls))
+        )
+
+    # What is needed
+    # ---------------------------------------------------------------------------------------------
+
+    def need(self, definition: Any) -> str:
+        """Port a class or function, and return its name in the port."""
+        name = definition.__qualname__.partition(".")[0]
+        return self.need_name(definition.__module__, name)
+
+    def need_name(self, module: str, name: str) -> str:
+        """Port what has a name in a module, and return its name in the port."""
+        where = (module, name)
+        if where not in self.names:
+            taken, number, called = set(self.names.values()), 2, name
+            while called in taken:
+                called, number = f"{name}{number}", number + 1
+            self.names[where] = called
+            source = self.source(module)
+            statement = source.statements.get(name)
+            if statement is None:
+                self.needs_hand(source.file, f"{name} is not defined by a statement of the module")
+                return called
+            rewritten = statement.visit(Rewriter(self, source))
+            if isinstance(rewritten, (cst.ClassDef, cst.FunctionDef)):
+                rewritten = rewritten.with_changes(name=cst.Name(called))
+            self.nodes[where] = rewritten
+            self.order.append(where)
+        return self.names[where]
+
+    def home(self, source: Source, name: str) -> Where | None:
+        """The module of one's own in which a global name is assigned, and its name there."""
+        module, seen = source.module, set()
+        while (module.__name__, name) not in seen:
+            seen.add((module.__name__, name))
+            own = self.source(module.__name__)
+            if name in own.statements:
+                return module.__name__, name
+            given = own.imports.get(name)
+            if given is None or given.name is None or not self.is_own(given.module):
+                return None
+            loaded = sys.modules.get(given.module)
+            if not isinstance(loaded, ModuleType) or self.is_framework(given.module):
+                return None
+            module, name = loaded, given.name
+        return None
+
+    def add_import(self, source: Source, name: str) -> None:
+        """Import a name as the module does."""
+        if name in source.imports:
+            given = source.imports[name]
+            if not self.is_framework(given.module):
+                self.lines.add(given.line(name))
+
+    def neutral_class(self, name: str, where: str) -> str:
+        """Import a layer of `nn` to be the base of a class, and return its name."""
+        found = layer_classes().get(name)
+        if found is None:
+            self.needs_hand(where, f"there is no {name} in nn to be a base")
+        else:
+            self.lines.add(f"from {found.__module__} import {name}")
+        return name
+
+    # What is said
+    # ---------------------------------------------------------------------------------------------
+
+    def needs_hand(self, where: str, reason: str) -> None:
+        """Note a line that a person has to write."""
+        remark = Remark(where, reason)
+        if remark not in self.hands:
+            self.hands.append(remark)
+
+    def leave_out(self, source: Source, node: cst.CSTNode, why: str) -> None:
+        """Note lines that are not in the port, and take back what was said of them."""
+        lines = range(source.begin(node)[0], source.end(node)[0] + 1)
+        places = {f"{source.file}:{line}" for line in lines}
+        self.hands = [one for one in self.hands if one.where not in places]
+        self.left_out = [one for one in self.left_out if one.where not in places]
+        self.left_out.append(Remark(f"{source.file}:{lines[0]}", why))
+
+    def only_draws(self, function: Any) -> bool:
+        """Whether a function only sets start values."""
+        key = function.__module__, function.__qualname__
+        if key not in self._drawing:
+            self._drawing[key] = False  # a function that calls itself
+            if self.is_own(function.__module__):
+                source = self.source(function.__module__)
+                node = _definition(source, function.__qualname__)
+                name = function.__qualname__.partition(".")[0]
+                if node is not None:
+                    self._drawing[key] = StartCode(self, source, name).is_all(node)
+        return self._drawing[key]
+
+    # The text
+    # ---------------------------------------------------------------------------------------------
+
+    def text(self, title: str) -> str:
+        """The source of the port."""
+        needing = self._needing()
+        parts = []
+        for where in self._sorted():
+            node = finished(self.nodes[where], needing)
+            parts.append(code(node.with_changes(leading_lines=_comments(node))).strip("\n"))
+        body = "\n\n\n".join(parts)
+        if "Network" in body:
+            self.lines.add("from deliralike import Network")
+        head = [f'"""{title}"""', "", *_grouped(self.lines), "", ""]
+        return "\n".join(head) + "\n" + body + "\n"
+
+    def changes(self) -> list[tuple[str, int, int]]:
+        """For each definition its name, its lines, and how many of these are other ones."""
+        found, needing = [], self._needing()
+        for where, node in self.nodes.items():
+            before = code(self.source(where[0]).statements[where[1]]).strip().splitlines()
+            after = code(finished(node, needing)).strip().splitlines()
+            same = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+            found.append(
+                (self.names[where], len(after), len(after) - sum(one.size for one in same))
+            )
+        return found
+
+    def _needing(self) -> frozenset[str]:
+        """The functions and constants that take the functions of the backend, called ``nn``."""
+        needing: set[str] = set()
+        while True:
+            found = {
+                self.names[where]
+                for where, node in self.nodes.items()
+                if not isinstance(node, cst.ClassDef) and uses_vocabulary(node, needing)
+            }
+            for node in self.nodes.values():
+                found |= static_methods(node, needing)
+            if found == needing:
+                return frozenset(needing)
+            needing = found
+
+    def _sorted(self) -> Iterator[Where]:
+        """Each definition behind those that it needs when it is made."""
+        done: set[Where] = set()
+        by_name = {name: where for where, name in self.names.items()}
+
+        def put(where: Where) -> Iterator[Where]:
+            if where in done or where not in self.nodes:
+                return
+            done.add(where)
+            for name in _needed_at_once(self.nodes[where]):
+                if name in by_name:
+                    yield from put(by_name[name])
+            yield where
+
+        for where in self.order:
+            yield from put(where)
+
+
+@cache
+def layer_classes() -> dict[str, type]:
+    """The layers of `nn`, by name."""
+    found: dict[str, type] = {}
+    for info in pkgutil.iter_modules(layers.__path__):
+        module = importlib.import_module(f"{layers.__name__}.{info.name}")
+        for name, value in vars(module).items():
+            if inspect.isclass(value) and issubclass(value, Network) and value is not Network:
+                found[name] = value
+    return found
+
+
+def _definition(source: Source, qualname: str) -> cst.CSTNode | None:
+    first, *rest = qualname.split(".")
+    node: Any = source.statements.get(first)
+    for name in rest:
+        if not isinstance(node, cst.ClassDef):
+            return None
+        node = next(
+            (
+                one
+                for one in node.body.body
+                if isinstance(one, cst.FunctionDef) and one.name.value == name
+            ),
+            None,
+        )
+    return node
+
+
+def _needed_at_once(node: cst.CSTNode) -> list[str]:
+    """The names that a definition needs when it is made, rather than when it is called."""
+    tree = ast.parse(code(node.with_changes(leading_lines=[])).strip()).body[0]
+    if isinstance(tree, ast.FunctionDef):
+        parts: list[ast.AST] = [*tree.decorator_list, tree.args]
+    elif isinstance(tree, ast.ClassDef):
+        parts = [*tree.bases, *tree.decorator_list]
+        for one in tree.body:
+            if isinstance(one, ast.FunctionDef):
+                parts += [*one.decorator_list, one.args]
+            else:
+                parts.append(one)
+    else:
+        parts = [tree]
+    names = [child.id for part in parts for child in ast.walk(part) if isinstance(child, ast.Name)]
+    return list(dict.fromkeys(names))
+
+
+def _comments(node: Any) -> list[cst.EmptyLine]:
+    """The comments above a definition, without empty lines."""
+    return [line for line in node.leading_lines if line.comment is not None]
+
+
+def _grouped(lines: set[str]) -> list[str]:
+    """Imports: those of Python, then others."""
+    python, others = [], []
+    for line in sorted(lines, key=lambda line: (line.split()[1], line)):
+        top = line.split()[1].partition(".")[0]
+        (python if top in sys.stdlib_module_names else others).append(line)
+    return [*python, *([""] if python and others else []), *others]

@@ -1,0 +1,610 @@
+"""PyTorch's names: what stands in their place in a network written once.
+
+A name that is not here and that `nn` has is taken as it stands.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import libcst as cst
+import numpy as np
+from libcst import matchers as m
+
+from deliralike.port.calls import NN, Call, NeedsHand, arguments, code, joined, tuple_of
+from deliralike.port.observing import Value
+from deliralike.port.resolving import names_of_objects
+
+FRAMEWORK, TITLE = ("torch",), "PyTorch"
+# Modules whose members have names, and the prefix of these.
+_MODULES = {
+    "torch.nn": "",
+    "torch.nn.functional": "",
+    "torch": "",
+    "torch.nn.init": "init.",
+    "torch.nn.utils": "utils.",
+    "torch.nn.utils.parametrizations": "utils.",
+    "torch.utils.checkpoint": "checkpoint.",
+    "torch.jit": "jit.",
+    "torch.special": "",
+    "torch.linalg": "linalg.",
+    "torch.nn.modules.utils": "modules.",
+    "torch.nn.modules.batchnorm": "",
+    "torch.nn.modules.conv": "",
+    "torchvision.ops": "torchvision.",
+    "torchvision.utils": "torchvision.",
+    "timm.layers": "timm.",
+}
+#: Arguments that say where memory lies, or whether it is written over.
+DROPPED = ("inplace", "device", "dtype", "out", "requires_grad", "pin_memory", "layout")
+#: Classes of the framework that have another name here.
+CLASSES = {"SyncBatchNorm": "BatchNorm2d", "Dropout2D": "Dropout2d", "timm.DropPath": "DropPath"}
+#: Functions that draw masks, and the layers that do.
+DRAWING = {
+    "dropout": "Dropout",
+    "dropout1d": "Dropout1d",
+    "dropout2d": "Dropout2d",
+    "dropout3d": "Dropout3d",
+    "alpha_dropout": "AlphaDropout",
+}
+#: What is called for its effect on the framework alone.
+WITHOUT_EFFECT = (
+    "torchvision._log_api_usage_once",
+    "set_grad_enabled",
+    "manual_seed",
+    "_assert",
+    "jit.is_scripting",
+    "jit.is_tracing",
+)
+#: Decorators and contexts without a meaning for what is computed.
+TRANSPARENT = ("no_grad", "inference_mode", "enable_grad", "autocast", "jit.")
+
+
+@cache
+def _names(loaded: tuple[str, ...]) -> Callable[[Any], str | None]:
+    prefixes = {name: _MODULES[name] for name in loaded}
+    return names_of_objects(prefixes, {*FUNCTIONS, *WITHOUT_EFFECT})
+
+
+def name_of(value: Any) -> str | None:
+    """PyTorch's name of an object: ``"Conv2d"``, ``"relu"``, ``"init.zeros_"``."""
+    try:
+        name = _names(tuple(one for one in _MODULES if one in sys.modules))(value)
+    except TypeError:
+        return None
+    if name is not None and name.startswith(("timm.", "torchvision.")):
+        own = name in CLASSES or name in FUNCTIONS or name in WITHOUT_EFFECT
+        return name if own else None
+    return name
+
+
+def is_network_class(value: Any) -> bool:
+    """Whether an object is a class of modules."""
+    return isinstance(value, type) and issubclass(value, sys.modules["torch"].nn.Module)
+
+
+def members(value: Any) -> list[str]:
+    """The names of a container's members; none of another module."""
+    nn = sys.modules["torch"].nn
+    if not isinstance(value, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
+        return []
+    return [name for name, _ in value.named_children()]
+
+
+def describe(value: Any) -> Value:
+    """What is known of a value."""
+    torch = sys.modules["torch"]
+    if isinstance(value, torch.Tensor):
+        kind = "parameter" if isinstance(value, torch.nn.Parameter) else "array"
+        return Value(kind, value.dim(), value.is_floating_point())
+    if isinstance(value, torch.nn.Module):
+        containers = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
+        return Value("container" if isinstance(value, containers) else "network")
+    if isinstance(value, torch.Size):
+        return Value("shape")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Value("int")
+    return Value("sequence" if isinstance(value, (list, tuple)) else "other")
+
+
+# Functions and methods on arrays, in forward
+# -------------------------------------------------------------------------------------------------
+
+
+def _nn(name: str, *args: str, **kwargs: str) -> str:
+    return f"{NN}.{name}({joined(args, kwargs)})"
+
+
+def plain(call: Call) -> str:
+    """The function of this name, whose first argument is the array."""
+    kwargs = {name: value for name, value in call.kwargs.items() if name not in DROPPED}
+    first = (call.x,) if call.x else ()
+    kwargs.pop("input", None) if call.x else None
+    if "input" in kwargs:
+        first = (kwargs.pop("input"),)
+    return _nn(call.name, *first, *call.args, **kwargs)
+
+
+def _reshaped(call: Call) -> str:
+    if not call.x:
+        given = call.bound("input", "shape")
+        return _nn("reshape", given["input"], given["shape"])
+    if call.kwargs.get("dtype") or (call.args and call.args[0].startswith("torch.")):
+        raise NeedsHand("view of another type: there is none on other backends")
+    return _nn("reshape", call.x, call.many())
+
+
+def _axes(name: str) -> Callable[[Call], str]:
+    def written(call: Call) -> str:
+        if call.x:
+            return _nn(name, call.x, call.many())
+        return plain(call)
+
+    return written
+
+
+def _flatten(call: Call) -> str:
+    given = call.bound(*(() if call.x else ("input",)), "start_dim", "end_dim")
+    x = call.x or given["input"]
+    given.setdefault("start_dim", "0")
+    kwargs = {"end_dim": given["end_dim"]} if "end_dim" in given else {}
+    return _nn("flatten", x, given["start_dim"], **kwargs)
+
+
+def _expand(call: Call) -> str:
+    sizes = list(call.args)
+    if call.single is not None and call.single.kind in ("shape", "sequence"):
+        if not call.args[0].startswith("("):
+            return _nn("broadcast_to", call.x, call.args[0])
+        sizes = [part.strip() for part in call.args[0].strip("()").split(",") if part.strip()]
+    if call.value is None or any(size.startswith("*") for size in sizes):
+        raise NeedsHand("expand: write nn.broadcast_to(x, shape) with all sizes")
+    added = len(sizes) - call.value.ndim
+    shape = [
+        f"{call.x}.shape[{axis - added}]" if size == "-1" else size
+        for axis, size in enumerate(sizes)
+    ]
+    return _nn("broadcast_to", call.x, tuple_of(shape))
+
+
+def _converted(call: Call) -> str:
+    """``.float()``, ``.to(...)``: networks compute in one type, so only that of masks changes."""
+    if call.value is not None and call.value.is_floating:
+        return call.x
+    return _nn("cast", call.x, call.like())
+
+
+def _to(call: Call) -> str:
+    target = (*call.args, *call.kwargs.values())
+    wanted = " ".join(target)
+    if "long" in wanted or "int" in wanted:
+        return _nn("cast", call.x, '"int64"')
+    if "bool" in wanted:
+        return _nn("cast", call.x, '"bool"')
+    if call.value is None or call.value.is_floating or "device" in wanted:
+        return call.x
+    return _converted(call)
+
+
+def _cast(dtype: str) -> Callable[[Call], str]:
+    return lambda call: _nn("cast", call.x, f'"{dtype}"')
+
+
+def _same(call: Call) -> str:
+    return call.x or call.args[0]
+
+
+def _created(call: Call) -> str:
+    """``torch.zeros(3, n, device=x.device)``, ``x.new_zeros(3, n)``."""
+    name = call.name.removeprefix("new_").replace("empty", "zeros")
+    like = call.x or _like_of(call)
+    if name == "full":
+        given = call.bound("size", "fill_value")
+        return _nn(name, given["size"], given["fill_value"], like=like)
+    shape = call.kwargs.get("size") or call.many()
+    return _nn(name, shape, like=like)
+
+
+def _ranged(call: Call) -> str:
+    return _nn(call.name, *call.args, like=_like_of(call))
+
+
+def _like_of(call: Call) -> str:
+    for name in ("device", "dtype"):
+        given = call.kwargs.get(name, "")
+        if given.endswith(f".{name}"):
+            return given.removesuffix(f".{name}")
+    return call.like()
+
+
+def _random(call: Call) -> str:
+    raise NeedsHand(
+        f"{call.name}: random numbers belong to layers, such as nn.Dropout and nn.DropPath, which "
+        "draw the same ones on every backend"
+    )
+
+
+def _size(call: Call) -> str:
+    given = call.args or tuple(call.kwargs.values())
+    return f"{call.x}.shape[{given[0]}]" if given else f"{call.x}.shape"
+
+
+def _by_values(call: Call) -> str:
+    raise NeedsHand(
+        f"{call.name}: it depends on the values of an array, which a compiled program does not know"
+    )
+
+
+def _variance(call: Call) -> str:
+    kwargs = dict(call.kwargs)
+    args = list(call.args)
+    at = 1 if call.x else 2
+    if len(args) > at and args[at] in ("True", "False"):
+        kwargs["unbiased"] = args.pop(at)
+        if len(args) > at:
+            kwargs["keepdim"] = args.pop(at)
+    if "unbiased" in kwargs:
+        unbiased = kwargs.pop("unbiased")
+        correction = {"True": "1", "False": "0"}.get(unbiased, f"int({unbiased})")
+        kwargs["correction"] = correction
+    return plain(replace(call, args=tuple(args), kwargs=kwargs))
+
+
+def _checkpoint(call: Call) -> str:
+    return f"{call.args[0]}({joined(call.args[1:], {})})"
+
+
+def _number(call: Call) -> str:
+    return f"{NN}.constant({call.args[0]}, like={_like_of(call)})"
+
+
+def _pair(count: int) -> Callable[[Call], str]:
+    def written(call: Call) -> str:
+        x = call.args[0]
+        return f"({x} if isinstance({x}, (tuple, list)) else ({x},) * {count})"
+
+    return written
+
+
+FUNCTIONS: dict[str, Callable[[Call], str]] = {
+    "flatten": _flatten,
+    "reshape": _reshaped,
+    "var": _variance,
+    "std": _variance,
+    "zeros": _created,
+    "ones": _created,
+    "empty": _created,
+    "full": _created,
+    "arange": _ranged,
+    "linspace": _ranged,
+    "eye": _ranged,
+    "tensor": _number,
+    "as_tensor": _number,
+    "rand": _random,
+    "randn": _random,
+    "rand_like": _random,
+    "randn_like": _random,
+    "bernoulli": _random,
+    "normal": _random,
+    "nonzero": _by_values,
+    "unique": _by_values,
+    "checkpoint.checkpoint": _checkpoint,
+    "modules._pair": _pair(2),
+    "modules._triple": _pair(3),
+    "modules._single": _pair(1),
+    "linalg.norm": lambda call: plain(call.called("norm")),
+    "torchvision.StochasticDepth": lambda call: _nn("DropPath", call.args[0]),
+}
+METHODS: dict[str, Callable[[Call], str]] = {
+    **{name: FUNCTIONS[name] for name in ("flatten", "reshape", "var", "std")},
+    "view": _reshaped,
+    "view_as": lambda call: _nn("reshape", call.x, f"{call.args[0]}.shape"),
+    "reshape_as": lambda call: _nn("reshape", call.x, f"{call.args[0]}.shape"),
+    "permute": _axes("permute"),
+    "repeat": _axes("tile"),
+    "tile": _axes("tile"),
+    "flip": _axes("flip"),
+    "expand": _expand,
+    "expand_as": lambda call: _nn("broadcast_to", call.x, f"{call.args[0]}.shape"),
+    "size": _size,
+    "dim": lambda call: f"{call.x}.ndim",
+    "ndimension": lambda call: f"{call.x}.ndim",
+    "numel": lambda call: f"math.prod({call.x}.shape)",
+    "contiguous": _same,
+    "cuda": _same,
+    "cpu": _same,
+    "clone": _same,
+    "requires_grad_": _same,
+    "type_as": _converted,
+    "float": _converted,
+    "double": _converted,
+    "half": _converted,
+    "to": _to,
+    "type": _to,
+    "long": _cast("int64"),
+    "int": _cast("int64"),
+    "bool": _cast("bool"),
+    "new_zeros": _created,
+    "new_ones": _created,
+    "new_full": _created,
+    "item": _by_values,
+    "tolist": _by_values,
+    "nonzero": _by_values,
+    "bernoulli_": _random,
+    "normal_": _random,
+    "uniform_": _random,
+}
+ATTRIBUTES: dict[str, Callable[[str], str]] = {
+    "T": lambda x: f"{NN}.t({x})",
+    "mT": lambda x: f"{NN}.swapaxes({x}, -2, -1)",
+    "data": lambda x: x,
+}
+
+
+# Arrays that are made in construction, by NumPy
+# -------------------------------------------------------------------------------------------------
+
+
+def _np(name: str) -> Callable[[Call], str]:
+    def written(call: Call) -> str:
+        kwargs = {
+            {"dim": "axis", "keepdim": "keepdims"}.get(key, key): value
+            for key, value in call.kwargs.items()
+            if key not in DROPPED
+        }
+        first = (call.x,) if call.x else ()
+        return f"np.{name}({joined((*first, *call.args), kwargs)})"
+
+    return written
+
+
+def _np_method(name: str) -> Callable[[Call], str]:
+    return lambda call: f"{call.x}.{name}({joined(call.args, {})})"
+
+
+def _np_filled(call: Call) -> str:
+    name = call.name.removeprefix("new_").replace("empty", "zeros")
+    if name == "full":
+        given = call.bound("size", "fill_value")
+        return f"np.full({given['size']}, {given['fill_value']}, {_np_dtype(call)})"
+    shape = call.kwargs.get("size") or call.many()
+    return f"np.{name}({shape}, {_np_dtype(call)})"
+
+
+def _np_dtype(call: Call) -> str:
+    given = call.kwargs.get("dtype", "").rpartition(".")[2]
+    names = {"long": "np.int64", "int64": "np.int64", "int": "np.int32", "bool": "bool"}
+    return names.get(given, "np.float32")
+
+
+def _np_range(call: Call) -> str:
+    dtype = call.kwargs.get("dtype")
+    floats = any(map(_is_float, call.args)) or (dtype is not None and "float" in dtype)
+    kwargs = {"dtype": "np.float32"} if floats else {}
+    return f"np.arange({joined(call.args, kwargs)})"
+
+
+def _is_float(text: str) -> bool:
+    """Whether a source is a number with a point."""
+    return text.replace(".", "").replace("-", "").isdigit() and "." in text
+
+
+def _np_linspace(call: Call) -> str:
+    given = call.bound("start", "end", "steps")
+    args = (given["start"], given["end"], given["steps"])
+    return f"np.linspace({joined(args, {'dtype': 'np.float32'})})"
+
+
+def _np_meshgrid(call: Call) -> str:
+    kwargs = {"indexing": call.kwargs.get("indexing", '"ij"')}
+    args = [f"*{arg}" if arg.startswith("[") or len(call.args) == 1 else arg for arg in call.args]
+    return f"np.meshgrid({joined(args, kwargs)})"
+
+
+def _np_axis(name: str) -> Callable[[Call], str]:
+    def written(call: Call) -> str:
+        args = list(call.args)
+        axis = call.kwargs.get("dim", args.pop() if len(args) > (0 if call.x else 1) else "0")
+        return f"np.{name}({call.x or args[0]}, {axis})"
+
+    return written
+
+
+def _np_array(call: Call) -> str:
+    return (
+        f"np.asarray({call.args[0]}, {_np_dtype(call)})"
+        if "dtype" in call.kwargs
+        else (f"np.asarray({call.args[0]})")
+    )
+
+
+def _np_tensor(call: Call) -> str:
+    """``torch.Tensor(3, 4)`` has that shape, ``torch.Tensor([3, 4])`` these values."""
+    if len(call.args) == 1 and call.args[0].startswith("["):
+        return f"np.asarray({call.args[0]}, np.float32)"
+    return f"np.zeros({call.many()}, np.float32)"
+
+
+NUMPY_FUNCTIONS: dict[str, Callable[[Call], str]] = {
+    **dict.fromkeys(("zeros", "ones", "empty", "full", "new_zeros", "new_ones"), _np_filled),
+    **{
+        name: _np(name)
+        for name in [
+            "sin",
+            "cos",
+            "exp",
+            "log",
+            "sqrt",
+            "abs",
+            "sum",
+            "mean",
+            "maximum",
+            "minimum",
+            "where",
+            "outer",
+            "einsum",
+            "tril",
+            "triu",
+            "eye",
+            "floor",
+            "ceil",
+            "power",
+            "zeros_like",
+            "ones_like",
+            "sign",
+            "diag",
+            "roll",
+            "arctan2",
+            "tanh",
+            "prod",
+            "cumsum",
+        ]
+    },
+    "pow": _np("power"),
+    "arange": _np_range,
+    "linspace": _np_linspace,
+    "meshgrid": _np_meshgrid,
+    "cat": _np_axis("concatenate"),
+    "concat": _np_axis("concatenate"),
+    "stack": _np_axis("stack"),
+    "unsqueeze": _np_axis("expand_dims"),
+    "flatten": lambda call: (
+        f"np.reshape({call.args[0]}, (*np.shape({call.args[0]})[:{call.args[1]}], -1))"
+        if len(call.args) == 2
+        else f"np.ravel({call.args[0]})"
+    ),
+    "randn": lambda call: f"np.random.standard_normal({call.kwargs.get('size') or call.many()})",
+    "tensor": _np_array,
+    "as_tensor": _np_array,
+    "from_numpy": lambda call: call.args[0],
+    **dict.fromkeys(("Tensor", "FloatTensor"), _np_tensor),
+    "LongTensor": lambda call: f"np.asarray({call.args[0]}, np.int64)",
+    "outer": _np("outer"),
+}
+
+
+def in_numpy(call: Call) -> str:
+    """A function on arrays while a network is created.
+
+    Raises:
+        NeedsHand: NumPy has none of this name.
+    """
+    if call.name in NUMPY_FUNCTIONS:
+        return NUMPY_FUNCTIONS[call.name](call)
+    if call.name.startswith("init."):
+        raise NeedsHand(f"{call.name}: start values are given by deliralike.start")
+    if not hasattr(np, call.name):
+        raise NeedsHand(f"{call.name} while the network is created: compute it with NumPy")
+    return _np(call.name)(call)
+
+
+NUMPY_METHODS: dict[str, Callable[[Call], str]] = {
+    **{
+        name: _np_method(name)
+        for name in ("sum", "mean", "max", "min", "item", "tolist", "any", "all")
+    },
+    "view": lambda call: f"{call.x}.reshape({joined(call.args, {})})",
+    "reshape": lambda call: f"{call.x}.reshape({joined(call.args, {})})",
+    "permute": lambda call: f"{call.x}.transpose({joined(call.args, {})})",
+    "transpose": lambda call: f"np.swapaxes({call.x}, {joined(call.args, {})})",
+    "t": lambda call: f"{call.x}.T",
+    "unsqueeze": _np_axis("expand_dims"),
+    "squeeze": lambda call: f"np.squeeze({joined((call.x, *call.args), {})})",
+    "repeat": lambda call: f"np.tile({call.x}, {tuple_of(call.args)})",
+    "flatten": lambda call: (
+        f"{call.x}.reshape(*{call.x}.shape[:{call.args[0]}], -1)"
+        if call.args
+        else f"{call.x}.reshape(-1)"
+    ),
+    "float": lambda call: f"{call.x}.astype(np.float32)",
+    "long": lambda call: f"{call.x}.astype(np.int64)",
+    "int": lambda call: f"{call.x}.astype(np.int32)",
+    "bool": lambda call: f"{call.x}.astype(bool)",
+    "to": lambda call: call.x,
+    "size": _size,
+    "dim": lambda call: f"{call.x}.ndim",
+    "numel": lambda call: f"math.prod({call.x}.shape)",
+    "clone": lambda call: f"{call.x}.copy()",
+    **{name: _np(name) for name in ("sin", "cos", "exp", "log", "sqrt", "abs")},
+    "pow": lambda call: f"{call.x} ** {call.args[0]}",
+    "masked_fill": lambda call: f"np.where({call.args[0]}, {call.args[1]}, {call.x})",
+    "masked_fill_": lambda call: f"np.where({call.args[0]}, {call.args[1]}, {call.x})",
+    **dict.fromkeys(("contiguous", "cpu", "cuda", "detach", "numpy", "type_as"), _same),
+}
+
+
+# Parameters and buffers
+# -------------------------------------------------------------------------------------------------
+
+_DRAWN = {
+    "np.zeros": "start.ZEROS",
+    "np.ones": "start.ONES",
+    "np.random.standard_normal": "start.Normal()",
+}
+_CALL = m.Call(m.Attribute())
+
+
+def parameter(value: cst.BaseExpression) -> str:
+    """``nn.Parameter`` of an array that NumPy makes: of its shape and start value, if it can be."""
+    filled = _filled(value)
+    if filled is not None:
+        return filled
+    return f"{NN}.Parameter(np.shape({code(value)}), np.asarray({code(value)}))"
+
+
+def _filled(value: cst.BaseExpression, factor: str = "") -> str | None:
+    if m.matches(value, m.BinaryOperation(operator=m.Multiply())):
+        pairs = ((value.left, value.right), (value.right, value.left))
+        found = (_filled(one, code(other)) for one, other in pairs)
+        return next((one for one in found if one is not None), None)
+    if not m.matches(value, _CALL):
+        return None
+    func, (args, kwargs) = value.func, arguments(value.args)
+    start = _DRAWN.get(code(func))
+    if start is not None:
+        if factor:
+            start = f"start.Normal({factor})" if "Normal" in start else f"start.Constant({factor})"
+        return f"{NN}.Parameter({args[0]}, {start})"
+    if code(func) == "np.full":
+        return f"{NN}.Parameter({args[0]}, start.Constant({args[1]}))"
+    inner = func.value
+    if func.attr.value in _FILLING and m.matches(inner, _CALL) and code(inner.func) in _DRAWN:
+        shape = code(inner.args[0].value)
+        return f"{NN}.Parameter({shape}, {_FILLING[func.attr.value](args, kwargs)})"
+    return None
+
+
+_FILLING: dict[str, Callable[[tuple[str, ...], dict[str, str]], str]] = {
+    "normal_": lambda args, kwargs: (
+        f"start.Normal({kwargs.get('std') or (args[1] if len(args) > 1 else '1.0')})"
+    ),
+    "zero_": lambda args, kwargs: "start.ZEROS",
+    "fill_": lambda args, kwargs: f"start.Constant({args[0]})",
+    "uniform_": lambda args, kwargs: f"start.Uniform({[*args, *kwargs.values(), '1.0'][-1]})",
+}
+
+
+def _buffer(call: Call) -> str:
+    given = call.bound("name", "tensor", "persistent")
+    value = given["tensor"]
+    made = value if value == "None" else f"{NN}.Buffer({value})"
+    return f"setattr({call.x}, {given['name']}, {made})"
+
+
+def _member(call: Call) -> str:
+    return f"setattr({call.x}, {joined((*call.args, *call.kwargs.values()), {})})"
+
+
+#: Methods of modules that set an attribute.
+SETTERS = {"register_buffer": _buffer, "register_parameter": _member, "add_module": _member}
+#: What is the same while a network is created.
+IN_BOTH = ("modules._pair", "modules._triple", "modules._single", "torchvision.StochasticDepth")
+IMPORTS = {
+    "np.": "import numpy as np",
+    "math.": "import math",
+    "start.": "from deliralike import start",
+}

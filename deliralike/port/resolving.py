@@ -1,0 +1,173 @@
+"""What names in a module's source stand for, and where a definition comes from."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import libcst as cst
+from libcst import metadata
+
+from deliralike.errors import SettingError
+
+# Libraries whose functions work on the arrays of every backend, or on none.
+_KEPT = ("numpy", "einops", "scipy", "typing_extensions", "deliralike")
+MISSING = object()
+
+
+class Source:
+    """A module of Python, its syntax tree, and what its global names stand for."""
+
+    def __init__(self, module: ModuleType) -> None:
+        """Read the file of a module that is loaded."""
+        file = getattr(module, "__file__", None)
+        if file is None or not file.endswith(".py"):
+            raise SettingError(
+                f"port: {module.__name__!r} has no file of Python source, such as a notebook's "
+                "cell or an extension: put the class into a file"
+            )
+        self.module, self.file = module, file
+        with open(file, encoding="utf-8") as text:
+            self.text = text.read()
+        self.wrapper = metadata.MetadataWrapper(cst.parse_module(self.text))
+        self.tree = self.wrapper.module
+        self.scopes = self.wrapper.resolve(metadata.ScopeProvider)
+        self.positions = self.wrapper.resolve(metadata.PositionProvider)
+        self.statements = self._definitions()
+        self.imports = _imports(module, self.text)
+
+    def _definitions(self) -> dict[str, cst.CSTNode]:
+        """The statements that give the module's global names, the last one of each."""
+        found: dict[str, cst.CSTNode] = {}
+        for statement in self.tree.body:
+            for name in _defined(statement):
+                found[name] = statement
+        return found
+
+    def meaning(self, node: cst.BaseExpression) -> Any:
+        """What a name, or names joined by dots, stands for in this module; `MISSING` if unknown.
+
+        Names of a function's own have no meaning here.
+        """
+        if isinstance(node, cst.Attribute):
+            owner = self.meaning(node.value)
+            if owner is MISSING or isinstance(owner, property):
+                return MISSING
+            return getattr(owner, node.attr.value, MISSING)
+        if not isinstance(node, cst.Name) or not self._is_global(node):
+            return MISSING
+        return vars(self.module).get(node.value, MISSING)
+
+    def _is_global(self, node: cst.Name) -> bool:
+        scope = self.scopes.get(node)
+        if scope is None:
+            return False
+        assignments = scope[node.value]
+        return bool(assignments) and all(
+            isinstance(one.scope, metadata.GlobalScope) for one in assignments
+        )
+
+    def begin(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Line and column at which a node begins."""
+        position = self.positions[node].start
+        return position.line, position.column
+
+    def end(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Line and column at which a node ends."""
+        position = self.positions[node].end
+        return position.line, position.column
+
+
+@dataclass(frozen=True)
+class Import:
+    """A name that an import gives: ``from module import name``, or a module."""
+
+    module: str
+    name: str | None = None
+
+    def line(self, local: str) -> str:
+        """The statement that gives the name again."""
+        if self.name is None:
+            plain = f"import {self.module}"
+            return plain if local == self.module else f"{plain} as {local}"
+        given = self.name if self.name == local else f"{self.name} as {local}"
+        return f"from {self.module} import {given}"
+
+
+def _imports(module: ModuleType, text: str) -> dict[str, Import]:
+    found: dict[str, Import] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.asname or "." not in alias.name:
+                    found[alias.asname or alias.name] = Import(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                name = _absolute(module, node.level, node.module or "")
+                found[alias.asname or alias.name] = Import(name, alias.name)
+    return found
+
+
+def _absolute(module: ModuleType, level: int, name: str) -> str:
+    if level == 0:
+        return name
+    package = (getattr(module, "__package__", "") or "").split(".")
+    base = package[: len(package) - level + 1]
+    return ".".join([*base, name]) if name else ".".join(base)
+
+
+def _defined(statement: cst.CSTNode) -> list[str]:
+    if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+        return [statement.name.value]
+    names: list[str] = []
+    if isinstance(statement, cst.SimpleStatementLine):
+        for small in statement.body:
+            targets: list[cst.BaseExpression] = []
+            if isinstance(small, cst.Assign):
+                targets = [one.target for one in small.targets]
+            elif isinstance(small, cst.AnnAssign):
+                targets = [small.target]
+            names += [one.value for one in targets if isinstance(one, cst.Name)]
+    return names
+
+
+def is_own_module(name: str, framework: tuple[str, ...]) -> bool:
+    """Whether a module is code to be ported: neither the framework's, Python's, nor a library's."""
+    top = name.partition(".")[0]
+    return top not in sys.stdlib_module_names and top not in (*framework, *_KEPT)
+
+
+def _is_pythons(value: Any) -> bool:
+    module = getattr(value, "__module__", None) or ""
+    return isinstance(value, (int, float, str)) or (
+        isinstance(module, str) and module.partition(".")[0] in sys.stdlib_module_names
+    )
+
+
+def names_of_objects(
+    modules: Mapping[str, str], private: Collection[str] = ()
+) -> Callable[[Any], str | None]:
+    """Return a function that gives a framework's name of an object of its public modules.
+
+    Args:
+        modules: The full names of modules, and what their members are called; the first that has an
+            object names it.
+        private: Names that count although they begin with an underscore.
+    """
+    known: dict[int, tuple[Any, str]] = {}
+    for module, prefix in modules.items():
+        loaded = sys.modules.get(module)
+        for name, value in vars(loaded).items() if loaded else ():
+            is_public = not name.startswith("_") or prefix + name in private
+            if is_public and not isinstance(value, ModuleType) and not _is_pythons(value):
+                known.setdefault(id(value), (value, prefix + name))
+
+    def name_of(value: Any) -> str | None:
+        found, name = known.get(id(value), (None, None))
+        return name if found is value else None
+
+    return name_of

@@ -1,0 +1,262 @@
+"""The rewriting of one definition: a class, a function, or an assignment of a module."""
+
+from __future__ import annotations
+
+from inspect import isclass, isfunction
+from types import ModuleType
+from typing import Any
+
+import libcst as cst
+from libcst import matchers as m
+
+from deliralike.port.calls import NN, Call, NeedsHand, arguments, code, joined
+from deliralike.port.definitions import Definitions
+from deliralike.port.observing import Value
+from deliralike.port.resolving import MISSING
+
+_PASS = cst.parse_statement("pass")
+
+
+class Rewriter(Definitions):
+    """Puts the names of `nn` in the place of a framework's."""
+
+    # Names
+    # ---------------------------------------------------------------------------------------------
+
+    def leave_Name(self, original: cst.Name, updated: cst.Name) -> cst.BaseExpression:
+        return self._reference(original, updated)
+
+    def leave_Attribute(
+        self, original: cst.Attribute, updated: cst.Attribute
+    ) -> cst.BaseExpression:
+        referred = self._reference(original, updated)
+        if referred is not updated or self.in_construction:
+            return referred
+        value = self.observed.value(self.source.end(original))
+        written = self.table.ATTRIBUTES.get(original.attr.value)
+        if value is None or not value.is_array or written is None:
+            return updated
+        return cst.parse_expression(written(code(updated.value)))
+
+    def _reference(self, original: Any, updated: cst.BaseExpression) -> cst.BaseExpression:
+        """What stands for a global name, or for names joined by dots."""
+        meaning = self.source.meaning(original)
+        if meaning is MISSING:
+            return updated
+        name = self.table.name_of(meaning)
+        if name is not None:
+            return self._framework(self.table.CLASSES.get(name, name), updated)
+        is_definition = isclass(meaning) or isfunction(meaning)
+        if is_definition and self.program.is_own(meaning.__module__):
+            return cst.Name(self.program.need(meaning))
+        if not isinstance(original, cst.Name):
+            return updated
+        home = self.program.home(self.source, original.value)
+        if home is not None and not isinstance(meaning, ModuleType):
+            return cst.Name(self.program.need_name(*home))
+        self.program.add_import(self.source, original.value)
+        return updated
+
+    def _framework(self, name: str, updated: cst.BaseExpression) -> cst.BaseExpression:
+        if name == "Module":
+            return cst.Name("Network")
+        # The call around it says what else stands for it.
+        return cst.parse_expression(f"{NN}.{name}") if self.program.has(name) else updated
+
+    # Calls
+    # ---------------------------------------------------------------------------------------------
+
+    def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        try:
+            return self._call(original, updated)
+        except NeedsHand as reason:
+            self.program.needs_hand(self.where(original), str(reason))
+            return cst.parse_expression(reason.instead) if reason.instead else updated
+
+    def _call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        func = original.func
+        name = self.table.name_of(self.source.meaning(func))
+        if name is not None:
+            return self._function(name, original, updated)
+        if self._asks_for_array(original):  # arrays have other classes elsewhere
+            return self._parsed(f'hasattr({code(updated.args[0].value)}, "shape")')
+        value = self.observed.value(self.source.end(func))
+        if value is None or not isinstance(updated.func, cst.Attribute):
+            return updated
+        owner = code(updated.func.value)
+        call = self._seen(func.attr.value, original, updated, owner, value)
+        if value.is_array:
+            return self._method(call, updated)
+        if value.kind == "shape" and call.name == "numel":
+            return self._parsed(f"math.prod({owner})")
+        is_setter = call.name in self.table.SETTERS and not (
+            value.kind == "container" and call.name == "add_module"
+        )
+        if value.kind in ("network", "container") and is_setter:
+            return self._parsed(self.table.SETTERS[call.name](call))
+        return updated
+
+    def _asks_for_array(self, call: cst.Call) -> bool:
+        if not m.matches(call, m.Call(m.Name("isinstance"), [m.Arg(), m.Arg()])):
+            return False
+        return self.table.name_of(self.source.meaning(call.args[1].value)) == "Tensor"
+
+    def _seen(
+        self,
+        name: str,
+        original: cst.Call,
+        updated: cst.Call,
+        owner: str = "",
+        value: Value | None = None,
+    ) -> Call:
+        args, kwargs = arguments(updated.args)
+        single = self.observed.value(self.source.end(original)) if len(args) == 1 else None
+        return Call(name, args, kwargs, owner, value, single, self._like)
+
+    def _like(self) -> str:
+        if self.functions and self.functions[-1].arrays:
+            return self.functions[-1].arrays[0]
+        raise NeedsHand("an array whose type and device it takes: like=x")
+
+    def _function(self, name: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        if name in self.table.WITHOUT_EFFECT:
+            return cst.Name("False")
+        call = self._seen(name, original, updated)
+        if name == "Parameter":
+            return self._parsed(self.table.parameter(updated.args[0].value))
+        if name in self.table.DRAWING:
+            return self._parsed(self.layer_for(name, call))
+        is_layer = isclass(self.source.meaning(original.func)) and self.program.has(name)
+        if self.in_construction and not is_layer and name not in self.table.IN_BOTH:
+            return self._parsed(self.table.in_numpy(call))
+        if name in self.table.FUNCTIONS and not is_layer:
+            return self._parsed(self.table.FUNCTIONS[name](call))
+        name = self.table.CLASSES.get(name, name)
+        if not self.program.has(name):
+            raise NeedsHand(f"there is no {name} in nn")
+        return updated.with_changes(
+            func=cst.parse_expression(f"{NN}.{name}"), args=self._kept(updated.args)
+        )
+
+    def _kept(self, args: Any) -> list[cst.Arg]:
+        """Arguments, without those that say where memory lies; arrays are given by position."""
+        names = [one.keyword.value if one.keyword else "" for one in args]
+        kept = [
+            cst.Arg(one.value, comma=one.comma) if name in ("input", "tensors") else one
+            for one, name in zip(args, names, strict=True)
+            if name not in self.table.DROPPED
+        ]
+        if len(kept) < len(args) and kept:
+            kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return kept
+
+    def _method(self, call: Call, updated: cst.Call) -> cst.BaseExpression:
+        if self.in_construction:
+            written = self.table.NUMPY_METHODS.get(call.name)
+            return updated if written is None else self._parsed(written(call))
+        if call.name in self.table.METHODS:
+            return self._parsed(self.table.METHODS[call.name](call))
+        name = call.name.removesuffix("_")
+        if self.program.has(name):
+            return self._parsed(self.table.plain(call.called(name)))
+        raise NeedsHand(f"there is no {call.name} of arrays in nn")
+
+    def _parsed(self, text: str) -> cst.BaseExpression:
+        for prefix, line in self.table.IMPORTS.items():
+            if prefix in text:
+                self.program.lines.add(line)
+        return cst.parse_expression(text)
+
+    # Statements
+    # ---------------------------------------------------------------------------------------------
+
+    def on_leave(self, original: Any, updated: Any) -> Any:
+        """Leave out statements that only set start values, and fill blocks that are empty then."""
+        statements = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
+        if self.functions and isinstance(original, statements) and self.start_code.is_all(original):
+            self.program.leave_out(self.source, original, "start values")
+            return cst.RemoveFromParent()
+        made = super().on_leave(original, updated)
+        if isinstance(made, cst.IndentedBlock) and not made.body and len(self.path) > 0:
+            return made.with_changes(body=[_PASS])
+        return made
+
+    def leave_SimpleStatementLine(
+        self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
+    ) -> cst.BaseStatement | cst.RemovalSentinel:
+        if not updated.body:
+            return cst.RemoveFromParent()
+        call = original.body[0].value if m.matches(original.body[0], m.Expr(m.Call())) else None
+        if call is not None:
+            name = self.table.name_of(self.source.meaning(call.func))
+            if name in self.table.WITHOUT_EFFECT:
+                return cst.RemoveFromParent()
+        return self._attribute_set(updated)
+
+    def _attribute_set(self, updated: cst.SimpleStatementLine) -> cst.SimpleStatementLine:
+        """``setattr(self, "name", value)`` is ``self.name = value``."""
+        named = [m.Arg(), m.Arg(m.SimpleString()), m.Arg()]
+        if not m.matches(updated.body[0], m.Expr(m.Call(m.Name("setattr"), named))):
+            return updated
+        owner, name, value = (code(one.value) for one in updated.body[0].value.args)
+        assigned = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
+        return updated.with_changes(body=assigned.body)
+
+    def leave_With(self, original: cst.With, updated: cst.With) -> Any:
+        """Contexts of the framework that do not change what is computed are left out."""
+        names = []
+        for item in original.items:
+            called = item.item.func if isinstance(item.item, cst.Call) else item.item
+            names.append(self.table.name_of(self.source.meaning(called)) or "")
+        if not all(name.startswith(self.table.TRANSPARENT) for name in names):
+            return updated
+        self.program.leave_out(self.source, original.items[0], "a context of the framework")
+        return cst.FlattenSentinel(updated.body.body)
+
+    def leave_AugAssign(
+        self, original: cst.AugAssign, updated: cst.AugAssign
+    ) -> cst.BaseSmallStatement:
+        """``x += y`` is ``x = x + y``: arrays of others are not written over."""
+        value = self.observed.target(self.source.begin(original))
+        if value is None or not value.is_array or self.in_construction:
+            return updated
+        operator = getattr(cst, type(original.operator).__name__.removesuffix("Assign"))()
+        made = cst.BinaryOperation(updated.target, operator, _in_brackets(updated.value))
+        if isinstance(updated.target, cst.Subscript):
+            return _written_into(updated.target, made)
+        return cst.Assign([cst.AssignTarget(updated.target)], made)
+
+    def leave_Assign(self, original: cst.Assign, updated: cst.Assign) -> cst.BaseSmallStatement:
+        target = updated.targets[0].target
+        value = self.observed.target(self.source.begin(original))
+        if value is not None and value.is_array and not self.in_construction:
+            return _written_into(target, updated.value)
+        is_own = m.matches(target, m.Attribute(m.Name("self"))) and self.functions
+        cls = vars(self.source.module).get(self.class_name)
+        if is_own and self.program.is_member(cls, target.attr.value):
+            text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
+            return cst.Expr(cst.parse_expression(text))
+        return updated
+
+
+def _written_into(target: Any, value: cst.BaseExpression) -> cst.Assign:
+    """``x[i] = y`` is ``x = nn.index_put(x, i, y)``."""
+    index = [_as_index(one) for one in target.slice]
+    position = index[0] if len(index) == 1 else f"({', '.join(index)})"
+    text = f"{NN}.index_put({code(target.value)}, {position}, {code(value)})"
+    return cst.Assign([cst.AssignTarget(target.value)], cst.parse_expression(text))
+
+
+def _as_index(element: cst.SubscriptElement) -> str:
+    """The source of an index, ``slice(1, 2)`` for ``1:2``."""
+    one = element.slice
+    if isinstance(one, cst.Index):
+        return code(one.value)
+    parts = ["None" if part is None else code(part) for part in (one.lower, one.upper, one.step)]
+    return f"slice({joined(parts[: 3 if one.step else 2], {})})"
+
+
+def _in_brackets(node: cst.BaseExpression) -> cst.BaseExpression:
+    if isinstance(node, (cst.Name, cst.Call, cst.Attribute, cst.Subscript, cst.BaseNumber)):
+        return node
+    return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])

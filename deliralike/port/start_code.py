@@ -1,0 +1,77 @@
+"""Statements that only set start values. A port has the original's weights, so it needs none."""
+
+from __future__ import annotations
+
+from inspect import isfunction
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+from libcst import matchers as m
+
+from deliralike.port.calls import code
+
+if TYPE_CHECKING:
+    from deliralike.port.program import Program
+    from deliralike.port.resolving import Source
+
+_BLOCKS = (cst.For, cst.If, cst.With, cst.FunctionDef, cst.Else)
+_SETS_A_NAME = m.SimpleStatementLine([m.Assign([m.AssignTarget(m.Name() | m.Tuple())])])
+
+
+class StartCode:
+    """Tells which statements of a source only set start values.
+
+    Args:
+        program: The port.
+        source: The module.
+        class_name: The class whose methods ``self.method()`` means.
+    """
+
+    def __init__(self, program: Program, source: Source, class_name: str = "") -> None:
+        self.program, self.source = program, source
+        self.values = program.observation.files[source.file]
+        self.cls = vars(source.module).get(class_name)
+
+    def is_all(self, node: cst.CSTNode) -> bool:
+        """Whether a statement, or a function, does nothing else."""
+        if isinstance(node, _BLOCKS):
+            return self._is_block(node)
+        if isinstance(node, cst.SimpleStatementLine):
+            return all(map(self.is_all, node.body))
+        if isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
+            return self._is_call(node.value)
+        if isinstance(node, (cst.Assign, cst.AugAssign)):
+            target = node.targets[0].target if isinstance(node, cst.Assign) else node.target
+            return ".data" in code(target)
+        return False
+
+    def _is_block(self, node: Any) -> bool:
+        statements = list(node.body.body)
+        if isinstance(node, cst.If) and node.orelse is not None:
+            statements.append(node.orelse)
+        drawing = [one for one in statements if self.is_all(one)]
+        others = [one for one in statements if one not in drawing and not _is_nothing(one)]
+        return bool(drawing) and all(m.matches(one, _SETS_A_NAME) for one in others)
+
+    def _is_call(self, call: cst.Call) -> bool:
+        name = self.program.table.name_of(self.source.meaning(call.func)) or ""
+        if name.startswith("init."):
+            return True
+        if not isinstance(call.func, cst.Attribute):
+            own = self.source.meaning(call.func)
+            return isfunction(own) and self.program.only_draws(own)
+        method, owner = call.func.attr.value, code(call.func.value)
+        value = self.values.value(self.source.end(call.func))
+        if value is None:
+            is_weight = owner.endswith((".data", ".weight", ".bias"))
+            return method == "apply" or (method.endswith("_") and is_weight)
+        if value.is_array:
+            return method.endswith("_") and (value.kind == "parameter" or ".data" in owner)
+        own = getattr(self.cls, method, None)
+        return method == "apply" or (isfunction(own) and self.program.only_draws(own))
+
+
+def _is_nothing(statement: cst.CSTNode) -> bool:
+    """Whether a statement is a docstring or ``pass``."""
+    text = m.SimpleString() | m.ConcatenatedString()
+    return m.matches(statement, m.SimpleStatementLine([m.Expr(text) | m.Pass() | m.Continue()]))

@@ -1,0 +1,103 @@
+"""A class of PyTorch becomes the same network on every backend."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deliralike import port
+from deliralike.errors import SettingError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("libcst")
+
+from tests.port import networks  # noqa: E402
+
+
+def image(*shape):
+    return (np.random.default_rng(0).standard_normal(shape).astype(np.float32),)
+
+
+def tokens(*shape):
+    return (np.random.default_rng(0).integers(0, 11, shape),)
+
+
+CASES = {
+    "residual": (networks.Residual, image(3, 3, 9, 9), {"classes": 5}),
+    "made by a function": (networks.make_residual, image(3, 3, 9, 9), {}),
+    "language model": (networks.LanguageModel, tokens(2, 7), {"words": 11}),
+    "dense": (networks.Dense, image(3, 3, 9, 9), {}),
+    "shifted": (networks.Shifted, image(2, 4, 6, 6), {}),
+}
+
+
+def ported(name):
+    network, inputs, arguments = CASES[name]
+    torch.manual_seed(0)
+    return port(network, inputs, **arguments)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_proved_on_chainer_without_a_touch(name):
+    found = ported(name)
+    assert found.hands == []
+    proof = found.prove("chainer")
+    assert proof.headline.startswith("PROVED"), proof.headline
+
+
+@pytest.mark.parametrize("name", ["residual", "language model"])
+def test_it_is_proved_on_jax(name):
+    proof = ported(name).prove("jax")
+    assert proof.headline.startswith("PROVED"), proof.headline
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_names_of_the_weights_stay(name):
+    found = ported(name)
+    wanted = dict(found.reference.state_dict())
+    state = found.network("torch").state_dict()
+    assert {name: tuple(value.shape) for name, value in state.items()} == {
+        name: tuple(value.shape) for name, value in wanted.items()
+    }
+
+
+def test_the_source_is_what_a_person_would_have_written():
+    source = ported("residual").source
+    assert "import torch" not in source
+    assert "    # the shortcut" not in source and "  # the shortcut" in source
+    assert '"""A convolution that keeps the size, or halves it."""' in source
+    assert "out = out + self.short(x)" in source
+    assert "def conv3x3(nn, inputs, outputs, stride=1):" in source
+    assert "never_called" not in source and "kaiming" not in source
+
+
+def test_what_needs_a_hand_is_named_by_its_line():
+    found = port(networks.NotPortable, image(3, 4))
+    lines = (networks.__file__, *[str(remark) for remark in found.hands])
+    text = "\n".join(lines)
+    source = Path(networks.__file__).read_text().splitlines()
+    for words in ("x.sum().item()", "torch.randn_like(x)"):
+        number = next(at for at, line in enumerate(source, 1) if words in line)
+        assert f"networks.py:{number}: " in text
+
+
+def test_a_port_with_a_mistake_diverges():
+    found = ported("residual")
+    assert "stride=stride, padding=1" in found.source
+    found.source = found.source.replace("eps=1e-3", "eps=1e-5")
+    proof = found.prove("chainer")
+    assert proof.headline.startswith("DIVERGES"), proof.headline
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (torch.nn.Linear(3, 4), "a Linear that exists already"),
+        (torch.nn.Linear, "Linear is PyTorch's own: self.nn.Linear"),
+        (lambda **_: 3, "int is no network of PyTorch"),
+    ],
+)
+def test_what_cannot_be_ported_is_refused(network, message):
+    arguments = {"in_features": 3, "out_features": 4}
+    with pytest.raises(SettingError, match=message):
+        port(network, image(2, 3), **arguments)
