@@ -180,11 +180,13 @@ def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
             return
     ways = {"inverted": ~usual, "set nowhere": np.zeros_like(usual), "set": np.ones_like(usual)}
     if usual.ndim > 1:
-        for shift, said in ((0, "causal"), (-1, "causal without the token itself")):
-            ways[said] = np.broadcast_to(np.tri(*usual.shape[-2:], shift, bool), usual.shape)
-        ways["causal with the next token"] = np.broadcast_to(
-            np.tri(*usual.shape[-2:], 1, bool), usual.shape
-        )
+        rows, columns = usual.shape[-2:]
+        for shift, said in (
+            (0, "causal"),
+            (-1, "causal without the token itself"),
+            (1, "causal with the next token"),
+        ):
+            ways[said] = np.broadcast_to(np.tri(rows, columns, shift, bool), usual.shape)
         if usual.shape[-1] == usual.shape[-2]:
             ways["transposed"] = usual.swapaxes(-1, -2)
     for said, made in ways.items():
