@@ -59,8 +59,8 @@ def command(
     except ModuleNotFoundError as error:
         raise SettingError(f"port: {error}: pip install 'deliralike[port]'") from error
     network = own_code.load(name)
-    for backend in known.imported():
-        backend.seed(seed)
+    for loaded in known.imported():
+        loaded.seed(seed)
     arrays = tuple(_drawn(text, batch, seed + number) for number, text in enumerate(inputs))
     found = port(network, arrays, **key_values(set_ or (), "--set"))
     columns = ("definition", "lines", "changed")

@@ -88,7 +88,7 @@ class Selecting(Reductions, Shaping):
         if hasattr(value, "shape"):
             value = self.cast(self.broadcast_to(value, places.shape), x)
         else:
-            value = self.full(places.shape, value, like=x)
+            value = self.cast(self.zeros(places.shape, like=x) + value, x)
         flat = self.reshape(x, (-1,))
         positions = self.constant(places.reshape(-1), like=x)
         written = self.scatter(flat, 0, positions, self.reshape(value, (-1,)))

@@ -59,6 +59,7 @@ class Definitions(cst.CSTTransformer):
         self.functions: list[Function] = []
         self.layers: dict[str, str] = {}  # that take the place of functions which draw masks
         self.in_assignment = False
+        self.branches: list[cst.BaseSuite] = []
 
     @property
     def in_construction(self) -> bool:
@@ -146,9 +147,13 @@ class Definitions(cst.CSTTransformer):
     # Functions
     # ---------------------------------------------------------------------------------------------
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         self.path.append(node.name.value)
         path = ".".join(self.path)
+        self.functions.append(Function(path, False, []))
+        if self._is_left_out(node):
+            return False
+        self.functions.pop()
         params = (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)
         arrays = [one.name.value for one in params if self.observed.is_array(path, one.name.value)]
         phases = self.observed.phases(path)
@@ -156,16 +161,23 @@ class Definitions(cst.CSTTransformer):
             arrays += self.functions[-1].arrays
             phases = phases or {CONSTRUCTION if self.in_construction else FORWARD}
         self.functions.append(Function(path, FORWARD not in phases, arrays))
+        return True
+
+    def _is_left_out(self, node: cst.FunctionDef) -> bool:
+        """Whether it is a method of a network that was not called, or only sets start values."""
+        cls = vars(self.source.module).get(self.class_name)
+        is_method = len(self.path) == 2 and len(self.functions) == 1
+        if not is_method or not self.table.is_network_class(cls):
+            return False
+        return not self.observed.phases(".".join(self.path)) or self.start_code.is_all(node)
 
     def leave_FunctionDef(
         self, original: cst.FunctionDef, updated: cst.FunctionDef
     ) -> cst.BaseStatement | cst.RemovalSentinel:
+        is_left_out = self._is_left_out(original)
         function = self.functions.pop()
         self.path.pop()
-        is_method = bool(self.path) and not self.functions
-        if is_method and (
-            not self.observed.phases(function.path) or self.start_code.is_all(original)
-        ):
+        if is_left_out:
             self.program.leave_out(self.source, original, f"{function.path} was not called")
             return cst.RemoveFromParent()
         body = updated.body
@@ -179,6 +191,36 @@ class Definitions(cst.CSTTransformer):
             body = body.with_changes(body=[*statements[:at], *resolved, *statements[at:]])
         decorators = self._decorators(original.decorators, updated.decorators)
         return updated.with_changes(body=body, decorators=decorators)
+
+    # Branches
+    # ---------------------------------------------------------------------------------------------
+
+    def visit_If_body(self, node: cst.If) -> None:
+        self.branches.append(node.body)
+
+    def visit_Else_body(self, node: cst.Else) -> None:
+        self.branches.append(node.body)
+
+    def visit_IndentedBlock(self, node: cst.IndentedBlock) -> bool:
+        return not self._was_passed_over(node)
+
+    def leave_IndentedBlock(
+        self, original: cst.IndentedBlock, updated: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        """Of an installed package comes along what ran."""
+        if not self._was_passed_over(original):
+            return updated if updated.body else updated.with_changes(body=[_PASS])
+        self.program.leave_out(self.source, original, "a branch that was not taken")
+        words = "a branch that the port's inputs did not take"
+        return updated.with_changes(
+            body=[cst.parse_statement(f'raise NotImplementedError("{words}")')]
+        )
+
+    def _was_passed_over(self, block: cst.IndentedBlock) -> bool:
+        is_branch = any(one is block for one in self.branches) and self.functions
+        if not is_branch or not self.source.is_installed:
+            return False
+        return (self.source.begin(block.body[0])[0],) not in self.observed.branches
 
     def leave_Param(self, original: cst.Param, updated: cst.Param) -> cst.Param:
         """A default that only the backend knows is a word."""
@@ -195,9 +237,7 @@ class Definitions(cst.CSTTransformer):
     def visit_Annotation(self, node: cst.Annotation) -> bool:
         return False
 
-    def leave_Annotation(
-        self, original: cst.Annotation, updated: cst.Annotation
-    ) -> cst.Annotation | cst.RemovalSentinel:
+    def leave_Annotation(self, original: cst.Annotation, updated: cst.Annotation) -> Any:
         """Types of Python alone stay."""
         text = code(original.annotation)
         words = "".join(one if one.isidentifier() else " " for one in text).split()

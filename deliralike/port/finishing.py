@@ -98,13 +98,13 @@ class _Finisher(cst.CSTTransformer):
 
     def leave_Name(self, original: cst.Name, updated: cst.Name) -> cst.BaseExpression:
         if original.value == NN:
-            return self._vocabulary(original)
+            return self._vocabulary()
         return updated
 
     def leave_Attribute(self, original: cst.Attribute, updated: cst.Attribute) -> cst.Attribute:
         return updated.with_changes(attr=original.attr)
 
-    def _vocabulary(self, original: cst.Name) -> cst.BaseExpression:
+    def _vocabulary(self) -> cst.BaseExpression:
         return cst.parse_expression("self.nn" if self.inline else "nn")
 
     def leave_Arg(self, original: cst.Arg, updated: cst.Arg) -> cst.Arg:
@@ -121,7 +121,7 @@ class _Finisher(cst.CSTTransformer):
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.Call:
         if _called_name(original.func) in self.needing:
-            nn = self._vocabulary(original.func)
+            nn = self._vocabulary()
             first = cst.Arg(nn, comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
             if not updated.args:
                 first = cst.Arg(nn)
@@ -178,5 +178,5 @@ def _as_function(node: Any, needing: Collection[str]) -> cst.FunctionDef:
     name = assign.targets[0].target if isinstance(assign, cst.Assign) else assign.target
     value = assign.value.visit(_Finisher(needing))
     text = cst.Module([]).code_for_node
-    made = cst.parse_statement(f"def {text(name)}(nn):\n    return {text(value)}\n")
+    made: Any = cst.parse_statement(f"def {text(name)}(nn):\n    return {text(value)}\n")
     return made.with_changes(leading_lines=node.leading_lines)

@@ -28,7 +28,7 @@ class Value:
 
     Attributes:
         kind: ``"array"``, ``"parameter"``, ``"buffer"``, ``"network"``, ``"shape"``, ``"int"``,
-            ``"sequence"`` or ``"other"``.
+            ``"sequence"``, ``"placement"`` (a dict of device and type) or ``"other"``.
         ndim: The number of axes of an array.
         is_floating: Whether an array holds floating numbers.
     """
@@ -51,12 +51,14 @@ class Observed:
         called: The qualified names of functions, with the phases in which they were called.
         values: The values that an attribute was taken of, by the end of that attribute.
         targets: The values of targets of ``x += y`` and ``x[i] = y``, by where a statement begins.
+        branches: The first lines of branches that were taken.
         arguments: The values of arguments, by qualified name and name.
     """
 
     called: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     values: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
     targets: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
+    branches: dict[tuple[int], set[Value]] = field(default_factory=lambda: defaultdict(set))
     arguments: dict[tuple[str, str], set[Value]] = field(default_factory=lambda: defaultdict(set))
 
     def phases(self, path: str) -> set[str]:
@@ -247,13 +249,17 @@ class _Tellers(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Tell of a single argument, too: ``x.view(shape)`` and ``x.view(3)``."""
+        """Tell of a single argument, ``x.view(shape)`` and ``x.view(3)``, and of ``**options``."""
         func = node.func
         end = (node.end_lineno, node.end_col_offset)
+        ends = [(one.value.end_lineno, one.value.end_col_offset) for one in node.keywords]
         self.generic_visit(node)
         single = len(node.args) == 1 and not isinstance(node.args[0], ast.Starred)
         if isinstance(func, ast.Attribute) and single:
             node.args[0] = self._tell("values", end, node.args[0])
+        for keyword, place in zip(node.keywords, ends, strict=True):
+            if keyword.arg is None:
+                keyword.value = self._tell("values", place, keyword.value)
         return node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
@@ -265,10 +271,19 @@ class _Tellers(ast.NodeTransformer):
             return self._with_target(node, target.value)
         return self.generic_visit(node)
 
-    def _with_target(self, node: ast.stmt, target: ast.expr) -> list[ast.stmt]:
+    def _with_target(self, node: ast.stmt, target: ast.expr) -> list[Any]:
         begin = (node.lineno, node.col_offset)
         told = ast.Expr(self._tell("targets", begin, _loaded(target)))
         return [ast.copy_location(told, node), self.generic_visit(node)]
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        """Tell which branches are taken."""
+        begins = [(block[0].lineno,) for block in (node.body, node.orelse) if block]
+        self.generic_visit(node)
+        for block, begin in zip((node.body, node.orelse), begins, strict=False):
+            told = ast.Expr(self._tell("branches", begin, ast.Constant(None)))
+            block.insert(0, ast.copy_location(told, block[0]))
+        return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.path.append(node.name)

@@ -158,7 +158,7 @@ def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port
     table = TABLES[0]
     observation = Observation(_own_files(table), table.describe)
     with observation.calls(CONSTRUCTION):
-        reference = network(*args, **kwargs)
+        reference: Any = network(*args, **kwargs)
     _check(reference, table)
     given = backends.of(reference).prepare(tuple(inputs), backends.wrap(reference))
     with observation.calls(FORWARD):

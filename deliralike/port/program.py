@@ -58,7 +58,7 @@ class Program:
         self.table, self.observation = table, observation
         self.sources: dict[str, Source] = {}
         self.names: dict[Where, str] = {}  # what a definition is called in the port
-        self.nodes: dict[Where, cst.CSTNode] = {}
+        self.nodes: dict[Where, Any] = {}
         self.order: list[Where] = []
         self.lines: set[str] = set()  # imports
         self.hands: list[Remark] = []
@@ -113,7 +113,7 @@ class Program:
             if statement is None:
                 self.needs_hand(source.file, f"{name} is not defined by a statement of the module")
                 return called
-            rewritten = statement.visit(Rewriter(self, source))
+            rewritten: Any = statement.visit(Rewriter(self, source))
             if isinstance(rewritten, (cst.ClassDef, cst.FunctionDef)):
                 rewritten = rewritten.with_changes(name=cst.Name(called))
             self.nodes[where] = rewritten
@@ -298,7 +298,8 @@ def _comments(node: Any) -> list[cst.EmptyLine]:
 
 def _grouped(lines: set[str]) -> list[str]:
     """Imports: those of Python, then others."""
-    python, others = [], []
+    python: list[str] = []
+    others: list[str] = []
     for line in sorted(lines, key=lambda line: (line.split()[1], line)):
         top = line.split()[1].partition(".")[0]
         (python if top in sys.stdlib_module_names else others).append(line)

@@ -106,6 +106,8 @@ def describe(value: Any) -> Value:
         return Value("container" if isinstance(value, containers) else "network")
     if isinstance(value, torch.Size):
         return Value("shape")
+    if isinstance(value, dict) and value and value.keys() <= {*DROPPED}:
+        return Value("placement")
     if isinstance(value, int) and not isinstance(value, bool):
         return Value("int")
     return Value("sequence" if isinstance(value, (list, tuple)) else "other")
@@ -297,6 +299,7 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "modules._triple": _pair(3),
     "modules._single": _pair(1),
     "linalg.norm": lambda call: plain(call.called("norm")),
+    "timm.DropPath": lambda call: _nn("DropPath", *call.args[:1]),
     "torchvision.StochasticDepth": lambda call: _nn("DropPath", call.args[0]),
 }
 METHODS: dict[str, Callable[[Call], str]] = {
@@ -556,7 +559,7 @@ def parameter(value: cst.BaseExpression) -> str:
     return f"{NN}.Parameter(np.shape({code(value)}), np.asarray({code(value)}))"
 
 
-def _filled(value: cst.BaseExpression, factor: str = "") -> str | None:
+def _filled(value: Any, factor: str = "") -> str | None:
     if m.matches(value, m.BinaryOperation(operator=m.Multiply())):
         pairs = ((value.left, value.right), (value.right, value.left))
         found = (_filled(one, code(other)) for one, other in pairs)
@@ -602,7 +605,10 @@ def _member(call: Call) -> str:
 #: Methods of modules that set an attribute.
 SETTERS = {"register_buffer": _buffer, "register_parameter": _member, "add_module": _member}
 #: What is the same while a network is created.
-IN_BOTH = ("modules._pair", "modules._triple", "modules._single", "torchvision.StochasticDepth")
+IN_BOTH = (
+    *("modules._pair", "modules._triple", "modules._single"),
+    *("torchvision.StochasticDepth", "timm.DropPath"),
+)
 IMPORTS = {
     "np.": "import numpy as np",
     "math.": "import math",

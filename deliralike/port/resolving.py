@@ -31,6 +31,7 @@ class Source:
                 "cell or an extension: put the class into a file"
             )
         self.module, self.file = module, file
+        self.is_installed = "-packages" in file
         with open(file, encoding="utf-8") as text:
             self.text = text.read()
         self.wrapper = metadata.MetadataWrapper(cst.parse_module(self.text))

@@ -14,8 +14,6 @@ from deliralike.port.definitions import Definitions
 from deliralike.port.observing import Value
 from deliralike.port.resolving import MISSING
 
-_PASS = cst.parse_statement("pass")
-
 
 class Rewriter(Definitions):
     """Puts the names of `nn` in the place of a framework's."""
@@ -67,14 +65,28 @@ class Rewriter(Definitions):
     # ---------------------------------------------------------------------------------------------
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        updated = self._without_placement(original, updated)
         try:
             return self._call(original, updated)
         except NeedsHand as reason:
             self.program.needs_hand(self.where(original), str(reason))
             return cst.parse_expression(reason.instead) if reason.instead else updated
 
+    def _without_placement(self, original: cst.Call, updated: cst.Call) -> cst.Call:
+        """Leave out ``**options`` of device and type, and these as they are handed on."""
+        kept = []
+        for old, new in zip(original.args, updated.args, strict=True):
+            value = self.observed.value(self.source.end(old.value)) if old.star == "**" else None
+            name = old.keyword.value if old.keyword else ""
+            is_handed_on = name in self.table.DROPPED and code(old.value) == name
+            if not is_handed_on and (value is None or value.kind != "placement"):
+                kept.append(new)
+        return (
+            updated if len(kept) == len(updated.args) else updated.with_changes(args=_ended(kept))
+        )
+
     def _call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        func = original.func
+        func: Any = original.func
         name = self.table.name_of(self.source.meaning(func))
         if name is not None:
             return self._function(name, original, updated)
@@ -146,9 +158,7 @@ class Rewriter(Definitions):
             for one, name in zip(args, names, strict=True)
             if name not in self.table.DROPPED
         ]
-        if len(kept) < len(args) and kept:
-            kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        return kept
+        return kept if len(kept) == len(args) else _ended(kept)
 
     def _method(self, call: Call, updated: cst.Call) -> cst.BaseExpression:
         if self.in_construction:
@@ -165,30 +175,30 @@ class Rewriter(Definitions):
         for prefix, line in self.table.IMPORTS.items():
             if prefix in text:
                 self.program.lines.add(line)
-        return cst.parse_expression(text)
+        try:
+            return cst.parse_expression(text)
+        except cst.ParserSyntaxError:
+            raise NeedsHand(f"a call whose arguments could not be read: {text}") from None
 
     # Statements
     # ---------------------------------------------------------------------------------------------
 
     def on_leave(self, original: Any, updated: Any) -> Any:
-        """Leave out statements that only set start values, and fill blocks that are empty then."""
+        """Leave out statements that only set start values."""
         statements = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
         if self.functions and isinstance(original, statements) and self.start_code.is_all(original):
             self.program.leave_out(self.source, original, "start values")
             return cst.RemoveFromParent()
-        made = super().on_leave(original, updated)
-        if isinstance(made, cst.IndentedBlock) and not made.body and len(self.path) > 0:
-            return made.with_changes(body=[_PASS])
-        return made
+        return super().on_leave(original, updated)
 
     def leave_SimpleStatementLine(
         self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
     ) -> cst.BaseStatement | cst.RemovalSentinel:
         if not updated.body:
             return cst.RemoveFromParent()
-        call = original.body[0].value if m.matches(original.body[0], m.Expr(m.Call())) else None
-        if call is not None:
-            name = self.table.name_of(self.source.meaning(call.func))
+        first: Any = original.body[0]
+        if m.matches(first, m.Expr(m.Call())):
+            name = self.table.name_of(self.source.meaning(first.value.func))
             if name in self.table.WITHOUT_EFFECT:
                 return cst.RemoveFromParent()
         return self._attribute_set(updated)
@@ -196,9 +206,10 @@ class Rewriter(Definitions):
     def _attribute_set(self, updated: cst.SimpleStatementLine) -> cst.SimpleStatementLine:
         """``setattr(self, "name", value)`` is ``self.name = value``."""
         named = [m.Arg(), m.Arg(m.SimpleString()), m.Arg()]
-        if not m.matches(updated.body[0], m.Expr(m.Call(m.Name("setattr"), named))):
+        first: Any = updated.body[0]
+        if not m.matches(first, m.Expr(m.Call(m.Name("setattr"), named))):
             return updated
-        owner, name, value = (code(one.value) for one in updated.body[0].value.args)
+        owner, name, value = (code(one.value) for one in first.value.args)
         assigned = cst.parse_statement(f"{owner}.{name[1:-1]} = {value}")
         return updated.with_changes(body=assigned.body)
 
@@ -227,7 +238,7 @@ class Rewriter(Definitions):
         return cst.Assign([cst.AssignTarget(updated.target)], made)
 
     def leave_Assign(self, original: cst.Assign, updated: cst.Assign) -> cst.BaseSmallStatement:
-        target = updated.targets[0].target
+        target: Any = updated.targets[0].target
         value = self.observed.target(self.source.begin(original))
         if value is not None and value.is_array and not self.in_construction:
             return _written_into(target, updated.value)
@@ -237,6 +248,11 @@ class Rewriter(Definitions):
             text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
             return cst.Expr(cst.parse_expression(text))
         return updated
+
+
+def _ended(args: list[cst.Arg]) -> list[cst.Arg]:
+    """Arguments without a comma behind the last."""
+    return [*args[:-1], *(one.with_changes(comma=cst.MaybeSentinel.DEFAULT) for one in args[-1:])]
 
 
 def _written_into(target: Any, value: cst.BaseExpression) -> cst.Assign:
@@ -249,7 +265,7 @@ def _written_into(target: Any, value: cst.BaseExpression) -> cst.Assign:
 
 def _as_index(element: cst.SubscriptElement) -> str:
     """The source of an index, ``slice(1, 2)`` for ``1:2``."""
-    one = element.slice
+    one: Any = element.slice
     if isinstance(one, cst.Index):
         return code(one.value)
     parts = ["None" if part is None else code(part) for part in (one.lower, one.upper, one.step)]
