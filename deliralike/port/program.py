@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import pkgutil
 import sys
 from collections.abc import Iterator
@@ -297,10 +298,18 @@ def _comments(node: Any) -> list[cst.EmptyLine]:
 
 
 def _grouped(lines: set[str]) -> list[str]:
-    """Imports: those of Python, then others."""
+    """Imports: those of Python, then others; names of one module in one line."""
     python: list[str] = []
     others: list[str] = []
-    for line in sorted(lines, key=lambda line: (line.split()[1], line)):
-        top = line.split()[1].partition(".")[0]
-        (python if top in sys.stdlib_module_names else others).append(line)
+    for module, of_module in itertools.groupby(sorted(lines, key=_imported), _imported):
+        names = [line.partition(" import ")[2] for line in of_module if line.startswith("from")]
+        made = [f"from {module} import {', '.join(sorted(names))}"] if names else []
+        made += sorted(line for line in lines if line.split()[:2] == ["import", module])
+        group = python if module.partition(".")[0] in sys.stdlib_module_names else others
+        group += made
     return [*python, *([""] if python and others else []), *others]
+
+
+def _imported(line: str) -> str:
+    """The module of an import."""
+    return line.split()[1]
