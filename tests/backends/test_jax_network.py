@@ -427,6 +427,20 @@ def test_a_frozen_parameter_rests_and_goes_on_when_thawed(kind):
     assert not np.array_equal(values[1], values[2])
 
 
+def test_a_step_reads_the_values_that_a_frozen_parameter_has_now():
+    net = Partly.on("jax")()
+    net.set_trainable("used.weight", False)
+    optimizer = JAX.optimizer(rules.rule("sgd", lr=0.0), net)
+    x = np.ones((2, 3), np.float32)
+    for _ in range(3):
+        state = net.neutral_state()
+        net.load_neutral_state({**state, "used.weight": 2 * state["used.weight"]})
+        state = net.neutral_state()
+        weight, bias = (state[f"used.{name}"] + state[f"cut.{name}"] for name in ("weight", "bias"))
+        wanted = np.sum((x @ weight.T + bias) ** 2)
+        assert float(JAX.numpy(optimizer.update(squares, x))) == pytest.approx(wanted, rel=1e-5)
+
+
 def test_optax_sgd_equals_the_neutral_rule():
     states = []
     for native_optimizer in (False, True):

@@ -170,7 +170,7 @@ CHANGES = {
     "the mode of a part": lambda net: setattr(net.norm, "use_running_average", False),
 }
 STEPPED = ("another number", "a part replaced", "a part appended to a plain list", "weights tied")
-STEPPED += ("a variable replaced", "a raw value set", "the mode of a part")
+STEPPED += ("a variable replaced", "a raw value set", "a hook", "the mode of a part")
 IN_SETTINGS = {
     "an item of a list": lambda net: operator.setitem(net.factors, 0, 3.0),
     "an item of a nested list": lambda net: operator.setitem(net.factors[1], 0, 3.0),
