@@ -560,14 +560,15 @@ def test_a_new_lambda_at_each_step_is_warned_about():
             optimizer.update(lambda net, x: squares(net, x), np.ones((2, 3), np.float32))
 
 
-def test_a_setting_that_is_another_object_at_each_step_is_what_the_warning_names():
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_setting_that_is_another_object_at_each_step_is_what_the_warning_names(grows):
     net = Partly.on("jax")()
     programs = ProgramCache(net)
-    with pytest.warns(
-        UserWarning, match=r"more than 16 programs .* Steps set Partly.note to other objects"
-    ):
-        for _ in range(17):
+    with pytest.warns(UserWarning, match=r"more than 16 programs .* Steps set Partly.note\b"):
+        for step in range(17):
             net.note = {"step": object()}
+            if grows and step == 16:
+                net.late = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
             programs.get_or_compile(("update", id(programs.variables())), object)
 
 
