@@ -376,3 +376,10 @@ def test_a_list_that_a_call_changes_is_changed_at_each_call():
     outputs = [program(net) for _ in range(3)]
     assert len(net.factors) == 5
     np.testing.assert_allclose(outputs[2] / outputs[0], 5 / 3, rtol=1e-5)
+
+
+def test_a_network_with_containers_among_its_settings_is_compiled(monkeypatch):
+    net = Settings.on("jax")()
+    wanted = program(net)
+    monkeypatch.setattr(Settings, "forward", None)
+    np.testing.assert_array_equal(program(net), wanted)
