@@ -383,3 +383,20 @@ def test_a_network_with_containers_among_its_settings_is_compiled(monkeypatch):
     wanted = program(net)
     monkeypatch.setattr(Settings, "forward", None)
     np.testing.assert_array_equal(program(net), wanted)
+
+
+class Summed(nnx.Module):
+    """A variable that holds a dict of arrays."""
+
+    def __init__(self):
+        self.table = nnx.Variable({"a": ones()})
+
+    def __call__(self, x):
+        return x * sum(self.table.get_value().values())
+
+
+def test_a_variable_of_several_arrays_may_get_more_of_them():
+    net = JAX.wrap(Summed())
+    program(net)
+    net.table.set_value({"a": ones(), "b": ones()})
+    np.testing.assert_array_equal(program(net), as_it_is(net))
