@@ -2,6 +2,7 @@
 shares."""
 
 import random as python_random
+import threading
 import time
 from functools import cache
 
@@ -10,6 +11,7 @@ import pytest
 
 from deliralike import DataParallel, Network, backends, data, in_replicas, random, training, weights
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError, StateError
+from tests.conftest import BACKENDS
 from tests.parallel.networks import (
     Convolutional,
     Dense,
@@ -76,6 +78,19 @@ def test_on_a_device_that_stands_three_times_it_is_the_same(backend, loss):
     several = [batch_of(7, seed=step) for step in range(3)]
     found = train(replicated(backend, 3, settings=SYNC, places=places), loss, several)
     same_runs(found, train(built(backend), cross_entropy, several))
+
+
+@pytest.mark.parametrize("name", sorted({"torch", "chainer"} & {*BACKENDS}))
+def test_replicas_compute_in_one_thread_where_they_are_told_to(name):
+    network = replicated(backends.get(name), 2, settings={"parallel": False})
+    threads = []
+
+    def loss(network, x, labels):
+        threads.append(threading.get_ident())
+        return cross_entropy(network, x, labels)
+
+    optimizer_of(network).update(in_replicas(loss), *batch_of(7))
+    assert threads == [threading.get_ident()] * 2
 
 
 def test_small_batches_use_fewer_replicas(backend):
