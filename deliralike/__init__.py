@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         backends,
         errors,
         parallel,
+        port,
         random,
         weights,
         zoo,
@@ -48,7 +49,7 @@ else:
     __getattr__, __dir__ = lazy.attributes(
         __name__,
         {
-            __name__: "backends errors nest network nn optim parallel random weights zoo",
+            __name__: "backends errors nest network nn optim parallel port random weights zoo",
             "deliralike.backends": (
                 "DataParallel DistributedDataParallel FullyShardedDataParallel wrap"
             ),
@@ -89,6 +90,7 @@ __all__ = [
     "is_model_wrapper",
     "join",
     "parallel",
+    "port",
     "random",
     "register_model_wrapper",
     "rules",

@@ -69,6 +69,9 @@ FUNCTIONS = {
     "a pointwise one in groups": lambda x: conv(
         conv(x), array(6, 2, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), groups=3
     ),
+    "a pointwise one in groups by JAX": lambda x: lax.conv_general_dilated(
+        conv(x), array(6, 2, 1, 1), (1, 1), "VALID", feature_group_count=3
+    ),
     "a pointwise one": lambda x: conv(x, POINT, (1, 1), ((0, 0), (0, 0))),
     "a pointwise one with strides": lambda x: conv(x, POINT, (3, 2), ((0, 0), (0, 0))),
     "a pointwise one with padding": lambda x: conv(x, POINT, (1, 1), ((1, 0), (0, 2))),

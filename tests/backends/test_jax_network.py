@@ -359,6 +359,20 @@ def test_a_frozen_parameter_rests_and_goes_on_when_thawed_under_optax():
     assert not np.array_equal(values[1], values[2])
 
 
+def test_a_step_reads_the_values_that_a_frozen_parameter_has_now():
+    net = Partly.on("jax")()
+    net.set_trainable("used.weight", False)
+    optimizer = JAX.optimizer(rules.rule("sgd", lr=0.0), net)
+    x = np.ones((2, 3), np.float32)
+    for _ in range(3):
+        state = net.neutral_state()
+        net.load_neutral_state({**state, "used.weight": 2 * state["used.weight"]})
+        state = net.neutral_state()
+        weight, bias = (state[f"used.{name}"] + state[f"cut.{name}"] for name in ("weight", "bias"))
+        wanted = np.sum((x @ weight.T + bias) ** 2)
+        assert float(JAX.numpy(optimizer.update(squares, x))) == pytest.approx(wanted, rel=1e-5)
+
+
 def test_optax_goes_on_from_a_saved_state_as_if_nothing_had_happened():
     (net, optimizer), (other, resumed) = (
         (net, JAX.wrap_optimizer(optax.adam(0.1), net))
@@ -448,14 +462,15 @@ def test_a_new_lambda_at_each_step_is_warned_about():
             optimizer.update(lambda net, x: squares(net, x), np.ones((2, 3), np.float32))
 
 
-def test_a_setting_that_is_another_object_at_each_step_is_what_the_warning_names():
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_setting_that_is_another_object_at_each_step_is_what_the_warning_names(grows):
     net = Partly.on("jax")()
     programs = ProgramCache(net)
-    with pytest.warns(
-        UserWarning, match=r"more than 16 programs .* Steps set Partly.note to other objects"
-    ):
-        for _ in range(17):
+    with pytest.warns(UserWarning, match=r"more than 16 programs .* Steps set .*Partly.note"):
+        for step in range(17):
             net.note = {"step": object()}
+            if grows and step == 16:
+                net.late = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
             programs.get_or_compile(("update", id(programs.variables())), object)
 
 

@@ -169,7 +169,7 @@ CHANGES = {
     "the mode of a part": lambda net: setattr(net.norm, "use_running_average", False),
 }
 STEPPED = ("another number", "a part replaced", "a part appended to a plain list", "weights tied")
-STEPPED += ("a variable replaced", "a raw value set", "the mode of a part")
+STEPPED += ("a variable replaced", "a raw value set", "a hook", "the mode of a part")
 IN_SETTINGS = {
     "an item of a list": lambda net: operator.setitem(net.factors, 0, 3.0),
     "an item of a nested list": lambda net: operator.setitem(net.factors[1], 0, 3.0),
@@ -369,3 +369,27 @@ def test_a_list_that_a_call_changes_is_changed_at_each_call():
     outputs = [program(net) for _ in range(3)]
     assert len(net.factors) == 5
     np.testing.assert_allclose(outputs[2] / outputs[0], 5 / 3, rtol=1e-5)
+
+
+def test_a_network_with_containers_among_its_settings_is_compiled(monkeypatch):
+    net = Settings.on("jax")()
+    wanted = program(net)
+    monkeypatch.setattr(Settings, "forward", None)
+    np.testing.assert_array_equal(program(net), wanted)
+
+
+class Summed(nnx.Module):
+    """A variable that holds a dict of arrays."""
+
+    def __init__(self):
+        self.table = nnx.Variable({"a": ones()})
+
+    def __call__(self, x):
+        return x * sum(self.table.get_value().values())
+
+
+def test_a_variable_of_several_arrays_may_get_more_of_them():
+    net = JAX.wrap(Summed())
+    program(net)
+    net.table.set_value({"a": ones(), "b": ones()})
+    np.testing.assert_array_equal(program(net), as_it_is(net))

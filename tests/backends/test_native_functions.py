@@ -566,6 +566,11 @@ def test_settings_that_nn_does_not_have_are_not_taken_for_others():
     backend = backends.get("torch")
     (call,), _ = followed(backend, torch.nn.functional.softplus, (backend.array(X),), {"beta": 2.0})
     assert call[0] == "torch.nn.functional.softplus"
+    scores = backend.array(SCORES)
+    (call,), _ = followed(
+        backend, torch.nn.functional.cross_entropy, (scores, scores.softmax(1)), {}
+    )
+    assert call[0] == "torch.nn.functional.cross_entropy"
 
 
 def test_single_layers_of_a_framework_are_no_code_of_a_user():

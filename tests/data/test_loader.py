@@ -345,6 +345,13 @@ def test_a_saved_position_gives_the_rest_of_the_run_bit_for_bit(consumed, prefet
     assert len(rest) == 10 - consumed
 
 
+def test_a_loader_goes_back_to_its_first_epoch():
+    loader = data.Loader(Squares(), 5, **RANDOM)
+    first, _ = list(loader), list(loader)
+    loader.start_at(0)
+    assert same(list(loader), first)
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [

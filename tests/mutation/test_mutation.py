@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 PACKAGE = '''\
 """Says 1 + 1."""
+import functools
 import subprocess
 import sys
 
@@ -44,6 +45,11 @@ def prepared():
 
 def forgotten():
     return 5 + 6
+
+
+@functools.lru_cache
+def remembered():
+    return 7 + 8
 '''
 CHILD = """\
 import sys
@@ -52,6 +58,8 @@ if __name__ == "__main__":
     sys.exit(30 + 12)
 """
 TESTS = """\
+import functools
+
 import pytest
 import small
 
@@ -86,6 +94,19 @@ def test_of_the_same(made):
     assert made == 7
 
 
+@functools.cache
+def expected():
+    return small.remembered()
+
+
+def test_that_fills_caches():
+    assert expected()
+
+
+def test_that_finds_them_filled():
+    assert expected() == 15
+
+
 def test_that_always_fails_elsewhere(request):
     small.forgotten()
     assert (request.config.rootpath / ".here").exists()
@@ -98,6 +119,7 @@ CASES = {
     "n -= 1": ("__init__.py", "NumberReplacer", -1, "killed", "time"),
     "30 + 12": ("child.py", "ReplaceBinaryOperator_Add_Sub", 0, "killed", "failed"),
     "3 + 4": ("__init__.py", "ReplaceBinaryOperator_Add_Sub", 0, "killed", "failed"),
+    "7 + 8": ("__init__.py", "ReplaceBinaryOperator_Add_Sub", 0, "killed", "failed"),
     "5 + 6": ("__init__.py", "ReplaceBinaryOperator_Add_Sub", 0, "reached by no test", None),
 }
 
@@ -183,6 +205,10 @@ def test_a_mutant_is_killed_by_what_sees_it(results, text):
     assert (row["result"], row.get("how")) == CASES[text][3:], row
 
 
+def test_what_is_kept_in_a_cache_counts_for_each_test_that_finds_it(results):
+    assert [row["reached"] for row in results[0] if row.get("before") == "7 + 8"] == [2]
+
+
 def test_a_test_that_fails_without_a_change_kills_nothing(results):
     name = "tests/test_small.py::test_that_always_fails_elsewhere"
     first, last = [row for row in results[0] if row.get("before") == "5 + 6"]
@@ -197,8 +223,8 @@ def test_what_was_run_is_not_run_again(results):
 
 def test_the_report_counts_by_folder(project, results):
     said = command(project, "report")
-    assert "| small/*.py | 7 | 5 | 1 | 1 |" in said, said
-    assert "- small/__init__.py:29 `5 + 6`" in said
+    assert "| small/*.py | 8 | 6 | 1 | 1 |" in said, said
+    assert "- small/__init__.py:30 `5 + 6`" in said
 
 
 def test_a_sample_depends_on_its_seed_alone(project):
@@ -214,6 +240,12 @@ def test_each_of_a_sample_is_another_program(project):
         other = mutated(code, mutant["operator"], mutant["occurrence"])
         assert difference(code, other) == (mutant["before"], mutant["after"])
         assert code.splitlines()[mutant["line"] - 1].strip() in mutant["before"]
+
+
+def test_an_exception_of_several_by_its_modules_name_is_no_mutant():
+    code = "try:\n    a\nexcept (b.C, D):\n    d\n"
+    assert mutated(code, "ExceptionReplacer", 0) == code
+    assert "(b.C, CosmicRayTestingException)" in mutated(code, "ExceptionReplacer", 1)
 
 
 def test_annotations_and_messages_are_left_out():

@@ -116,6 +116,14 @@ def test_a_wrong_shape_is_refused_with_the_path_of_the_layer(name):
     assert not mistakes(refused)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_one_value_of_an_instance_is_refused_in_evaluation_too(name):
+    network = shelf(name, {"norm": SHAPES["one value of an instance"][:2]}).eval()
+    (x,) = network.backend.prepare((normal(0, 2, 3, 1),), network)
+    with pytest.raises(ShapeError, match="InstanceNorm1d at 'norm': .*more than one value"):
+        network.norm(x)
+
+
 def refusal(call, error, message):
     """What is wrong with how a call is refused; None if nothing is."""
     try:

@@ -5,7 +5,8 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from deliralike import backends, build
+from deliralike import Network, backends, build
+from tests.conftest import BACKENDS
 from tests.nn.agreement import (
     NAMES,
     LayerCase,
@@ -91,6 +92,28 @@ def test_the_gradient_of_normalize_at_zero_is_finite(name):
 
 # Gradients that do not lie as the input does
 # -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_norms_shift_also_where_they_do_not_scale(name):
+    backend = backends.get(name)
+    x, shift, weight = normal(0, 3, 4, 5), normal(1, 4), normal(2, 3, 4, 5)
+
+    def loss(network, x, shift):
+        nn = network.nn
+        last = nn.permute(nn.layer_norm(nn.permute(x, (0, 2, 1)), (4,), bias=shift), (0, 2, 1))
+        norms = nn.batch_norm_train(x, bias=shift)[0] + 2 * nn.group_norm(x, 2, bias=shift)
+        return nn.sum((norms + 3 * last) * backend.array(weight))
+
+    found = backend.gradients(loss, build(Network.on(backend), dtype="float64"), x, shift)
+    x, shift = (torch.tensor(each, requires_grad=True) for each in (x, shift))
+    norms = F.batch_norm(x, None, None, training=True) + 2 * F.group_norm(x, 2)
+    norms = norms + 3 * F.layer_norm(x.mT, (4,)).mT + 6 * shift[:, None]
+    wanted = (norms * torch.tensor(weight)).sum()
+    wanted.backward()
+    np.testing.assert_allclose(found.loss, wanted.item(), rtol=0, atol=1e-12)
+    for got, tensor in zip(found.inputs, (x, shift), strict=True):
+        np.testing.assert_allclose(got, tensor.grad.numpy(), rtol=0, atol=1e-12)
 
 
 def placed(values, layout):

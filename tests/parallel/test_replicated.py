@@ -4,6 +4,7 @@ shares."""
 import copy
 import pickle
 import random as python_random
+import threading
 import time
 from functools import cache
 
@@ -12,6 +13,7 @@ import pytest
 
 from deliralike import DataParallel, Network, backends, in_replicas, random, weights
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
+from tests.conftest import BACKENDS
 from tests.parallel.networks import (
     Convolutional,
     Dense,
@@ -68,6 +70,19 @@ def test_twenty_steps_with_the_loss_in_the_replicas_are_those_of_one_device(
     network = replicated(backend, count, network=Convolutional, settings=SYNC)
     found = train(network, in_replicas(cross_entropy), batches(samples), rule)
     same_runs(found, reference(backend.name, rule, samples))
+
+
+@pytest.mark.parametrize("name", sorted({"torch", "chainer"} & {*BACKENDS}))
+def test_replicas_compute_in_one_thread_where_they_are_told_to(name):
+    network = replicated(backends.get(name), 2, settings={"parallel": False})
+    threads = []
+
+    def loss(network, x, labels):
+        threads.append(threading.get_ident())
+        return cross_entropy(network, x, labels)
+
+    optimizer_of(network).update(in_replicas(loss), *batch_of(7))
+    assert threads == [threading.get_ident()] * 2
 
 
 def test_small_batches_use_fewer_replicas(backend):

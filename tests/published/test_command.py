@@ -50,10 +50,13 @@ def entry(host, content, monkeypatch):
 
 def test_weights_are_pulled_listed_and_removed(entry):
     assert "no published weights in the cache" in printed("weights", "list", "squeezenet*")
-    assert f"squeezenet1_1, {NAME}: {entry.file.place}" in printed(
+    size = f"{entry.megabytes:.1f} MiB"
+    assert f"squeezenet1_1, {NAME}: {entry.file.place} ({size})" in printed(
         "weights", "pull", "squeezenet1_1"
     )
-    assert str(entry.file.place) in printed("weights", "list", "squeezenet*")
+    listed = printed("weights", "list", "squeezenet*")
+    assert str(entry.file.place) in listed
+    assert f"1 files, {size}" in listed
     assert "MiB are free again" in printed("weights", "remove", "squeezenet1_1", NAME)
     assert "not in the cache" in printed("weights", "remove", "squeezenet1_1", NAME)
 

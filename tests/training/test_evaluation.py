@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import sklearn.metrics
 from deliralike import Network, backends, data
 from deliralike.errors import BatchError, SettingError, UnknownName
 from deliralike.training import evaluate, metrics, predict
+from deliralike.training.evaluation import Turns
 from tests.parallel.networks import devices
 
 
@@ -115,7 +117,7 @@ def sources():
         "list of dicts": [{"image": x, "label": y} for x, y in zip(X, LABELS, strict=True)],
         "generator": (pair for pair in pairs),
         "dataset": Rows(),
-        "loader": data.Loader((X, LABELS), 4, shuffle=True, prefetch=2),
+        "loader": data.Loader((X, LABELS), 4, shuffle=True, drop_last=True, prefetch=2),
         "foreign loader": Plain(),
     }
 
@@ -144,6 +146,14 @@ def test_batches_that_wait_on_the_device_stay_with_their_targets(ahead):
     )
     with pytest.raises(SettingError, match="device_batches=0 must be a whole number of at least 1"):
         evaluate(network, (X, LABELS), device_batches=0)
+
+
+@pytest.mark.parametrize(
+    ("together", "wanted"), [(True, [[0, 3], [1, 4], [2, 3]]), (False, [[0, 3], [1, 4], [2]])]
+)
+def test_processes_take_turns_at_batches_and_where_asked_make_the_same_number(together, wanted):
+    ranks = [SimpleNamespace(rank=rank, count=3) for rank in range(3)]
+    assert [[*Turns(range(5), rank, together)] for rank in ranks] == wanted
 
 
 def test_metrics_come_by_name_in_a_list_or_as_functions():

@@ -504,7 +504,8 @@ def test_a_damaged_run_stands_beside_the_others(tmp_path):
     contents = {
         "a": {"settings.toml": "network =", "status.json": "{}"},
         "b": {"settings.toml": 'network = "mlp"', "status.json": '{"colour": 3}'},
-        "c": {"settings.toml": 'network = "mlp"'},
+        "c": {"settings.toml": 'network = "mlp"', "status.json": "{}"},
+        "d": {"settings.toml": 'network = "mlp"'},
     }
     for name, files in contents.items():
         (tmp_path / name).mkdir()
@@ -514,7 +515,8 @@ def test_a_damaged_run_stands_beside_the_others(tmp_path):
     assert [(row.folder.name, row.status, row.problem) for row in rows] == [
         (name, "unreadable", True) for name in contents
     ]
-    reasons = ("settings.toml", "does not hold the status of a run", "there is no status.json")
+    no_status = "does not hold the status of a run"
+    reasons = ("settings.toml", no_status, no_status, "there is no status.json")
     assert all(words in row.reason for words, row in zip(reasons, rows, strict=True))
 
 

@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from deliralike import DataParallel, Network, data, in_replicas, rules
 from deliralike.training import Trainer
+from deliralike.training.validation_losses import mean_by_weights
 from tests.parallel.networks import devices
 
 RNG = np.random.default_rng(0)
@@ -122,3 +123,7 @@ def test_data_without_a_label_that_counts_have_a_loss_of_zero_as_their_batches()
     network = Linear.on("torch", dtype="float64")()
     trainer = Trainer(network, rules.rule("sgd", lr=0.5))
     assert trainer.evaluate((X, np.full(10, -100)), batch_size=4) == {"loss": 0.0}
+
+
+def test_the_loss_of_a_batch_without_a_label_that_counts_may_be_nan():
+    assert mean_by_weights([np.nan, 2.0, 5.0], [0, 1, 3]) == 4.25

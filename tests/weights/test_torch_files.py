@@ -142,6 +142,11 @@ HOSTILE = {
     "nothing on the stack": (b"R", None, "damaged"),
     "a memo that is empty": (b"h\x07", None, "damaged"),
     "a tensor of a text": (table(w=tensor(text("storage"))), None, "damaged"),
+    "a reference to no storage": (
+        table(w=tensor(storage().replace(text("storage"), text("module")))),
+        None,
+        "no plain storage",
+    ),
     "a list repeated": (
         b"]("
         + called(

@@ -240,8 +240,6 @@ def _concatenate_all_on_host(columns: Sequence[Sequence[Any]], dim: int) -> Sequ
 
 def concatenate_on_host(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
     """Join NumPy arrays one after another, with the byte order and the masks that they have."""
-    if arrays[0].dtype.isnative and {*map(type, arrays)} == {np.ndarray}:
-        return np.concatenate(arrays, dim)
     if any(isinstance(array, np.ma.MaskedArray) for array in arrays):
         return np.ma.concatenate(arrays, dim)
     dtype = arrays[0].dtype
