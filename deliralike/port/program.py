@@ -197,7 +197,9 @@ class Program:
         body = "\n\n\n".join(parts)
         if "Network" in body:
             self.lines.add("from deliralike import Network")
-        head = [f'"""{title}"""', "", *_grouped(self.lines), "", ""]
+        names = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+        lines = {line for line in self.lines if line.split()[-1] in names}
+        head = [f'"""{title}"""', "", *_grouped(lines), "", ""]
         return "\n".join(head) + "\n" + body + "\n"
 
     def changes(self) -> list[tuple[str, int, int]]:

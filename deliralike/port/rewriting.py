@@ -232,7 +232,7 @@ class Rewriter(Definitions):
         if value is None or not value.is_array or self.in_construction:
             return updated
         operator = getattr(cst, type(original.operator).__name__.removesuffix("Assign"))()
-        made = cst.BinaryOperation(updated.target, operator, _in_brackets(updated.value))
+        made = cst.BinaryOperation(updated.target, operator, _in_brackets(updated.value, operator))
         if isinstance(updated.target, cst.Subscript):
             return _written_into(updated.target, made)
         return cst.Assign([cst.AssignTarget(updated.target)], made)
@@ -272,7 +272,15 @@ def _as_index(element: cst.SubscriptElement) -> str:
     return f"slice({joined(parts[: 3 if one.step else 2], {})})"
 
 
-def _in_brackets(node: cst.BaseExpression) -> cst.BaseExpression:
-    if isinstance(node, (cst.Name, cst.Call, cst.Attribute, cst.Subscript, cst.BaseNumber)):
+_BINDS_CLOSER = m.BinaryOperation(
+    operator=m.Multiply() | m.Divide() | m.MatrixMultiply() | m.FloorDivide() | m.Power()
+)
+
+
+def _in_brackets(node: cst.BaseExpression, operator: cst.BaseBinaryOp) -> cst.BaseExpression:
+    """The right side of an operator."""
+    is_sum = isinstance(operator, (cst.Add, cst.Subtract))
+    is_one = isinstance(node, (cst.Name, cst.Call, cst.Attribute, cst.Subscript, cst.BaseNumber))
+    if is_one or node.lpar or (is_sum and m.matches(node, _BINDS_CLOSER)):
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
