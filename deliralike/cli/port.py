@@ -55,12 +55,12 @@ def command(
     from deliralike.errors import SettingError
 
     try:
-        from deliralike.port.porting import port, save
+        from deliralike.port.porting import TABLES, port, save
     except ModuleNotFoundError as error:
         raise SettingError(f"port: {error}: pip install 'deliralike[port]'") from error
     network = own_code.load(name)
-    for loaded in known.imported():
-        loaded.seed(seed)
+    for table in TABLES:
+        known.get(table.FRAMEWORK[0]).seed(seed)
     arrays = tuple(_drawn(text, batch, seed + number) for number, text in enumerate(inputs))
     found = port(network, arrays, **key_values(set_ or (), "--set"))
     columns = ("definition", "lines", "changed")

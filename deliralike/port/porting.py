@@ -76,10 +76,11 @@ class Port:
         """Compare the port on a backend with the original, on its inputs, in float64.
 
         Names, outputs, the gradients of all parameters and of the inputs, and running statistics
-        are compared, in training and in evaluation.
+        are compared, in training and in evaluation; then another size of input, in evaluation,
+        where the network takes one.
         """
         batch = nest.map(lambda leaf: leaf, self.inputs)
-        levels = ("L0", "L1", "L3")
+        levels = ("L0", "L1", "L3", "L7")
         candidate = self.network(backend)
         return compare(
             self.reference, candidate, batch, loss=weighted_outputs, weights="load", levels=levels

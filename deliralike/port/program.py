@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
 import itertools
@@ -199,8 +200,21 @@ class Program:
             self.lines.add("from deliralike import Network")
         names = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
         lines = {line for line in self.lines if line.split()[-1] in names}
+        for name in _undefined(body, {line.split()[-1] for line in lines}):
+            self.needs_hand(self._line_of(name), f"{name} has no counterpart here")
         head = [f'"""{title}"""', "", *_grouped(lines), "", ""]
         return "\n".join(head) + "\n" + body + "\n"
+
+    def _line_of(self, text: str) -> str:
+        """The first line of the definitions of the port that holds a text."""
+        for module, name in self.nodes:
+            source = self.source(module)
+            statement = source.statements[name]
+            first, last = source.begin(statement)[0], source.end(statement)[0]
+            for number, line in enumerate(source.text.splitlines()[first - 1 : last], first):
+                if text in line:
+                    return f"{source.file}:{number}"
+        return "?"
 
     def changes(self) -> list[tuple[str, int, int]]:
         """For each definition its name, its lines, and how many of these are other ones."""
@@ -257,6 +271,28 @@ def layer_classes() -> dict[str, type]:
             if inspect.isclass(value) and issubclass(value, Network) and value is not Network:
                 found[name] = value
     return found
+
+
+def _undefined(body: str, imported: set[str]) -> list[str]:
+    """Names, with what follows behind points, that nothing in a source defines."""
+    nodes = list(ast.walk(ast.parse(body)))
+    bound = imported | {*dir(builtins)}
+    for node in nodes:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.add(node.id)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            bound.add(node.name)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+    owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    chains = (node for node in nodes if id(node) not in owners)
+    named = (ast.unparse(node) for node in chains if isinstance(node, (ast.Attribute, ast.Name)))
+    found = (name for name in named if name.replace(".", "").isidentifier())
+    return sorted({name for name in found if name.partition(".")[0] not in bound})
 
 
 def _definition(source: Source, qualname: str) -> cst.CSTNode | None:

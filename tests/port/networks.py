@@ -136,6 +136,17 @@ class LanguageModel(nn.Module):
         return self.head(x[:, 1:])
 
 
+class Dropping(nn.Module):
+    def __init__(self, p=0.5):
+        super().__init__()
+        self.p = p
+        self.fc1, self.fc2 = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = nnf.dropout(nnf.relu(self.fc1(x)), self.p, self.training)
+        return nnf.dropout(self.fc2(x), p=0.25, training=self.training)
+
+
 class DenseLayer(nn.Sequential):
     def __init__(self, inputs, growth):
         super().__init__()
@@ -213,6 +224,17 @@ class NotPortable(nn.Module):
         if x.sum().item() > 0:
             x = x + torch.randn_like(x)
         return self.fc(x)
+
+
+class Unknown(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = x.contiguous(memory_format=torch.contiguous_format)
+        kind = torch.iinfo(torch.int8)
+        return self.fc(x) if kind.max > 0 else x
 
 
 def make_residual():

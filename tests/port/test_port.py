@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from deliralike import port
+from deliralike.cli.app import app
 from deliralike.errors import SettingError
 
 torch = pytest.importorskip("torch")
@@ -28,6 +30,7 @@ CASES = {
     "language model": (networks.LanguageModel, tokens(2, 7), {"words": 11}),
     "dense": (networks.Dense, image(3, 3, 9, 9), {}),
     "shifted": (networks.Shifted, image(2, 4, 6, 6), {}),
+    "dropping": (networks.Dropping, image(5, 6), {}),
 }
 
 
@@ -79,6 +82,30 @@ def test_what_needs_a_hand_is_named_by_its_line():
     for words in ("x.sum().item()", "torch.randn_like(x)"):
         number = next(at for at, line in enumerate(source, 1) if words in line)
         assert f"networks.py:{number}: " in text
+
+
+def test_a_name_without_a_counterpart_is_named_by_its_line():
+    found = port(networks.Unknown, image(3, 4))
+    source = Path(networks.__file__).read_text().splitlines()
+    number = next(at for at, line in enumerate(source, 1) if "torch.iinfo" in line)
+    assert any(f"networks.py:{number}: " in str(remark) for remark in found.hands), found.hands
+
+
+def test_the_command_writes_proves_and_says_what_it_did(tmp_path):
+    out = tmp_path / "residual.py"
+    words = ["port", f"{networks.__file__}:Residual", "--input", "3x9x9", "--set", "classes=5"]
+    ended = CliRunner().invoke(app, [*words, "--backends", "chainer", "--out", str(out)])
+    assert ended.exit_code == 0, ended.output
+    assert "chainer: PROVED" in ended.output and "conv3x3" in ended.output
+    assert "class Residual(Network):" in out.read_text()
+
+
+def test_the_command_ends_with_2_where_something_needs_a_hand(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["port", f"{networks.__file__}:NotPortable", "--input", "4", "--check"]
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 2 and "Needs a hand:" in ended.output
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_port_with_a_mistake_diverges():
