@@ -16,7 +16,6 @@ from deliralike.port.observing import CONSTRUCTION, FORWARD
 from deliralike.port.start_code import StartCode
 
 if TYPE_CHECKING:
-    from deliralike.port.program import Program
     from deliralike.port.resolving import Source
 
 _PASS = cst.parse_statement("pass")
@@ -49,7 +48,7 @@ class Definitions(cst.CSTTransformer):
         class_name: The class around it, if any.
     """
 
-    def __init__(self, program: Program, source: Source, class_name: str = "") -> None:
+    def __init__(self, program: Any, source: Source, class_name: str = "") -> None:
         super().__init__()
         self.program, self.source, self.table = program, source, program.table
         self.observed = program.observation.files[source.file]

@@ -169,7 +169,12 @@ def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port
     program = Program(table, observation)
     program.blocks = list(reference.modules())
     name = program.need(type(reference))
-    named = dict(observation.created.get(id(reference), kwargs))
+    defaults = inspect.signature(type(reference).__init__).parameters
+    named = {
+        name: value
+        for name, value in observation.created.get(id(reference), kwargs).items()
+        if name not in defaults or value is not defaults[name].default
+    }
     arguments = (_without_names(named), named)
     _need_all(program, arguments)
     source = program.text(f"{name}, written once: a port of {type(reference).__module__}.")

@@ -11,7 +11,6 @@ from libcst import matchers as m
 from deliralike.port.calls import code
 
 if TYPE_CHECKING:
-    from deliralike.port.program import Program
     from deliralike.port.resolving import Source
 
 _BLOCKS = (cst.For, cst.If, cst.With, cst.FunctionDef, cst.Else)
@@ -27,7 +26,7 @@ class StartCode:
         class_name: The class whose methods ``self.method()`` means.
     """
 
-    def __init__(self, program: Program, source: Source, class_name: str = "") -> None:
+    def __init__(self, program: Any, source: Source, class_name: str = "") -> None:
         self.program, self.source = program, source
         self.values = program.observation.files[source.file]
         self.cls = vars(source.module).get(class_name)

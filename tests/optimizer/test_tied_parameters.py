@@ -71,4 +71,4 @@ def test_a_part_tied_to_one_outside_of_it_gets_the_gradients_of_all_replicas(
         optimizer.update(loss, X[rows], Y[rows])
     for name, wanted in by_hand(before, ["a.weight", "c.bias"]).items():
         np.testing.assert_allclose(network.neutral_state()[name], wanted, rtol=1e-12)
-    network.parallelism.refuse_stale_replicas()
+    assert network.parallelism.stale_name() is None
