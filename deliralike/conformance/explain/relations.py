@@ -61,6 +61,11 @@ def _relations(reference: Any, candidate: Any) -> _Made:
         yield from _scaled(r, c)
         for name in ACTIVATIONS:
             yield f"{name} of it", applied(name, r)
+        zero = (c == 0.0) & (r != 0.0)
+        if (
+            zero.any() and not zero.all() and r.size >= _SEVERAL
+        ):  # as another mask of dropout makes them
+            yield f"zero in {zero.mean():.0%} of the elements", np.where(zero, 0.0, r)
     yield from _moved(r, c)
 
 
