@@ -74,16 +74,19 @@ class Selecting(Reductions, Shaping):
         positions = self._positions("index_copy", x, dim, index, source)
         return self.scatter(x, dim, positions, source)
 
-    def index_put(self, x: Array, index: Any, value: Any) -> Array:
-        """Replace the elements that ``x[index]`` gives, in a copy.
+    def set_at(self, x: Array, index: Any, value: Any) -> Array:
+        """Return a copy of `x` whose elements ``x[index]`` are replaced, as ``x.at[index].set``.
 
         Args:
-            index: Whole numbers, slices and ``...``, which say the same places at each call, or an
-                array of truth values in the shape of `x`.
+            index: Whole numbers, slices and ``...``, alone or in a tuple, or an array of truth
+                values that fits the shape of `x`.
             value: A number, or an array that fits the shape of ``x[index]``.
+
+        Raises:
+            OperationError: `x` has no such elements, or the value does not fit them.
         """
         if hasattr(index, "shape"):
-            return self.where(index, self._fitting("index_put", value, x), x)
+            return self.where(index, self._fitting("set_at", value, x), x)
         places = np.arange(math.prod(x.shape)).reshape(x.shape)[index]
         if hasattr(value, "shape"):
             value = self.cast(self.broadcast_to(value, places.shape), x)

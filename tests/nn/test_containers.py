@@ -55,6 +55,10 @@ def append(body, block):
     body.append(block)
 
 
+def add_by_name(body, block):
+    body.add_module("3", block)
+
+
 def delete(body, block):
     del body[0]
 
@@ -68,7 +72,7 @@ def pop(body, block):
     body.append(block).pop(1)
 
 
-CHANGES = [replace, replace_last, insert, append, delete, delete_several, pop]
+CHANGES = [replace, replace_last, insert, append, add_by_name, delete, delete_several, pop]
 
 
 def numbered(names):

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from deliralike import Network, build
+from deliralike.errors import DeliralikeError
 from tests.nn.agreement import (
     NAMES,
     get,
@@ -17,3 +19,56 @@ def test_casts_have_the_type_asked_for(name):
     for dtype in ("float32", "float64", "int64", "bool"):
         found = backend.numpy(network.nn.cast(x, dtype))
         np.testing.assert_array_equal(found, numbers.astype(dtype), err_msg=dtype, strict=True)
+
+
+INDICES = [
+    1,
+    (slice(None), -1),
+    (..., slice(1, 4, 2)),
+    (slice(0, 2), slice(-2, None)),
+    (0, slice(None), 2),
+]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_elements_are_replaced_in_a_copy_as_numpy_replaces_them(name, index):
+    backend, generator = get(name), np.random.default_rng(0)
+    x, weight = generator.normal(size=(2, 3, 3, 5))
+    value = generator.normal(size=x[index].shape)
+
+    def loss(network, x, value):
+        return network.nn.sum(network.nn.set_at(x, index, value) * backend.array(weight))
+
+    found = backend.gradients(loss, build(Network.on(backend), dtype="float64"), x, value)
+    wanted, kept = x.copy(), weight.copy()
+    wanted[index], kept[index] = value, 0.0
+    np.testing.assert_allclose(found.loss, (wanted * weight).sum(), rtol=1e-12)
+    for got, gradient in zip(found.inputs, (kept, weight[index]), strict=True):
+        np.testing.assert_allclose(got, gradient, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_number_replaces_elements_of_any_type_and_those_of_a_mask(name):
+    backend, network = get(name), hold(name)
+    for numbers in (np.arange(6.0).reshape(2, 3), np.arange(6).reshape(2, 3)):
+        x, mask = backend.prepare((numbers, numbers > 3), network)
+        wanted = numbers.copy()
+        wanted[:, 1:] = 7
+        found = backend.numpy(network.nn.set_at(x, (slice(None), slice(1, None)), 7))
+        np.testing.assert_array_equal(found, wanted)
+        none = backend.numpy(network.nn.set_at(x, slice(1, 1), 7))
+        np.testing.assert_array_equal(none, numbers)
+        masked = backend.numpy(network.nn.set_at(x, mask, 7))
+        np.testing.assert_array_equal(masked, np.where(numbers > 3, 7, numbers))
+        np.testing.assert_array_equal(backend.numpy(x), numbers)
+
+
+@pytest.mark.parametrize(("index", "value"), [(5, 1.0), ((0, 0, 0), 1.0), (0, np.ones(4))])
+@pytest.mark.parametrize("name", NAMES)
+def test_elements_that_are_not_there_and_values_that_do_not_fit_are_refused(name, index, value):
+    backend, network = get(name), hold(name)
+    (x,) = backend.prepare((np.ones((2, 3)),), network)
+    value = backend.prepare((value,), network)[0] if np.ndim(value) else value
+    with pytest.raises(DeliralikeError, match="set_at|broadcast_to"):
+        network.nn.set_at(x, index, value)
