@@ -31,12 +31,14 @@ class Function:
         arrays: The names of arguments that were arrays.
         defaults: Arguments whose default is a class or function of the backend: the word that
             stands for it, and what it stands for.
+        is_left_out: Whether the port does not have it.
     """
 
     path: str
     in_construction: bool
     arrays: list[str]
     defaults: list[tuple[str, str, str]] = field(default_factory=list)
+    is_left_out: bool = False
 
 
 class Definitions(cst.CSTTransformer):
@@ -58,7 +60,7 @@ class Definitions(cst.CSTTransformer):
         self.functions: list[Function] = []
         self.layers: dict[str, str] = {}  # that take the place of functions which draw masks
         self.in_assignment = False
-        self.branches: list[cst.BaseSuite] = []
+        self.branches: set[int] = set()  # the identities of blocks of `if` and `else`
 
     @property
     def in_construction(self) -> bool:
@@ -149,10 +151,9 @@ class Definitions(cst.CSTTransformer):
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         self.path.append(node.name.value)
         path = ".".join(self.path)
-        self.functions.append(Function(path, False, []))
-        if self._is_left_out(node):
+        if self._is_left_out(node, path):
+            self.functions.append(Function(path, False, [], is_left_out=True))
             return False
-        self.functions.pop()
         params = (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)
         arrays = [one.name.value for one in params if self.observed.is_array(path, one.name.value)]
         phases = self.observed.phases(path)
@@ -162,21 +163,20 @@ class Definitions(cst.CSTTransformer):
         self.functions.append(Function(path, FORWARD not in phases, arrays))
         return True
 
-    def _is_left_out(self, node: cst.FunctionDef) -> bool:
+    def _is_left_out(self, node: cst.FunctionDef, path: str) -> bool:
         """Whether it is a method of a network that was not called, or only sets start values."""
         cls = vars(self.source.module).get(self.class_name)
-        is_method = len(self.path) == 2 and len(self.functions) == 1
+        is_method = len(self.path) == 2 and not self.functions
         if not is_method or not self.table.is_network_class(cls):
             return False
-        return not self.observed.phases(".".join(self.path)) or self.start_code.is_all(node)
+        return not self.observed.phases(path) or self.start_code.is_all(node)
 
     def leave_FunctionDef(
         self, original: cst.FunctionDef, updated: cst.FunctionDef
     ) -> cst.BaseStatement | cst.RemovalSentinel:
-        is_left_out = self._is_left_out(original)
         function = self.functions.pop()
         self.path.pop()
-        if is_left_out:
+        if function.is_left_out:
             self.program.leave_out(self.source, original, f"{function.path} was not called")
             return cst.RemoveFromParent()
         body = updated.body
@@ -194,11 +194,11 @@ class Definitions(cst.CSTTransformer):
     # Branches
     # ---------------------------------------------------------------------------------------------
 
-    def visit_If_body(self, node: cst.If) -> None:
-        self.branches.append(node.body)
+    def visit_If(self, node: cst.If) -> None:
+        self.branches.add(id(node.body))
 
-    def visit_Else_body(self, node: cst.Else) -> None:
-        self.branches.append(node.body)
+    def visit_Else(self, node: cst.Else) -> None:
+        self.branches.add(id(node.body))
 
     def visit_IndentedBlock(self, node: cst.IndentedBlock) -> bool:
         return not self._was_passed_over(node)
@@ -216,8 +216,7 @@ class Definitions(cst.CSTTransformer):
         )
 
     def _was_passed_over(self, block: cst.IndentedBlock) -> bool:
-        is_branch = any(one is block for one in self.branches) and self.functions
-        if not is_branch or not self.source.is_installed:
+        if id(block) not in self.branches or not self.functions or not self.source.is_installed:
             return False
         return (self.source.begin(block.body[0])[0],) not in self.observed.branches
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import libcst as cst
 
-from deliralike.port.calls import NN
+from deliralike.port.calls import NN, code
 
 
 def uses_vocabulary(node: cst.CSTNode, needing: Collection[str]) -> bool:
@@ -18,11 +17,17 @@ def uses_vocabulary(node: cst.CSTNode, needing: Collection[str]) -> bool:
     return finder.count > 0
 
 
-def finished(node: cst.CSTNode, needing: Collection[str]) -> Any:
-    """A definition in which ``nn`` is what its functions have."""
+def finished(node: cst.CSTNode, needing: Collection[str], constants: Collection[str]) -> Any:
+    """A definition in which ``nn`` is what its functions have.
+
+    Args:
+        needing: The functions and constants that take ``nn``.
+        constants: Those among them that were no functions, and are called for their value.
+    """
+    finisher = _Finisher(needing, constants)
     if not isinstance(node, (cst.ClassDef, cst.FunctionDef)) and uses_vocabulary(node, needing):
-        return _as_function(node, needing)
-    return node.visit(_Finisher(needing))
+        return _as_function(node, finisher)
+    return node.visit(finisher)
 
 
 class _Finder(cst.CSTVisitor):
@@ -45,16 +50,10 @@ class _Finder(cst.CSTVisitor):
             self.count += 1
 
 
-@dataclass
-class _Scope:
-    node: cst.FunctionDef
-    kind: str  # "method", "static", "class" or "function"
-
-
 class _Finisher(cst.CSTTransformer):
-    def __init__(self, needing: Collection[str]) -> None:
+    def __init__(self, needing: Collection[str], constants: Collection[str]) -> None:
         super().__init__()
-        self.needing = needing
+        self.needing, self.constants = needing, constants
         self.depth = 0
         self.classes = 0
         self.inline = False
@@ -74,14 +73,12 @@ class _Finisher(cst.CSTTransformer):
             self.inline = finder.count == 1 and self._kind(node) == "method"
 
     def _kind(self, node: cst.FunctionDef) -> str:
-        decorators = {
-            one.decorator.value for one in node.decorators if isinstance(one.decorator, cst.Name)
-        }
         if not self.classes:
             return "function"
-        if "staticmethod" in decorators:
+        if _is_static(node):
             return "static"
-        return "class" if "classmethod" in decorators else "method"
+        is_class = any(code(one.decorator) == "classmethod" for one in node.decorators)
+        return "class" if is_class else "method"
 
     def leave_FunctionDef(
         self, original: cst.FunctionDef, updated: cst.FunctionDef
@@ -98,35 +95,38 @@ class _Finisher(cst.CSTTransformer):
 
     def leave_Name(self, original: cst.Name, updated: cst.Name) -> cst.BaseExpression:
         if original.value == NN:
-            return self._vocabulary()
+            return cst.parse_expression(self._vocabulary())
+        if original.value in self.constants:
+            return cst.parse_expression(f"{original.value}({self._vocabulary()})")
         return updated
+
+    def leave_Param(self, original: cst.Param, updated: cst.Param) -> cst.Param:
+        return updated.with_changes(name=original.name)
 
     def leave_Attribute(self, original: cst.Attribute, updated: cst.Attribute) -> cst.Attribute:
         return updated.with_changes(attr=original.attr)
 
-    def _vocabulary(self) -> cst.BaseExpression:
-        return cst.parse_expression("self.nn" if self.inline else "nn")
+    def _vocabulary(self) -> str:
+        return "self.nn" if self.inline else "nn"
 
     def leave_Arg(self, original: cst.Arg, updated: cst.Arg) -> cst.Arg:
         """A function that is handed on takes its ``nn`` with it."""
-        value = original.value
-        if isinstance(value, cst.Name) and value.value in self.needing:
-            return updated.with_changes(value=self._partial(updated.value))
-        return updated
-
-    def _partial(self, function: cst.BaseExpression) -> cst.BaseExpression:
-        name = cst.Module([]).code_for_node(function)
-        nn = "self.nn" if self.inline else "nn"
-        return cst.parse_expression(f"(lambda *args, **kwargs: {name}({nn}, *args, **kwargs))")
+        updated = updated.with_changes(keyword=original.keyword)
+        name = code(original.value)
+        if name not in self.needing or name in self.constants:
+            return updated
+        handed_on = f"(lambda *args, **kwargs: {name}({self._vocabulary()}, *args, **kwargs))"
+        return updated.with_changes(value=cst.parse_expression(handed_on))
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.Call:
-        if _called_name(original.func) in self.needing:
-            nn = self._vocabulary()
-            first = cst.Arg(nn, comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
-            if not updated.args:
-                first = cst.Arg(nn)
-            return updated.with_changes(args=[first, *updated.args])
-        return updated
+        name = _called_name(original.func)
+        if name not in self.needing or name in self.constants:
+            return updated
+        nn = cst.Arg(cst.parse_expression(self._vocabulary()))
+        if updated.args:
+            comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+            nn = nn.with_changes(comma=comma)
+        return updated.with_changes(args=[nn, *updated.args])
 
 
 def static_methods(node: cst.CSTNode, needing: Collection[str]) -> set[str]:
@@ -136,15 +136,12 @@ def static_methods(node: cst.CSTNode, needing: Collection[str]) -> set[str]:
     return {
         f".{one.name.value}"
         for one in node.body.body
-        if isinstance(one, cst.FunctionDef)
-        and any(code_of(decorator) == "staticmethod" for decorator in one.decorators)
-        and uses_vocabulary(one, needing)
+        if isinstance(one, cst.FunctionDef) and _is_static(one) and uses_vocabulary(one, needing)
     }
 
 
-def code_of(decorator: cst.Decorator) -> str:
-    """The source of a decorator."""
-    return cst.Module([]).code_for_node(decorator.decorator)
+def _is_static(node: cst.FunctionDef) -> bool:
+    return any(code(one.decorator) == "staticmethod" for one in node.decorators)
 
 
 def _called_name(func: cst.BaseExpression) -> str:
@@ -160,23 +157,18 @@ def _with_vocabulary(function: cst.FunctionDef) -> cst.FunctionDef:
         return function
     statements = list(body.body)
     self_name = function.params.params[0].name.value if function.params.params else "self"
-    at = 0
-    text = cst.Module([]).code_for_node
-    if statements and text(statements[0]).strip().startswith(('"', "'", 'r"')):
-        at = 1
-    first = text(statements[at]).strip() if len(statements) > at else ""
+    at = 0 if function.get_docstring() is None else 1
+    first = code(statements[at]).strip() if len(statements) > at else ""
     if first.startswith("super(") and first.endswith("__init__()"):
         at += 1
-    given = cst.parse_statement(f"nn = {self_name}.nn")
-    statements.insert(at, given)
+    statements.insert(at, cst.parse_statement(f"nn = {self_name}.nn"))
     return function.with_changes(body=body.with_changes(body=statements))
 
 
-def _as_function(node: Any, needing: Collection[str]) -> cst.FunctionDef:
+def _as_function(node: Any, finisher: _Finisher) -> cst.FunctionDef:
     """A constant that needs ``nn`` becomes a function."""
     assign = node.body[0]
     name = assign.targets[0].target if isinstance(assign, cst.Assign) else assign.target
-    value = assign.value.visit(_Finisher(needing))
-    text = cst.Module([]).code_for_node
-    made: Any = cst.parse_statement(f"def {text(name)}(nn):\n    return {text(value)}\n")
+    value = code(assign.value.visit(finisher))
+    made: Any = cst.parse_statement(f"def {code(name)}(nn):\n    return {value}\n")
     return made.with_changes(leading_lines=node.leading_lines)

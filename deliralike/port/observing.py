@@ -241,6 +241,10 @@ class _Tellers(ast.NodeTransformer):
         call = ast.Call(teller, [ast.Constant(what), key_tuple, value], [])
         return ast.copy_location(call, value)
 
+    def _telling(self, what: str, key: Any, value: ast.expr, at: ast.stmt) -> ast.stmt:
+        """A statement that tells of a value."""
+        return ast.copy_location(ast.Expr(self._tell(what, key, ast.copy_location(value, at))), at)
+
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         end = (node.end_lineno, node.end_col_offset)
         self.generic_visit(node)
@@ -273,39 +277,31 @@ class _Tellers(ast.NodeTransformer):
 
     def _with_target(self, node: ast.stmt, target: ast.expr) -> list[Any]:
         begin = (node.lineno, node.col_offset)
-        told = ast.Expr(self._tell("targets", begin, _loaded(target)))
-        return [ast.copy_location(told, node), self.generic_visit(node)]
+        loaded = ast.parse(ast.unparse(target), mode="eval").body
+        return [self._telling("targets", begin, loaded, node), self.generic_visit(node)]
 
     def visit_If(self, node: ast.If) -> ast.AST:
         """Tell which branches are taken."""
         begins = [(block[0].lineno,) for block in (node.body, node.orelse) if block]
         self.generic_visit(node)
         for block, begin in zip((node.body, node.orelse), begins, strict=False):
-            told = ast.Expr(self._tell("branches", begin, ast.Constant(None)))
-            block.insert(0, ast.copy_location(told, block[0]))
+            block.insert(0, self._telling("branches", begin, ast.Constant(None), block[0]))
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.path.append(node.name)
         given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         path = ".".join(self.path)
+        first = node.body[0]
         told = [
-            ast.copy_location(
-                ast.Expr(self._tell("arguments", (path, one.arg), ast.Name(one.arg, ast.Load()))),
-                node.body[0],
-            )
+            self._telling("arguments", (path, one.arg), ast.Name(one.arg, ast.Load()), first)
             for one in given
         ]
-        decorators = node.decorator_list
-        node.decorator_list = []
+        decorators, node.decorator_list = node.decorator_list, []
         self.generic_visit(node)
         node.decorator_list = decorators
-        first = node.body[0]
-        is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-        for one in told:
-            ast.copy_location(one, first)
-            ast.copy_location(one.value, first)
-        node.body[1 if is_docstring else 0 : 1 if is_docstring else 0] = told
+        at = 0 if ast.get_docstring(node) is None else 1
+        node.body[at:at] = told
         self.path.pop()
         return node
 
@@ -314,8 +310,3 @@ class _Tellers(ast.NodeTransformer):
         self.generic_visit(node)
         self.path.pop()
         return node
-
-
-def _loaded(target: ast.expr) -> ast.expr:
-    copy = ast.parse(ast.unparse(target), mode="eval").body
-    return ast.copy_location(copy, target)

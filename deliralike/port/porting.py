@@ -6,17 +6,15 @@ import inspect
 import itertools
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from deliralike import backends, nest
-from deliralike.conformance import Proof, compare
+from deliralike import backends
+from deliralike.conformance import Proof, compare, distance_loss
 from deliralike.errors import SettingError
 from deliralike.port import pytorch
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
@@ -79,11 +77,13 @@ class Port:
         are compared, in training and in evaluation; then another size of input, in evaluation,
         where the network takes one.
         """
-        batch = nest.map(lambda leaf: leaf, self.inputs)
-        levels = ("L0", "L1", "L3", "L7")
-        candidate = self.network(backend)
         return compare(
-            self.reference, candidate, batch, loss=weighted_outputs, weights="load", levels=levels
+            self.reference,
+            self.network(backend),
+            self.inputs,
+            loss=distance_loss,
+            weights="load",
+            levels=("L0", "L1", "L3", "L7"),
         )
 
     def _translated(self, value: Any, nn: Any) -> Any:
@@ -107,26 +107,6 @@ class Port:
                 object.__setattr__(made, name, self._translated(one, nn))
             return made
         return value
-
-
-def weighted_outputs(network: Any, *inputs: Any) -> Any:
-    """A loss that depends on each element of each output: a sum with weights that are drawn."""
-    nn, total = network.nn, 0.0
-    for number, leaf in enumerate(_floating(network(*inputs))):
-        weights = np.random.default_rng(number).standard_normal(leaf.shape)
-        scale = max(1, np.prod(leaf.shape)) ** -0.5
-        total = total + nn.sum(leaf * nn.constant(weights * scale, like=leaf))
-    return total
-
-
-def _floating(outputs: Any) -> Iterator[Any]:
-    if isinstance(outputs, Mapping):
-        outputs = list(outputs.values())
-    if isinstance(outputs, (list, tuple)):
-        for one in outputs:
-            yield from _floating(one)
-    elif hasattr(outputs, "shape") and "float" in str(outputs.dtype):
-        yield outputs
 
 
 def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port:

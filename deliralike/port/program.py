@@ -9,10 +9,10 @@ import inspect
 import itertools
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cache
+from functools import cache, cached_property
 from types import ModuleType
 from typing import Any
 
@@ -62,7 +62,7 @@ class Program:
         self.names: dict[Where, str] = {}  # what a definition is called in the port
         self.nodes: dict[Where, Any] = {}
         self.order: list[Where] = []
-        self.lines: set[str] = set()  # imports
+        self.lines = {"from deliralike import Network"}  # imports
         self.hands: list[Remark] = []
         self.left_out: list[Remark] = []
         self.blocks: list[Any] = []  # the original's
@@ -190,17 +190,15 @@ class Program:
 
     def text(self, title: str) -> str:
         """The source of the port."""
-        needing = self._needing()
         parts = []
         for where in self._sorted():
-            node = finished(self.nodes[where], needing)
+            node = self.finished[where]
             parts.append(code(node.with_changes(leading_lines=_comments(node))).strip("\n"))
         body = "\n\n\n".join(parts)
-        if "Network" in body:
-            self.lines.add("from deliralike import Network")
-        names = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+        nodes = list(ast.walk(ast.parse(body)))
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
         lines = {line for line in self.lines if line.split()[-1] in names}
-        for name in _undefined(body, {line.split()[-1] for line in lines}):
+        for name in _undefined(nodes, {line.split()[-1] for line in lines}):
             self.needs_hand(self._line_of(name), f"{name} has no counterpart here")
         head = [f'"""{title}"""', "", *_grouped(lines), "", ""]
         return "\n".join(head) + "\n" + body + "\n"
@@ -218,15 +216,27 @@ class Program:
 
     def changes(self) -> list[tuple[str, int, int]]:
         """For each definition its name, its lines, and how many of these are other ones."""
-        found, needing = [], self._needing()
-        for where, node in self.nodes.items():
+        found = []
+        for where, node in self.finished.items():
             before = code(self.source(where[0]).statements[where[1]]).strip().splitlines()
-            after = code(finished(node, needing)).strip().splitlines()
+            after = code(node).strip().splitlines()
             same = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
             found.append(
                 (self.names[where], len(after), len(after) - sum(one.size for one in same))
             )
         return found
+
+    @cached_property
+    def finished(self) -> dict[Where, Any]:
+        """The definitions as they stand in the port, once all are known that it needs."""
+        needing = self._needing()
+        functions = (cst.ClassDef, cst.FunctionDef)
+        constants = {
+            self.names[where]
+            for where, node in self.nodes.items()
+            if self.names[where] in needing and not isinstance(node, functions)
+        }
+        return {where: finished(node, needing, constants) for where, node in self.nodes.items()}
 
     def _needing(self) -> frozenset[str]:
         """The functions and constants that take the functions of the backend, called ``nn``."""
@@ -273,9 +283,8 @@ def layer_classes() -> dict[str, type]:
     return found
 
 
-def _undefined(body: str, imported: set[str]) -> list[str]:
-    """Names, with what follows behind points, that nothing in a source defines."""
-    nodes = list(ast.walk(ast.parse(body)))
+def _undefined(nodes: Sequence[ast.AST], imported: set[str]) -> list[str]:
+    """Names, with what follows behind points, that nothing among the nodes of a source defines."""
     bound = imported | {*dir(builtins)}
     for node in nodes:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

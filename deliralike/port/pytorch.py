@@ -42,7 +42,7 @@ _MODULES = {
 #: Arguments that say where memory lies, or whether it is written over.
 DROPPED = ("inplace", "device", "dtype", "out", "requires_grad", "pin_memory", "layout")
 #: Classes of the framework that have another name here.
-CLASSES = {"SyncBatchNorm": "BatchNorm2d", "Dropout2D": "Dropout2d", "timm.DropPath": "DropPath"}
+CLASSES = {"SyncBatchNorm": "BatchNorm2d", "timm.DropPath": "DropPath"}
 #: Functions that draw masks, and the layers that do.
 DRAWING = {
     "dropout": "Dropout",
@@ -124,11 +124,8 @@ def _nn(name: str, *args: str, **kwargs: str) -> str:
 def plain(call: Call) -> str:
     """The function of this name, whose first argument is the array."""
     kwargs = {name: value for name, value in call.kwargs.items() if name not in DROPPED}
-    first = (call.x,) if call.x else ()
-    kwargs.pop("input", None) if call.x else None
-    if "input" in kwargs:
-        first = (kwargs.pop("input"),)
-    return _nn(call.name, *first, *call.args, **kwargs)
+    x = call.x or kwargs.pop("input", "")
+    return _nn(call.name, *([x] if x else []), *call.args, **kwargs)
 
 
 def _reshaped(call: Call) -> str:
@@ -181,15 +178,18 @@ def _converted(call: Call) -> str:
 
 
 def _to(call: Call) -> str:
-    target = (*call.args, *call.kwargs.values())
-    wanted = " ".join(target)
-    if "long" in wanted or "int" in wanted:
-        return _nn("cast", call.x, '"int64"')
-    if "bool" in wanted:
-        return _nn("cast", call.x, '"bool"')
-    if call.value is None or call.value.is_floating or "device" in wanted:
+    wanted = (*call.args, *call.kwargs.values())
+    for target in wanted:
+        kind = _WHOLE.get(target.rpartition(".")[2])
+        if kind is not None:
+            return _nn("cast", call.x, f'"{kind}"')
+    if call.value is None or call.value.is_floating or "device" in " ".join(wanted):
         return call.x
     return _converted(call)
+
+
+# Types that are no floating numbers, by their names in the framework.
+_WHOLE = {"long": "int64", "int64": "int64", "int": "int64", "int32": "int64", "bool": "bool"}
 
 
 def _cast(dtype: str) -> Callable[[Call], str]:
@@ -228,6 +228,14 @@ def _random(call: Call) -> str:
         f"{call.name}: random numbers belong to layers, such as nn.Dropout and nn.DropPath, which "
         "draw the same ones on every backend"
     )
+
+
+def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
+    """A layer that drops the branches of samples, where its other setting is the usual one."""
+    given = call.bound(p, setting)
+    if given.get(setting, usual).replace("'", '"') != usual:
+        raise NeedsHand(f"{call.name} with {setting}={given[setting]}: nn.DropPath has {usual}")
+    return _nn("DropPath", given.get(p, "0.0"))
 
 
 def _size(call: Call) -> str:
@@ -299,8 +307,8 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "modules._triple": _pair(3),
     "modules._single": _pair(1),
     "linalg.norm": lambda call: plain(call.called("norm")),
-    "timm.DropPath": lambda call: _nn("DropPath", *call.args[:1]),
-    "torchvision.StochasticDepth": lambda call: _nn("DropPath", call.args[0]),
+    "timm.DropPath": lambda call: _drop_path(call, "drop_prob", "scale_by_keep", "True"),
+    "torchvision.StochasticDepth": lambda call: _drop_path(call, "p", "mode", '"row"'),
 }
 METHODS: dict[str, Callable[[Call], str]] = {
     **{name: FUNCTIONS[name] for name in ("flatten", "reshape", "var", "std")},
@@ -370,7 +378,7 @@ def _np_method(name: str) -> Callable[[Call], str]:
 
 
 def _np_filled(call: Call) -> str:
-    name = call.name.removeprefix("new_").replace("empty", "zeros")
+    name = call.name.replace("empty", "zeros")
     if name == "full":
         given = call.bound("size", "fill_value")
         return f"np.full({given['size']}, {given['fill_value']}, {_np_dtype(call)})"
@@ -379,9 +387,8 @@ def _np_filled(call: Call) -> str:
 
 
 def _np_dtype(call: Call) -> str:
-    given = call.kwargs.get("dtype", "").rpartition(".")[2]
-    names = {"long": "np.int64", "int64": "np.int64", "int": "np.int32", "bool": "bool"}
-    return names.get(given, "np.float32")
+    kind = _WHOLE.get(call.kwargs.get("dtype", "").rpartition(".")[2], "float32")
+    return "bool" if kind == "bool" else f"np.{kind}"
 
 
 def _np_range(call: Call) -> str:
@@ -418,11 +425,8 @@ def _np_axis(name: str) -> Callable[[Call], str]:
 
 
 def _np_array(call: Call) -> str:
-    return (
-        f"np.asarray({call.args[0]}, {_np_dtype(call)})"
-        if "dtype" in call.kwargs
-        else (f"np.asarray({call.args[0]})")
-    )
+    dtype = (_np_dtype(call),) if "dtype" in call.kwargs else ()
+    return f"np.asarray({joined((call.args[0], *dtype), {})})"
 
 
 def _np_tensor(call: Call) -> str:
@@ -433,40 +437,7 @@ def _np_tensor(call: Call) -> str:
 
 
 NUMPY_FUNCTIONS: dict[str, Callable[[Call], str]] = {
-    **dict.fromkeys(("zeros", "ones", "empty", "full", "new_zeros", "new_ones"), _np_filled),
-    **{
-        name: _np(name)
-        for name in [
-            "sin",
-            "cos",
-            "exp",
-            "log",
-            "sqrt",
-            "abs",
-            "sum",
-            "mean",
-            "maximum",
-            "minimum",
-            "where",
-            "outer",
-            "einsum",
-            "tril",
-            "triu",
-            "eye",
-            "floor",
-            "ceil",
-            "power",
-            "zeros_like",
-            "ones_like",
-            "sign",
-            "diag",
-            "roll",
-            "arctan2",
-            "tanh",
-            "prod",
-            "cumsum",
-        ]
-    },
+    **dict.fromkeys(("zeros", "ones", "empty", "full"), _np_filled),
     "pow": _np("power"),
     "arange": _np_range,
     "linspace": _np_linspace,
@@ -486,7 +457,6 @@ NUMPY_FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "from_numpy": lambda call: call.args[0],
     **dict.fromkeys(("Tensor", "FloatTensor"), _np_tensor),
     "LongTensor": lambda call: f"np.asarray({call.args[0]}, np.int64)",
-    "outer": _np("outer"),
 }
 
 
@@ -528,9 +498,7 @@ NUMPY_METHODS: dict[str, Callable[[Call], str]] = {
     "int": lambda call: f"{call.x}.astype(np.int32)",
     "bool": lambda call: f"{call.x}.astype(bool)",
     "to": lambda call: call.x,
-    "size": _size,
-    "dim": lambda call: f"{call.x}.ndim",
-    "numel": lambda call: f"math.prod({call.x}.shape)",
+    **{name: METHODS[name] for name in ("size", "dim", "numel")},
     "clone": lambda call: f"{call.x}.copy()",
     **{name: _np(name) for name in ("sin", "cos", "exp", "log", "sqrt", "abs")},
     "pow": lambda call: f"{call.x} ** {call.args[0]}",
@@ -551,49 +519,79 @@ _DRAWN = {
 _CALL = m.Call(m.Attribute())
 
 
-def parameter(value: cst.BaseExpression) -> str:
-    """``nn.Parameter`` of an array that NumPy makes: of its shape and start value, if it can be."""
-    filled = _filled(value)
-    if filled is not None:
-        return filled
+def parameter(call: Call, value: cst.BaseExpression) -> str:
+    """``nn.Parameter`` of an array that NumPy makes: of its shape and start value, if it can be.
+
+    Raises:
+        NeedsHand: It is frozen, or of a distribution that is not there.
+    """
+    if call.kwargs.get("requires_grad", "True") != "True" or len(call.args) > 1:
+        raise NeedsHand("a parameter that is frozen: network.set_trainable(name, False) afterwards")
+    return _drawn(value) or _scaled(value) or _filled(value) or _of_value(value)
+
+
+def _of_value(value: cst.BaseExpression) -> str:
     return f"{NN}.Parameter(np.shape({code(value)}), np.asarray({code(value)}))"
 
 
-def _filled(value: Any, factor: str = "") -> str | None:
-    if m.matches(value, m.BinaryOperation(operator=m.Multiply())):
-        pairs = ((value.left, value.right), (value.right, value.left))
-        found = (_filled(one, code(other)) for one, other in pairs)
-        return next((one for one in found if one is not None), None)
+def _drawn(value: Any) -> str | None:
+    """``torch.zeros(3)``, ``torch.randn(3)``, ``torch.full((3,), 0.5)``."""
     if not m.matches(value, _CALL):
         return None
-    func, (args, kwargs) = value.func, arguments(value.args)
-    start = _DRAWN.get(code(func))
-    if start is not None:
-        if factor:
-            start = f"start.Normal({factor})" if "Normal" in start else f"start.Constant({factor})"
-        return f"{NN}.Parameter({args[0]}, {start})"
-    if code(func) == "np.full":
-        return f"{NN}.Parameter({args[0]}, start.Constant({args[1]}))"
-    inner = func.value
-    if func.attr.value in _FILLING and m.matches(inner, _CALL) and code(inner.func) in _DRAWN:
-        shape = code(inner.args[0].value)
-        return f"{NN}.Parameter({shape}, {_FILLING[func.attr.value](args, kwargs)})"
+    name, (args, _) = code(value.func), arguments(value.args)
+    made = f"start.Constant({args[1]})" if name == "np.full" else _DRAWN.get(name)
+    return None if made is None else f"{NN}.Parameter({args[0]}, {made})"
+
+
+def _scaled(value: Any) -> str | None:
+    """``0.02 * torch.randn(3)``: a factor times an array that is drawn."""
+    if not m.matches(value, m.BinaryOperation(operator=m.Multiply())):
+        return None
+    for array, factor in ((value.left, value.right), (value.right, value.left)):
+        made = _DRAWN.get(code(array.func)) if m.matches(array, _CALL) else None
+        if made is None:
+            continue
+        if made != "start.ZEROS":
+            made = f"start.{'Normal' if 'Normal' in made else 'Constant'}({code(factor)})"
+        return f"{NN}.Parameter({code(array.args[0].value)}, {made})"
     return None
 
 
-_FILLING: dict[str, Callable[[tuple[str, ...], dict[str, str]], str]] = {
-    "normal_": lambda args, kwargs: (
-        f"start.Normal({kwargs.get('std') or (args[1] if len(args) > 1 else '1.0')})"
-    ),
-    "zero_": lambda args, kwargs: "start.ZEROS",
-    "fill_": lambda args, kwargs: f"start.Constant({args[0]})",
-    "uniform_": lambda args, kwargs: f"start.Uniform({[*args, *kwargs.values(), '1.0'][-1]})",
-}
+def _filled(value: Any) -> str | None:
+    """``torch.empty(3).normal_(std=0.02)``."""
+    if not m.matches(value, m.Call(m.Attribute(_CALL))):
+        return None
+    array, method = value.func.value, value.func.attr.value
+    if code(array.func) not in _DRAWN:
+        return None
+    args, kwargs = arguments(value.args)
+    match method, args:
+        case "normal_", _:
+            given = dict(zip(("mean", "std"), args, strict=False)) | kwargs
+            mean = given.get("mean", "0")
+            words = {"std": given.get("std", "1.0")} | (
+                {} if mean in ("0", "0.0") else {"mean": mean}
+            )
+            made = f"start.Normal({joined((), words)})"
+        case "zero_", _:
+            made = "start.ZEROS"
+        case "fill_", (number,):
+            made = f"start.Constant({number})"
+        case "uniform_", (low, high) if low == f"-{high}":
+            made = f"start.Uniform({high})"
+        case _:
+            raise NeedsHand(f"{method}: give a distribution of deliralike.start as the start value")
+    return f"{NN}.Parameter({code(array.args[0].value)}, {made})"
 
 
 def _buffer(call: Call) -> str:
     given = call.bound("name", "tensor", "persistent")
     value = given["tensor"]
+    if given.get("persistent", "True") != "True" and value != "None":
+        raise NeedsHand(
+            "a buffer that is not saved: keep an array of NumPy, self.name = value, and use "
+            "nn.constant(self.name, like=x)"
+        )
     made = value if value == "None" else f"{NN}.Buffer({value})"
     return f"setattr({call.x}, {given['name']}, {made})"
 

@@ -135,7 +135,7 @@ class Rewriter(Definitions):
             return cst.Name("False")
         call = self._seen(name, original, updated)
         if name == "Parameter":
-            return self._parsed(self.table.parameter(updated.args[0].value))
+            return self._parsed(self.table.parameter(call, updated.args[0].value))
         if name in self.table.DRAWING:
             return self._parsed(self.layer_for(name, call))
         is_layer = isclass(self.source.meaning(original.func)) and self.program.has(name)
@@ -256,10 +256,10 @@ def _ended(args: list[cst.Arg]) -> list[cst.Arg]:
 
 
 def _written_into(target: Any, value: cst.BaseExpression) -> cst.Assign:
-    """``x[i] = y`` is ``x = nn.index_put(x, i, y)``."""
+    """``x[i] = y`` is ``x = nn.set_at(x, i, y)``."""
     index = [_as_index(one) for one in target.slice]
     position = index[0] if len(index) == 1 else f"({', '.join(index)})"
-    text = f"{NN}.index_put({code(target.value)}, {position}, {code(value)})"
+    text = f"{NN}.set_at({code(target.value)}, {position}, {code(value)})"
     return cst.Assign([cst.AssignTarget(target.value)], cst.parse_expression(text))
 
 

@@ -147,6 +147,53 @@ class Dropping(nn.Module):
         return nnf.dropout(self.fc2(x), p=0.25, training=self.training)
 
 
+class Started(nn.Module):
+    """Parameters with start values of many kinds, and none that a framework sets."""
+
+    def __init__(self, width=4, init=0.5):
+        super().__init__()
+        self.zeros = nn.Parameter(0.02 * torch.zeros(width))
+        self.scaled = nn.Parameter(init * torch.ones(width))
+        self.nested = nn.Parameter(2 * (3 * torch.ones(1, width)))
+        self.table = nn.Parameter(torch.arange(4.0) * torch.ones(width))
+        self.near = nn.Parameter(torch.empty(width).normal_(mean=1.0, std=1e-7))
+        self.full = nn.Parameter(torch.full((width,), 7.0))
+        self.filled = nn.Parameter(torch.Tensor(width).fill_(0.25))
+        self.small = nn.Parameter(torch.empty(1, width).uniform_(-1e-7, 1e-7))
+
+    def forward(self, x):
+        x = x * self.scaled + self.zeros + self.nested + self.table
+        return x * self.near + self.full * self.filled + self.small
+
+
+class Frozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4), requires_grad=False)
+        self.register_buffer("shift", torch.zeros(4), persistent=False)
+        self.drawn = nn.Parameter(torch.empty(4).uniform_(0, 1))
+
+    def forward(self, x):
+        return x * self.scale + self.shift + self.drawn
+
+
+ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
+LAYERS = [nn.Linear, conv3x3]
+
+
+class Chosen(nn.Module):
+    """Layers that tables of the module name."""
+
+    def __init__(self, activation="relu"):
+        super().__init__()
+        self.fc = LAYERS[0](4, 6)
+        self.names = [name for name in ACTIVATIONS]
+        self.activation = ACTIVATIONS[activation]()
+
+    def forward(self, x):
+        return self.activation(self.fc(x))
+
+
 class DenseLayer(nn.Sequential):
     def __init__(self, inputs, growth):
         super().__init__()

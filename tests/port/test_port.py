@@ -31,6 +31,8 @@ CASES = {
     "dense": (networks.Dense, image(3, 3, 9, 9), {}),
     "shifted": (networks.Shifted, image(2, 4, 6, 6), {}),
     "dropping": (networks.Dropping, image(5, 6), {}),
+    "started": (networks.Started, image(3, 4), {}),
+    "chosen": (networks.Chosen, image(3, 4), {"activation": "gelu"}),
 }
 
 
@@ -82,6 +84,20 @@ def test_what_needs_a_hand_is_named_by_its_line():
     for words in ("x.sum().item()", "torch.randn_like(x)"):
         number = next(at for at, line in enumerate(source, 1) if words in line)
         assert f"networks.py:{number}: " in text
+
+
+def test_start_values_are_those_of_the_original():
+    found = ported("started")
+    state = found.module.Started.on("torch", dtype="float64")().neutral_state()
+    for name, wanted in found.reference.state_dict().items():
+        np.testing.assert_allclose(state[name], wanted.numpy(), atol=1e-6, err_msg=name)
+
+
+def test_what_a_proof_would_not_see_needs_a_hand():
+    found = port(networks.Frozen, image(3, 4))
+    said = " ".join(map(str, found.hands))
+    assert "a parameter that is frozen" in said and "a buffer that is not saved" in said
+    assert "uniform_: give a distribution" in said
 
 
 def test_a_name_without_a_counterpart_is_named_by_its_line():
