@@ -62,7 +62,17 @@ class Port:
         return self._module
 
     def network(self, backend: str, *, seed: int = 0, dtype: str = "float32") -> Any:
-        """The network on a backend, with the weights of the original."""
+        """Return the network on a backend, with the weights of the original.
+
+        Args:
+            backend: The name of the backend.
+            seed: Of the start values of what the original's weights do not give: nothing.
+            dtype: The type of its parameters.
+
+        Raises:
+            BackendUnavailable: There is no such backend, or it is not installed.
+            StateError: The original's weights do not fit, as where buffers are not saved.
+        """
         target = backends.get(backend)
         args, kwargs = (self._translated(one, target.nn) for one in self.arguments)
         cls = getattr(self.module, self.class_name)
@@ -118,7 +128,7 @@ def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port
 
     Args:
         network: A class of ``torch.nn.Module``, or a function that creates such a network.
-        inputs: What the network is called with, arrays of NumPy or of PyTorch.
+        inputs: What the network is called with, arrays of NumPy or of PyTorch, samples first.
         args, kwargs: Arguments of the class or function.
 
     Raises:

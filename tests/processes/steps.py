@@ -9,6 +9,7 @@ from deliralike.errors import DeliralikeError
 from deliralike.optim.rules import rule
 from deliralike.training import Callback, Trainer
 from tests.parallel import native_norms
+from tests.parallel.networks import Convolutional
 from tests.processes import subjects
 
 STEPS = 2
@@ -215,7 +216,7 @@ def messages(processes, backend, buffers, in_backward=None, dtype="float64"):
 
     The convolution's weights are known, so that the statistics of a share are NumPy's to compute.
     """
-    network = subjects.Statistical.on(backend, seed=3, dtype=dtype)()
+    network = Convolutional.on(backend, seed=3, dtype=dtype)()
     network = backends.DistributedDataParallel(
         network, processes, buffers=buffers, in_backward=in_backward
     )
@@ -238,7 +239,7 @@ def messages(processes, backend, buffers, in_backward=None, dtype="float64"):
 def started(processes):
     """The weights with which processes start whose own start values differ, and the next number of
     PyTorch's."""
-    network = subjects.Statistical.on("torch", seed=processes.rank, dtype="float64")()
+    network = Convolutional.on("torch", seed=processes.rank, dtype="float64")()
     torch.manual_seed(processes.rank)
     network = backends.DistributedDataParallel(network, processes)
     return [

@@ -8,33 +8,17 @@ import numpy as np
 
 from deliralike.backends.base import Backend
 from deliralike.conformance.subject import Subject
-from deliralike.network.base import AbstractNetwork, Network
+from deliralike.network.base import AbstractNetwork
 from deliralike.optim.clipping import ClipNorm
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import rule
 from deliralike.parallel import in_replicas
+from tests.parallel.networks import Convolutional
 
 CLASS_WEIGHTS = np.array([1.0, 2.0, 0.5, 3.0])
 IGNORED = 2
 Batch = tuple[np.ndarray, ...]
-
-
-class Statistical(Network):
-    """Convolution with a stride of two, batch normalisation, dropout, flattening, linear."""
-
-    def __init__(self, p: float = 0.3) -> None:
-        super().__init__()
-        nn = self.nn
-        self.conv = nn.Conv2d(2, 3, 3, stride=2, padding=1, bias=False)
-        self.bn = nn.BatchNorm2d(3)
-        self.dropout = nn.Dropout(p)
-        self.fc = nn.Linear(3 * 3 * 4, 4)
-
-    def forward(self, x: Any) -> Any:
-        """Scores of four classes."""
-        nn = self.nn
-        return self.fc(self.dropout(nn.flatten(nn.relu(self.bn(self.conv(x))))))
 
 
 def subject(backend: str | Backend, loss: LossFunction | None = None) -> Subject:
@@ -42,7 +26,7 @@ def subject(backend: str | Backend, loss: LossFunction | None = None) -> Subject
 
     It has batch norm, dropout, class weights, ignored labels, momentum and clipping.
     """
-    network = Statistical.on(backend, seed=3, dtype="float64")()
+    network = Convolutional.on(backend, seed=3, dtype="float64")()
     return Subject(
         network, loss or in_replicas(sum_and_weight, "denominator"), {"clipped sgd": clipped_sgd}
     )

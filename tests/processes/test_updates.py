@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from tests.parallel import native_norms
-from tests.processes import steps, subjects
+from tests.parallel.networks import Convolutional
+from tests.processes import steps
 from tests.processes.crews import call, together
 from tests.processes.running import ENGINES
 
@@ -109,7 +110,7 @@ def test_a_frameworks_own_batch_norm_is_synchronised_over_processes_or_refused()
 def statistics_of(samples):
     """What batch norm adds to running statistics of 0 and 1, from windows that NumPy multiplies
     with the weights."""
-    network = subjects.Statistical.on("torch", seed=3, dtype="float64")()
+    network = Convolutional.on("torch", seed=3, dtype="float64")()
     x = np.pad(steps.batch(7)[0][samples], [(0, 0), (0, 0), (1, 1), (1, 1)])
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
     outputs = np.einsum(
@@ -159,7 +160,7 @@ def test_buffers_by_policy_are_numpys_and_take_few_messages(
 def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
     came = call("torch", 2, "tests.processes.steps:started")
     assert came[0][0] == came[1][0]
-    own = subjects.Statistical.on("torch", seed=0, dtype="float64")().neutral_state()
+    own = Convolutional.on("torch", seed=0, dtype="float64")().neutral_state()
     assert all(np.array_equal(own[name], came[0][0][name]) for name in own)
     numbers = [
         float(torch.rand((), generator=torch.Generator().manual_seed(rank))) for rank in range(2)
