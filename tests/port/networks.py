@@ -160,10 +160,13 @@ class Started(nn.Module):
         self.full = nn.Parameter(torch.full((width,), 7.0))
         self.filled = nn.Parameter(torch.Tensor(width).fill_(0.25))
         self.small = nn.Parameter(torch.empty(1, width).uniform_(-1e-7, 1e-7))
+        grid = torch.arange(12.0).view(3, 4).transpose(0, 1)
+        self.register_buffer("grid", grid)
 
     def forward(self, x):
         x = x * self.scaled + self.zeros + self.nested + self.table
-        return x * self.near + self.full * self.filled + self.small
+        x = x * self.near + self.full * self.filled + self.small
+        return (x @ self.grid).flatten() * 0.1
 
 
 class Frozen(nn.Module):
@@ -270,7 +273,7 @@ class NotPortable(nn.Module):
     def forward(self, x):
         if x.sum().item() > 0:
             x = x + torch.randn_like(x)
-        return self.fc(x)
+        return nnf.dropout(self.fc(x), 0.5)
 
 
 class Unknown(nn.Module):
@@ -280,8 +283,7 @@ class Unknown(nn.Module):
 
     def forward(self, x):
         x = x.contiguous(memory_format=torch.contiguous_format)
-        kind = torch.iinfo(torch.int8)
-        return self.fc(x) if kind.max > 0 else x
+        return self.fc(x) if x.dtype is not torch.float16 else x
 
 
 def make_residual():

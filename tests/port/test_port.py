@@ -68,7 +68,7 @@ def test_the_names_of_the_weights_stay(name):
 
 def test_the_source_is_what_a_person_would_have_written():
     source = ported("residual").source
-    assert "import torch" not in source
+    assert "import torch" not in source and "inplace" not in source
     assert "    # the shortcut" not in source and "  # the shortcut" in source
     assert '"""A convolution that keeps the size, or halves it."""' in source
     assert "out = out + self.short(x)" in source
@@ -76,12 +76,18 @@ def test_the_source_is_what_a_person_would_have_written():
     assert "never_called" not in source and "kaiming" not in source
 
 
+def test_elements_that_are_written_to_are_replaced_in_a_copy():
+    source = ported("shifted").source
+    assert "mask = nn.set_at(mask, slice(None, size - 1), 1)" in source
+    assert "mask = nn.set_at(mask, (slice(size - 1, None), slice(-size, None)), 2)" in source
+
+
 def test_what_needs_a_hand_is_named_by_its_line():
     found = port(networks.NotPortable, image(3, 4))
     lines = (networks.__file__, *[str(remark) for remark in found.hands])
     text = "\n".join(lines)
     source = Path(networks.__file__).read_text().splitlines()
-    for words in ("x.sum().item()", "torch.randn_like(x)"):
+    for words in ("x.sum().item()", "torch.randn_like(x)", "nnf.dropout(self.fc(x), 0.5)"):
         number = next(at for at, line in enumerate(source, 1) if words in line)
         assert f"networks.py:{number}: " in text
 
@@ -103,7 +109,7 @@ def test_what_a_proof_would_not_see_needs_a_hand():
 def test_a_name_without_a_counterpart_is_named_by_its_line():
     found = port(networks.Unknown, image(3, 4))
     source = Path(networks.__file__).read_text().splitlines()
-    number = next(at for at, line in enumerate(source, 1) if "torch.iinfo" in line)
+    number = next(at for at, line in enumerate(source, 1) if "torch.float16" in line)
     assert any(f"networks.py:{number}: " in str(remark) for remark in found.hands), found.hands
 
 
