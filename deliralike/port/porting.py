@@ -135,6 +135,7 @@ def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port
         SettingError: It is a network that exists already, makes none, or has no source.
 
     Example:
+        >>> import numpy as np
         >>> from torch import nn
         >>> port(nn.Linear, (np.ones((2, 3), np.float32),), 3, 4)
         Traceback (most recent call last):
