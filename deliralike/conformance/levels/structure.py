@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import block_kinds, only, owner, without
+from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain.weights import explain_weights
-from deliralike.conformance.findings import Finding, Level
-from deliralike.conformance.kinds import Tensors
+from deliralike.conformance.findings import FAILED, Explanation, Finding, Level
+from deliralike.conformance.kinds import Shape, Tensors
 from deliralike.conformance.matching import Match
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
@@ -96,6 +98,45 @@ def level(
         parameters=[network.count_parameters() for network in networks],
         tensors=[len(sides.ours), len(sides.own)],
     )
+
+
+def reshaped(reference: AbstractNetwork, match: Match | None) -> list[Finding]:
+    """Findings of tensors that have one name and two shapes, where both sides compute otherwise.
+
+    Where they compute the same, they hold it in two forms.
+    """
+    if match is None:
+        return []
+    blocks, found = dict(reference.named_blocks()), []
+    for name, its in match.candidate.tensors.items():
+        ours = match.reference.tensors.get(name)
+        is_left = match.together.count(name) == 2 or name in {*match.missing} & {*match.unexpected}
+        if ours is None or ours.shape == its.shape or not is_left:
+            continue
+        block = blocks[owner(name)]
+        layer = reference.backend.neutral_layer(block) or (type(block).__name__, vars(block))
+        groups = _groups_of(layer, ours.shape, its.shape)
+        why = None if groups is None else Explanation.seen(str(groups))
+        finding = _finding(name, f"shape {its.shape}, in the reference {ours.shape}")
+        found.append(replace(finding, kind=type(block).__name__, explanation=why))
+    return found
+
+
+def with_shapes(level: Level, found: Sequence[Finding]) -> Level:
+    """The level with these findings in the place of others about the same tensors."""
+    names = {one.place for one in found}
+    others = [one for one in level.findings if one.place not in names]
+    return replace(level, status=FAILED, findings=(*found, *others))
+
+
+def _groups_of(layer: tuple[str, Any], shape: Shape, its: Shape) -> Cause | None:
+    """The groups of a convolution whose weights have so many channels less or more."""
+    kind, settings = layer
+    is_alike = (shape[0], *shape[2:]) == (its[0], *its[2:])
+    if not kind.startswith("Conv") or not is_alike or len(shape) != len(its):
+        return None
+    usual = settings.get("groups", 1)
+    return Cause("groups", usual * shape[1] // its[1], usual)
 
 
 def look(network: AbstractNetwork) -> dict[str, Weight]:
