@@ -95,41 +95,6 @@ def test_activations_and_cotangents_are_those_computed_by_hand(name, kind):
         close(seen.parameters[parameter], gradient)
 
 
-def test_they_are_those_of_torch_hooks():
-    network, seen = made(Deep, "torch"), {}
-
-    def forward(path):
-        def hook(module, args, output):
-            seen[path] = [args[0].detach().numpy(), output.detach().numpy()]
-
-        return hook
-
-    def backward(path):
-        def hook(module, into, out):
-            seen[path] += [into[0].numpy(), out[0].numpy()]
-
-        return hook
-
-    recording = record(unit(network))
-    around = cotangents(unit(network), recording.calls)
-    for path in ("first", "norm", "inner", "head"):
-        module = network.get_submodule(path)
-        module.register_forward_hook(forward(path))
-        module.register_full_backward_hook(backward(path))
-    before = network.neutral_state()
-    with network.training_mode(True):
-        squares(network, torch.tensor(batch()[0], requires_grad=True)).backward()
-    network.load_neutral_state(before)
-    for path, (into, out, of_into, of_out) in seen.items():
-        call = recording.calls[tap(path)]
-        for mine, theirs in zip(
-            (call.args[0], call.output, around[tap(path)].inputs[0], around[tap(path)].output[0]),
-            (into, out, of_into, of_out),
-            strict=True,
-        ):
-            np.testing.assert_array_equal(mine, theirs)
-
-
 def test_a_block_called_twice_is_two_taps(backend):
     network = made(Shared, backend)
     with both(network):
@@ -397,29 +362,6 @@ def test_each_layer_computes_from_what_it_is_given(name, kind):
     close(nest.leaves(between[tap("one")])[0], batch()[0])
     close(nest.leaves(between[tap("two")])[0], wanted["two"][0])
     assert found.beyond == {}
-
-
-def test_the_network_forced_with_its_own_is_itself(backend):
-    network = made(Deep, backend)
-    with both(network):
-        seen = record(unit(network))
-        around = cotangents(unit(network), seen.calls)
-        found = force(unit(network), seen.calls, around)
-    for name, call in seen.calls.items():
-        close(found.observed[name].outputs, call.output)
-        for gradient, (path, _) in zip(
-            around[name].inputs, nest.leaves_with_paths(call.args, "args"), strict=False
-        ):
-            if gradient is not None and argument(path) in found.observed[name].inputs:
-                close(found.observed[name].inputs[argument(path)], gradient, rtol=1e-10)
-    gathered = {
-        f"{name}.{key}": value
-        for name, one in found.observed.items()
-        for key, value in one.parameters.items()
-    }
-    assert set(gathered) == set(seen.parameters)
-    for name, value in seen.parameters.items():
-        close(gathered[name], value, rtol=1e-10)
 
 
 def test_plain_values_that_are_one_object_are_not_tied():
