@@ -166,12 +166,6 @@ def test_a_function_of_nn_that_takes_another_setting_is_a_place(backend):
     assert {place.path for place in places} == {""}
 
 
-def test_both_calls_of_a_shared_block_are_judged(backend):
-    places = found(made(Shared, "torch"), wrong(Shared, backend, {"twice": times(1.01)}))
-    assert where(places) == [("twice", "Linear", "output")] * 2
-    np.testing.assert_allclose([place.difference for place in places], 0.01, rtol=1e-9)
-
-
 def test_a_running_statistic_is_a_place(backend):
     class Faster(Deep):
         def __init__(self):
@@ -222,32 +216,6 @@ def test_native_networks_have_places(name, kind):
         state | {"two.bias": state["two.bias"] + 0.5, "one.bias": state["one.bias"] + 0.5}
     )
     assert [place.path for place in found(reference, candidate)] == ["one", "two"]
-
-
-class InPlace(torch.nn.Module):
-    """The activation writes into what the layer gave; `slope` is the candidate's mistake."""
-
-    def __init__(self, slope=0.01):
-        super().__init__()
-        self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)
-        self.act = torch.nn.LeakyReLU(slope, inplace=True)
-
-    def forward(self, x):
-        return self.two(self.act(self.one(x)))
-
-
-def test_activations_in_place_accuse_no_other_layer():
-    state = made(Plain, "torch").neutral_state()
-    sides = [get("torch").wrap(InPlace(slope).double()) for slope in (0.01, 0.01, 0.2)]
-    for side in sides:
-        side.load_neutral_state(state)
-    assert found(*sides[:2]) == []
-    (place,) = found(sides[0], sides[2])
-    assert (place.path, place.kind, place.accused[0].settings["negative_slope"]) == (
-        "act",
-        "LeakyReLU",
-        0.01,
-    )
 
 
 def test_nothing_of_the_networks_changes():

@@ -148,63 +148,6 @@ def test_what_is_written_in_place_was_recorded_before():
         close(forced.observed[tap(layer)].parameters[parameter], plain[name])
 
 
-class Nested(Network):
-    """Gives a dict with a tuple, takes another one."""
-
-    def __init__(self):
-        super().__init__()
-        self.source, self.sink = Source(), Sink()
-
-    def forward(self, x):
-        return self.sink(self.source(x), factor=2.0, x=x)
-
-
-class Source(Network):
-    """A dict."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(4, 3)
-
-    def forward(self, x):
-        y = self.fc(x)
-        return {"both": (y, self.nn.tanh(y)), "kept": "a text", "none": None}
-
-
-class Sink(Network):
-    """Takes it."""
-
-    def forward(self, values, factor, x):
-        return values["both"][0] * factor + values["both"][1]
-
-
-def test_nested_outputs_and_keywords_are_recorded_and_forced(backend):
-    network = made(Nested, backend)
-    with both(network):
-        seen = record(unit(network))
-        around = cotangents(unit(network), seen.calls)
-        found = force(unit(network), seen.calls, around)
-    state, x = network.neutral_state(), batch()[0]
-    y = x @ state["source.fc.weight"].T + state["source.fc.bias"]
-    source, sink = seen.calls[tap("source")], seen.calls[tap("sink")]
-    close(source.output["both"][1], np.tanh(y))
-    assert (source.output["kept"], source.output["none"], sink.kwargs["factor"]) == (
-        "a text",
-        None,
-        2.0,
-    )
-    close(sink.kwargs["x"], x)
-    of_sink = 2 * (2 * y + np.tanh(y))
-    close(nest.leaves(around[tap("source")].output)[0], 2 * of_sink)
-    close(found.observed[tap("sink")].inputs[argument("args[0]['both'][0]")], 2 * of_sink)
-    close(found.observed[tap("sink")].inputs[argument("args[0]['both'][1]")], of_sink)
-    close(found.observed[tap("sink")].inputs[argument("kwargs['x']")], np.zeros_like(x))
-    close(
-        found.observed[tap("source")].parameters["fc.bias"],
-        (2 * of_sink + of_sink * (1 - np.tanh(y) ** 2)).sum(0),
-    )
-
-
 class Attending(Network):
     """Attention to itself, which some layers ask for by the identity of their inputs."""
 
@@ -384,16 +327,3 @@ def test_plain_values_that_are_one_object_are_not_tied():
     seen = record(unit(one))
     found = force(unit(two), seen.calls, cotangents(unit(one), seen.calls))
     close(found.observed[tap("block")].outputs, 2 * batch()[0] + 3)
-
-
-def test_taps_that_one_side_lacks_are_named():
-    seen = record(unit(made(Plain, "torch")))
-    other = native(TorchNet, "torch")
-    around = cotangents(unit(made(Plain, "torch")), seen.calls)
-    found = force(unit(other, functions=False), seen.calls, around)
-    assert tap("tanh()") not in found.observed
-    back = record(unit(other, functions=False))
-    found = force(
-        unit(made(Plain, "torch")), back.calls, cotangents(unit(other, functions=False), back.calls)
-    )
-    assert tap("tanh()") in found.beyond

@@ -26,7 +26,6 @@ from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
 from deliralike.weights.matching.distance import wide
 from deliralike.weights.matching.pairing import COUNTER
-from deliralike.weights.matching.parts import join
 
 TITLE = "names, shapes, structure"
 _ABOUT_VALUES = ("weight of", "shape")  # findings that values may explain
@@ -203,8 +202,7 @@ class _Sides:
         found = {}
         for name in self.both:
             ours, theirs = wanted[name], self.theirs[name]
-            counts = self.match is not None and name.endswith(COUNTER)  # each in its own way
-            if ours.value.shape == theirs.value.shape and _finite(ours, theirs) and not counts:
+            if ours.value.shape == theirs.value.shape and _finite(ours, theirs):
                 found[name] = _value_difference(ours, theirs, name in summed)
         return found
 
@@ -220,27 +218,22 @@ class _Sides:
 
 
 def _through(match: Match, own: Mapping[str, Weight]) -> dict[str, Weight]:
-    """The candidate's weights, and the counters of its norms, as those of the reference."""
-    straight, back = set(), dict[str, str]()  # the first of several names
-    for pair in match.names:
-        if pair.straight:
-            ours = pair.reference[0].source
-            straight.add(ours)
-            back.setdefault(pair.candidate[0].source, ours)
+    """The candidate's weights as those of the reference."""
+    back: dict[str, str] = {}  # the first of several names
+    straight = [pair for pair in match.names if pair.straight]
+    for pair in straight:
+        back.setdefault(pair.candidate[0].source, pair.reference[0].source)
+    alone = {pair.reference[0].source for pair in straight}
     found = {}
     for name, value in match.to_reference(_values(own)).items():
         parts = [own[each] for each in match.candidate_names(name)]
         found[name] = replace(
             parts[0],
             value=value,
-            tie=back.get(parts[0].tie, name) if name in straight else name,
+            tie=back.get(parts[0].tie, name) if name in alone else name,
             usual=all(part.usual for part in parts),
             trainable=all(part.trainable for part in parts),
         )
-    for theirs, ours in back.items():
-        counter, name = join(owner(theirs), COUNTER), join(owner(ours), COUNTER)
-        if theirs.endswith("running_mean") and counter in own:
-            found[name] = replace(own[counter], tie=name)
     return found
 
 
@@ -385,9 +378,6 @@ def _explained(findings: Sequence[Finding], sides: _Sides) -> list[Finding]:
 
 
 def _notes_of_names(sides: _Sides) -> Iterator[str]:
-    counters = [name for name in sides.ours if name.endswith(COUNTER) and name not in sides.theirs]
-    if counters:
-        yield f"The candidate has no counters of batches ({_some(counters)}); nothing is computed from them."
     order = [name for name in sides.theirs if name in sides.ours]
     pairs = zip(sides.both, order, strict=True)
     first = next((name for name, other in pairs if name != other), None)
