@@ -41,7 +41,7 @@ EXPLAINED = {
     "L4": "One update of each optimizer, from equal parameters and gradients.",
     "L7": "A single sample and another size of input, in evaluation.",
 }
-LEVELS = ("level", "what", "result", "largest difference", "remark")
+LEVELS = ("level", "what", "result", "difference", "remark")
 GRADIENTS = ("parameter", "difference", "norm", "result")
 NULL = "null"
 DIFFERENCES = ("of", "largest difference")
