@@ -52,21 +52,6 @@ def test_only_semantics_that_passed_prove_and_any_failure_diverges(levels, verdi
     assert (found.proved, found.diverges) == (verdict == "proved", verdict == "diverges")
 
 
-@pytest.mark.parametrize(
-    "levels, reached",
-    [
-        ([level("L0"), level("L1"), level("L3", NOT_REACHED), level("L4")], "L4"),
-        ([level("L0"), level("L1", FAILED), level("L4")], "L0"),
-        ([level("L4"), level("L0"), level("L1", FAILED)], "L0"),
-        ([level("L0"), replace(level("L1"), name="other")], "L0"),
-        ([level("L0", FAILED)], ""),
-        ([], ""),
-    ],
-)
-def test_what_was_reached_is_the_last_level_that_passed_before_any_failed(levels, reached):
-    assert proof(*levels).reached == reached
-
-
 def test_the_most_telling_findings_come_first():
     def found(name, status=FAILED, places=("a",)):
         return level(
@@ -265,7 +250,7 @@ def test_json_tells_programs_the_verdict_and_the_sentences():
         1,
         "diverges",
     )
-    assert (values["reached"], values["headline"]) == ("L0", diverging().headline)
+    assert values["headline"] == diverging().headline
     accused = next(level for level in values["levels"] if level["name"] == "L3")["findings"][0]
     assert accused["text"] == str(EPS)
     assert accused["explanation"]["text"] == str(EPS.explanation)

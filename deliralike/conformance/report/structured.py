@@ -4,7 +4,7 @@ A proof is a mapping with
 
 - ``schema`` and ``version``: ``"deliralike.proof"`` and `VERSION`, greater when a key has changed;
 - ``verdict``: ``"proved"``, ``"diverges"`` or ``"undecided"``;
-- ``reached`` and ``headline``: the last level that passed; the first sentence of the report;
+- ``headline``: the first sentence of the report;
 - ``reference``, ``candidate`` and ``match``: texts;
 - ``precision``, ``versions`` and ``batch``: mappings of texts; that of ``precision`` has one for
   each side;
@@ -42,7 +42,7 @@ _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 def of_proof(proof: ProofData) -> dict[str, Any]:
     """A proof as plain values."""
-    derived = {"verdict": proof.verdict, "reached": proof.reached, "headline": proof.headline}
+    derived = {"verdict": proof.verdict, "headline": proof.headline}
     return {"schema": ONE, "version": VERSION, **derived, **_fields(proof)}
 
 
