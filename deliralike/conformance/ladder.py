@@ -19,6 +19,7 @@ from deliralike.conformance.findings import (
     NOT_NEEDED,
     NOT_REACHED,
     PASSED,
+    Finding,
     Level,
     in_dtype,
     is_array,
@@ -82,6 +83,7 @@ class Ladder:
         self.levels: dict[str, Level] = {}  # by name, as they come
         self.match: Match | None = None
         self.notes: tuple[str, ...] = ()  # of what level L1 leaves out
+        self.reshaped: list[Finding] = []  # tensors of one name and two shapes
         self.in_float32 = ""  # how exact the candidate is there
 
     def proof(self) -> Proof:
@@ -196,7 +198,7 @@ class Ladder:
             if effective.isdisjoint(left_over):
                 self._forgive(left_over)
             return
-        if semantic.status == FAILED and not sides.settled:
+        if semantic.status == FAILED and not (sides.settled or self.reshaped):
             found = self.levels["L3"].findings if "L3" in self.levels else ()
             explained = [one for one in found if one.explained]
             owners = set(map(owner, left_over))
@@ -343,7 +345,12 @@ class Ladder:
     def _after(self, values: Level, folded: tuple[str, ...], sides: Sides) -> None:
         """Places where values differ; where they agree all that is judged then."""
         if values.status != PASSED:
-            if "L3" in self.settings.levels:
+            level = self.levels.get("L0")
+            self.reshaped = structure.reshaped(self.given[0].network, self.match)
+            if self.reshaped and level is not None:
+                self._add(structure.with_shapes(level, self.reshaped))
+                self._leave_out("shapes differ", "L3", status=NOT_NEEDED)
+            elif "L3" in self.settings.levels:
                 self._begin("L3")
                 self._forget_programs()
                 self._add(places.level(self.running))

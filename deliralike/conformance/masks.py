@@ -95,7 +95,7 @@ class Masks:
     def _factors(self, side: int | None, shape: Shape, rate: float) -> np.ndarray:
         """What the next call of dropout multiplies its input by: zero or ``1 / (1 - rate)``."""
         run = self._run(side)
-        if self.off:
+        if self.off or not rate:  # other code may leave out what drops nothing
             return np.ones(shape)
         wanted = self._wanted(run)
         if self.rate_of_reference and run.side == CANDIDATE and wanted is not None:
@@ -116,6 +116,15 @@ class Masks:
     def counts(self) -> tuple[int, int]:
         """How many calls either side makes."""
         return len(self.drops.get(REFERENCE, ())), len(self.drops.get(CANDIDATE, ()))
+
+    @property
+    def drop_otherwise(self) -> bool:
+        """Whether either side drops from another number of elements: no other order is right then."""
+        mine, its = (
+            sum(math.prod(drop.shape) for drop in self.drops.get(side, ()))
+            for side in (REFERENCE, CANDIDATE)
+        )
+        return mine != its
 
     @contextmanager
     def located(self, network: AbstractNetwork) -> Iterator[None]:
@@ -193,7 +202,7 @@ class Masks:
 
         def keep_mask(nn: Any, layer: Any, shape: Any, p: float, like: Any) -> Any:
             run = self._run(side)
-            if self.off:
+            if self.off or not p:
                 return nn.constant(np.full(tuple(shape), 1.0 - p), like)
             mask = self._mask(run, tuple(shape), p, self._wanted(run))
             return nn.constant(mask.astype(float), like)  # truth values have no type of their own

@@ -57,15 +57,16 @@ class OnFlax(nnx.Module):
 class OnChainer(chainer.Chain):
     """The same by functions alone."""
 
-    def __init__(self, extra=False, factor=1.0):
+    def __init__(self, extra=False, factor=1.0, first=0.1):
         super().__init__()
         with self.init_scope():
             self.conv = L.Convolution2D(1, 4, 3, pad=1)
             self.fc, self.out = L.Linear(144, 5), L.Linear(5, 3)
-        self.extra, self.factor = extra, factor
+        self.extra, self.factor, self.first = extra, factor, first
 
     def forward(self, x):
-        y = CF.dropout(CF.relu(self.conv(x)), 0.1)
+        y = CF.relu(self.conv(x))
+        y = y if self.first is None else CF.dropout(y, self.first)
         y = CF.dropout(CF.tanh(self.fc(y) * self.factor), 0.3)
         return self.out(CF.dropout(y) if self.extra else y)
 
@@ -205,6 +206,36 @@ def test_a_dropout_that_one_side_alone_has_is_counted():
     (finding,) = found.level("L3").findings
     assert finding.explanation.cause == "dropout called 3 times instead of 2 times"
     assert 0.0 < finding.explanation.match < 1e-12
+
+
+@pytest.mark.parametrize("candidate", [{"first": None}, {"first": 0.0}])
+def test_a_dropout_that_is_skipped_is_the_place(candidate):
+    """Whatever follows has masks of other shapes then."""
+    found = proof(OnTorch(), OnChainer(**candidate))
+    assert found.headline.startswith("DIVERGES at drop (Dropout), forward, train"), found
+    (finding,) = found.level("L3").findings
+    assert finding.explanation.cause == "dropout called once instead of 2 times"
+    assert 0.0 < finding.explanation.match < 1e-12
+
+
+class Channels(OnTorch):
+    """Drops whole channels."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop = torch.nn.Dropout2d(0.1)
+
+
+def test_masks_of_channels_for_masks_of_pixels_differ():
+    found = proof(OnTorch(), Channels())
+    assert found.headline.startswith("DIVERGES at drop (Dropout), forward, train"), found
+    cause = found.findings[0].explanation.cause
+    assert cause == "dropout with masks of (5, 4, 1, 1) instead of (5, 4, 6, 6)"
+
+
+def test_dropout_that_drops_nothing_may_be_left_out():
+    found = proof(OnTorch(layer=0.0), OnChainer(first=None))
+    assert found.proved, found
 
 
 def test_where_masks_cannot_be_forced_evaluation_is_judged():

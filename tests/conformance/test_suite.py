@@ -315,16 +315,6 @@ def test_the_report_is_a_matrix(monkeypatch):
     assert [r["check"] for r in plain["results"] if r["outcome"] == "failed"] == ["functions/exp"]
 
 
-def test_the_head_of_a_report_says_what_there_is_none_of():
-    about = {"backend": "own", "precision": {"float64": "on"}, "devices": [], "extras": {}}
-    assert str(suite.Report(about, ())).splitlines()[:4] == [
-        "backend: own",
-        "precision: float64 on",
-        "devices: none",
-        "extras: none",
-    ]
-
-
 # Under pytest
 # -----------------------------------------------------------------------------
 
@@ -333,7 +323,6 @@ def command(**options):
     """What pytest hands to the plugin's hooks: the options of a command, and a stash."""
     given = {
         "backend": ["tests.conformance.stranger:BACKEND"],
-        "require": "",
         "report": None,
         "expected": None,
     }
@@ -400,7 +389,7 @@ def test_the_command_for_a_backend_elsewhere(tmp_path):
         "deliralike.conformance",
         "--backend",
         "tests.conformance.stranger:BACKEND",
-        "--require",
+        "--backend",
         "nowhere",
         "--report",
         "out.json",
