@@ -195,23 +195,9 @@ def test_fifty_steps_with_schedule_decay_and_clipping_are_those_of_numpy(backend
     np.testing.assert_array_equal(trace[-1]["frozen"], [2.0] * 4)
 
 
-def test_the_clipping_of_these_tests_bites_in_some_steps_and_not_in_others():
-    norms = [np.sqrt(sum((g**2).sum() for g in gradients.values())) for gradients in GRADIENTS]
-    assert 5 < sum(norm > CLIP for norm in norms) < 45
-
-
 def test_parameters_that_take_no_part_have_no_state(backend):
     named = {case: {key.partition("/")[0] for key in fifty_steps(backend, case)[1]} for case in NEW}
     assert {case: names for case, names in named.items() if names != {"steps", "w", "b"}} == {}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_state_has_the_same_names_and_values_on_every_backend(case):
-    states = [fifty_steps(backends.get(name), case)[1] for name in BACKENDS]
-    for state in states[1:]:
-        assert state.keys() == states[0].keys()
-        for key, value in states[0].items():
-            np.testing.assert_allclose(state[key], value, rtol=1e-12, atol=1e-15, err_msg=key)
 
 
 # Each goes on from another; what they have after three steps is the same on all, so every pair

@@ -25,7 +25,6 @@ from tests.parallel.networks import (
     device_of,
     devices,
     images_of,
-    memory,
     optimizer_of,
     replicated,
     same_named,
@@ -123,26 +122,6 @@ def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss
 
 # Storage and hooks
 # -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("repeated", [False, True])
-def test_replicas_own_their_storage(backend, repeated):
-    places = [backend.devices()[0]] * 3 if repeated else None
-    network = replicated(backend, 3, places=places)
-    addresses = [address for replica in network.replicas for address in memory(replica).values()]
-    assert len(set(addresses)) == 3 * len(network.neutral_state())
-    optimizer_of(network).update(cross_entropy, *batch_of(7))
-    addresses = [address for replica in network.replicas for address in memory(replica).values()]
-    assert len(set(addresses)) == 3 * len(network.neutral_state())
-
-
-def test_the_root_is_the_network_that_was_given(backend):
-    given = built(backend)
-    network = DataParallel(given, devices(backend, 2), buffers="sync")
-    before = given.neutral_state()
-    optimizer_of(network).update(cross_entropy, *batch_of(5))
-    same_named(given.neutral_state(), network.neutral_state())
-    assert not np.array_equal(before["fc.weight"], given.neutral_state()["fc.weight"])
 
 
 @pytest.mark.parametrize(

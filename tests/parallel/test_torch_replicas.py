@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from deliralike import DataParallel, backends, in_replicas
+from deliralike import backends, in_replicas
 from deliralike.backends.torch import (
     DataParallelTorchNetwork,
     DataParallelTorchOptimizer,
@@ -730,13 +730,6 @@ def test_a_loss_that_calls_the_whole_network_from_a_replica_is_refused(within):
         within(in_replicas(lambda _, x: network(x).sum()), network, batch())
 
 
-def test_statistics_that_the_module_gathered_on_its_own_reach_the_replicas():
-    network, x = over(layers(nn.BatchNorm1d(3))), batch()
-    network.module(x)
-    network.eval()
-    torch.testing.assert_close(network(x), network.module(x), rtol=1e-12, atol=1e-12)
-
-
 def test_an_error_in_backward_keeps_its_type_and_ends_the_others(within):
     def loss(network, x):
         y = network(x)
@@ -788,10 +781,6 @@ def test_a_network_that_was_compiled_in_place_is_refused():
             match="compiled in place by module.compile.. cannot be replicated: wrap what",
         ):
             replicate()
-
-
-def test_the_factory_of_the_package_makes_one():
-    assert isinstance(DataParallel(nn.Linear(3, 2), ["cpu", "cpu"]), DataParallelTorchNetwork)
 
 
 def test_synchronised_layers_need_two_values(within):

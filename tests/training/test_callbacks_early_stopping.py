@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from deliralike.errors import SettingError, UnknownName
@@ -202,21 +201,6 @@ def test_the_best_weights_are_in_the_state_that_a_checkpoint_keeps():
     assert all(
         (other.state()["weights"][name] == value).all() for name, value in state["weights"].items()
     )
-
-
-def test_the_best_weights_are_not_changed_by_the_steps_after_them():
-    stopping = EarlyStopping("score", patience=5, restore_best=True)
-    kept = []
-    look = Do(
-        "on_epoch",
-        lambda run, epoch: kept.append(
-            {k: np.copy(v) for k, v in stopping.state()["weights"].items()}
-        ),
-    )
-    trainer("torch", [stopping, look], metrics={"score": scripted(1.0, 2.0)}).fit(
-        samples(), samples(3), epochs=2
-    )
-    assert all((kept[0][name] == kept[1][name]).all() for name in kept[0])
 
 
 def test_a_metric_that_is_not_there_is_an_error_with_those_that_are():
