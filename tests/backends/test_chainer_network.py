@@ -106,26 +106,6 @@ COPIES = {
 }
 
 
-@pytest.mark.parametrize("how", COPIES)
-def test_a_copy_has_the_same_weights_in_creation_order(how):
-    network = net(seed=3)
-    made = COPIES[how](network)
-    assert list(made.neutral_state()) == NAMES
-    for name, value in network.neutral_state().items():
-        np.testing.assert_array_equal(made.neutral_state()[name], value)
-
-
-@pytest.mark.parametrize("how", COPIES)
-def test_a_copy_keeps_frozen_parameters_frozen(how):
-    network = net()
-    network.set_trainable("stem.*", False)
-    made = COPIES[how](network)
-    before = made.neutral_state()
-    BACKEND.optimizer(rule("adamw", lr=0.1), made).update(squares, X)
-    assert (made.neutral_state()["stem.weight"] == before["stem.weight"]).all()
-    assert (made.neutral_state()["fc.weight"] != before["fc.weight"]).any()
-
-
 def test_chainers_archive_carries_parameters_and_buffers_over():
     source, target = net(seed=1), net(seed=2)
     source(X)
@@ -359,11 +339,6 @@ def test_a_buffer_takes_over_values_without_their_graph_in_its_own_type():
     assert layer.running_mean.dtype == np.float32
 
 
-def test_sigmoid_keeps_its_far_tail_and_does_not_overflow():
-    y = BACKEND.nn.sigmoid(np.array([-800, -80, -20, 800], np.float32)).array
-    np.testing.assert_allclose(y, [0, np.exp(-80.0), 2.0611536e-9, 1], rtol=1e-6)
-
-
 def test_variables_can_be_compared():
     x = chainer.Variable(np.array([1.0, 2.0]))
     np.testing.assert_array_equal(x > 1.5, [False, True])
@@ -374,11 +349,6 @@ def test_the_gradient_of_a_slice_goes_where_it_was_taken():
     x = chainer.Variable(np.zeros((4, 3)))
     F.sum(x[1:3, None, ::2] * 2).backward()
     np.testing.assert_array_equal(x.grad, [[0, 0, 0], [2, 0, 2], [2, 0, 2], [0, 0, 0]])
-
-
-def test_no_graph_is_built_while_evaluating():
-    with BACKEND.evaluating():
-        assert net()(X).creator is None
 
 
 @pytest.mark.parametrize(

@@ -100,11 +100,6 @@ def test_named_tuples_and_nested_dicts_are_kept():
     assert (batch.rest["label"][0].tolist(), batch.rest["name"]) == ([0, 1, 2], "train")
 
 
-def test_a_dataclass_of_arrays_is_a_source():
-    (batch,) = data.Loader(Case(np.arange(3), "a"), 3, shuffle=False)
-    assert (type(batch), batch.picture.tolist(), batch.name) == (Case, [0, 1, 2], "a")
-
-
 def test_a_list_is_a_list_of_samples():
     batches = data.Loader([(np.ones(2), 0), (np.zeros(2), 1), (np.ones(2), 2)], 2, shuffle=False)
     assert [(x.shape, y.tolist()) for x, y in batches] == [((2, 2), [0, 1]), ((1, 2), [2])]
@@ -188,15 +183,6 @@ def test_an_epoch_without_any_batch_is_refused():
 
 # Order and random numbers
 # -----------------------------------------------------------------------------
-
-
-def test_each_iteration_is_the_next_epoch():
-    loader = data.Loader({"y": np.arange(9)}, 4)
-    assert [labels(loader), labels(loader)] == [
-        labels(loader.batches(0)),
-        labels(loader.batches(1)),
-    ]
-    assert labels(loader.batches(0)) != labels(loader.batches(1))
 
 
 def test_no_skipped_sample_is_loaded():
@@ -372,12 +358,6 @@ def test_a_foreign_position_is_refused_and_changes_nothing(state, message):
 
 # Options
 # -----------------------------------------------------------------------------
-
-
-def test_a_loader_is_passed_through():
-    loader = data.Loader(Squares(), 5)
-    assert data.Loader.of(loader, batch_size=3) is loader
-    assert data.Loader.of(Squares(), batch_size=3).batch_size == 3
 
 
 @pytest.mark.parametrize(

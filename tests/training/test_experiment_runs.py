@@ -169,12 +169,6 @@ def test_settings_that_cannot_be_made_leave_no_folder(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_folders_are_numbered_when_none_is_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    experiment = Experiment(SETTINGS, epochs=1, batch_size=719)
-    assert [str(experiment.run().folder) for _ in range(2)] == ["runs/mlp-0001", "runs/mlp-0002"]
-
-
 def test_code_is_a_commit_that_says_whether_files_were_changed(tmp_path):
     def git(*arguments):
         identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]

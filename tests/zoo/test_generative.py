@@ -29,7 +29,6 @@ from tests.zoo.cases.generative import (
     discriminator,
     generator,
     latent_unet,
-    monai_unet,
     unet,
 )
 
@@ -167,13 +166,6 @@ def test_files_from_before_monai_1_4_are_those_that_monai_reads(subtests):
                 np.testing.assert_array_equal(value, state[key], err_msg=key)
 
 
-def test_what_starts_at_zero_in_monai_does_so_here():
-    reference = monai_unet.DiffusionModelUNet(2, 1, 1, **CONDITIONED)
-    state = zoo.build("diffusion_model_unet", backend="torch", **CONDITIONED).neutral_state()
-    for name, value in reference.named_parameters():
-        assert value.any() == state[name].any(), name
-
-
 def test_labels_are_the_third_input_of_a_network_without_a_context():
     settings = UNET | {"num_class_embeds": 3}
     network = zoo.build("diffusion_model_unet", backend="torch", dtype="float64", **settings)
@@ -221,23 +213,6 @@ def test_without_noise_the_mean_is_decoded(name, backend):
     assert np.abs(drawn[0] - still[0]).max() > 1e-6
     for mine, other in zip(still[1:], drawn[1:], strict=True):
         close(mine, other, 1e-12)
-
-
-def test_a_perceptron_gives_scores_instead_of_probabilities_on_request():
-    settings = {"in_features": 8, "hidden": 5, "latent_size": 3}
-    pictures, noise = map(torch.from_numpy, zoo.find("vae").sample(2, **settings))
-    with_sigmoid, scores = (
-        zoo.build("vae", backend="torch", sigmoid=on, **settings) for on in (True, False)
-    )
-    torch.testing.assert_close(
-        torch.sigmoid(scores(pictures, noise)[0]), with_sigmoid(pictures, noise)[0]
-    )
-
-
-def test_noise_of_the_examples_shape_is_taken_as_well():
-    network = zoo.build("dcgan_generator", backend="torch", width=2, image_size=8).eval()
-    noise = torch.randn(2, 100)
-    torch.testing.assert_close(network(noise), network(noise[:, :, None, None]))
 
 
 # Bad input

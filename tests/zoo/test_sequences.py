@@ -193,18 +193,6 @@ def test_an_empty_sequence_has_zeros_as_features(name):
     assert features[1].all()
 
 
-def test_a_segment_of_zeros_is_the_default():
-    backend = backends.get("torch")
-    net, x = network(backend, "bert_tiny"), tokens()
-    mask = np.ones_like(x)
-    default, zeros, ones = (
-        quickly(backend, net, *inputs)
-        for inputs in ((x, mask), (x, mask, np.zeros_like(x)), (x, mask, np.ones_like(x)))
-    )
-    np.testing.assert_allclose(zeros, default, rtol=1e-12, atol=1e-14)
-    assert (np.abs(ones - default) > 1e-6).all()
-
-
 @pytest.mark.parametrize(
     "name", ["gpt2", "llama_3_2_1b", "bert_tiny", "transformer_classifier", "lstm_classifier"]
 )
@@ -221,33 +209,6 @@ def test_dropout_is_the_same_on_every_backend(name, backend):
             outputs.append(quickly(net.backend, net, tokens()))
     np.testing.assert_allclose(*outputs, rtol=1e-10, atol=1e-12)
     assert np.abs(outputs[0] - quickly(backend, network(backend, name), tokens())).max() > 1e-3
-
-
-def test_each_place_of_dropout_acts():
-    for setting in ("dropout", "attention_dropout"):
-        net = zoo.build("gpt2", backend="torch", dtype="float64", **GPT | {setting: 0.3})
-        calm, wild = (run(net.backend, net.train(mode), tokens()) for mode in (False, True))
-        assert np.abs(calm - wild).max() > 1e-3
-
-
-# Learning
-# -----------------------------------------------------------------------------
-
-
-def test_two_steps_of_training_lower_the_loss_of_copying():
-    backend = backends.get("torch")
-    net = zoo.build("gpt_mini", backend=backend, **GPT | {"n_positions": 6}).train()
-    first = tokens(8, 3)
-    x = np.concatenate([first, first], axis=1)
-
-    def loss(net, inputs, target):
-        logits = net(inputs)  # (batch, tokens, vocabulary)
-        return net.nn.cross_entropy(net.nn.permute(logits, (0, 2, 1)), target)
-
-    optimizer = backend.optimizer(rules.rule("adamw", lr=1e-2), net)
-    losses = [float(backend.numpy(optimizer.update(loss, x[:, :-1], x[:, 1:]))) for _ in range(3)]
-    assert losses[0] == pytest.approx(math.log(11), rel=0.05)
-    assert losses[2] < losses[1] < losses[0] - 0.02
 
 
 # One table for embedding and head
