@@ -51,23 +51,9 @@ def test_an_indexable_dataset_gives_the_same_batches_as_its_arrays():
     assert same(list(data.Loader(Squares(), 7, seed=1).batches(1)), wanted)
 
 
-def test_arrays_with_a_transform_give_the_same_as_a_dataset_with_it():
-    arrays = {
-        "x": np.stack([np.full((3, 2), i**2, np.float32) for i in range(23)]),
-        "y": np.arange(23),
-    }
-    wanted = list(data.Loader(Squares(), 7, **RANDOM).batches())
-    assert same(list(data.Loader(arrays, 7, **RANDOM).batches()), wanted)
-
-
 def test_a_stream_gives_its_samples_in_order_in_every_epoch():
     loader = data.Loader(data.Stream(lambda: ({"y": i} for i in range(5))), 2)
     assert [labels(loader), labels(loader)] == [[[0, 1], [2, 3], [4]]] * 2
-
-
-def test_the_factory_of_a_stream_may_take_the_epoch():
-    loader = data.Loader(data.Stream(lambda epoch: [{"y": 10 * epoch + i} for i in range(3)]), 2)
-    assert labels(loader.batches(epoch=4)) == [[40, 41], [42]]
 
 
 def test_an_endless_stream_can_be_read():
@@ -236,19 +222,6 @@ def test_the_random_numbers_of_a_sample_are_known_in_advance():
     found = {int(y): u for batch in loader.batches(2) for y, u in zip(batch["y"], batch["u"])}
     assert found[11] == generator.random()
     assert len(set(found.values())) == 13
-
-
-def test_the_random_numbers_change_with_epoch_and_seed():
-    draws = [
-        next(
-            data.Loader(
-                {"y": np.arange(1)}, seed=seed, transform=lambda s, rng: rng.random()
-            ).batches(epoch)
-        ).item()
-        for seed in (0, 1)
-        for epoch in (0, 1)
-    ]
-    assert len(set(draws)) == 4
 
 
 def test_a_sample_that_comes_twice_is_transformed_differently():
@@ -455,9 +428,3 @@ def test_a_table_is_refused_in_the_place_of_its_arrays():
 def test_a_stream_wants_a_function():
     with pytest.raises(ArgumentError, match="returns a fresh iterator, not <list_iterator"):
         data.Stream(iter([1, 2]))
-
-
-@pytest.mark.parametrize("seed", [None, -1, 2**64, 1.5, "a"])
-def test_a_seed_is_a_whole_number(seed):
-    with pytest.raises(SettingError, match="seed must be a whole number from 0 to"):
-        list(data.Loader(np.arange(5.0), 2, seed=seed))

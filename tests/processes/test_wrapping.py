@@ -140,10 +140,9 @@ KEYWORDS = [
 ]
 
 
-@pytest.mark.parametrize("sizes", [[4, 3], [2, 3, 2]])
-def test_every_keyword_of_pytorchs_wrapper_goes_through(sizes):
+def test_every_keyword_of_pytorchs_wrapper_goes_through():
     wanted = steps.alone("torch", 7)
-    for of_rank in call("torch", len(sizes), f"{HERE}:keyworded", sizes, KEYWORDS):
+    for of_rank in call("torch", 3, f"{HERE}:keyworded", [2, 3, 2], KEYWORDS):
         for keywords, came in zip(KEYWORDS, of_rank, strict=True):
             assert steps.largest_difference(wanted, came) < 1e-12, keywords
 

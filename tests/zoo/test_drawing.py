@@ -43,14 +43,6 @@ def test_boxes_take_their_inputs_from_where_the_data_come_from():
     assert columns(boxes) == [0, 0, 1, 2, 2, 3, 4, 2]
 
 
-def test_deeper_boxes_replace_the_block_that_they_make_up_and_equal_ones_collapse():
-    boxes = flow(Branches, [(1, 8, 6), (4, 8, 6)], depth=2, idle=True)
-    assert [(box.name, box.type, box.count) for box in boxes[-2:]] == [
-        ("stack.0", "ReLU", 3),
-        ("left", "Conv2d", 1),
-    ]
-
-
 def test_what_has_no_parameters_and_keeps_the_shape_is_left_out_on_request():
     boxes = flow(Branches, [(1, 8, 6), (4, 8, 6)], depth=1)
     assert [(box.name, box.sources) for box in boxes[-2:]] == [("last", (3, 4)), ("left", (2,))]

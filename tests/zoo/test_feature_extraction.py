@@ -85,21 +85,6 @@ def test_features_are_compiled_once_on_jax_and_follow_the_network():
         twin.load_neutral_state(state)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "vgg11", "densenet121", "mobilenet_v2"])
-def test_nothing_runs_after_the_last_wanted_stage(name):
-    net, ran = build(backends.get("torch"), **CASES[name].settings, name=name).eval(), []
-    for path, block in net.named_modules():
-        block.register_forward_hook(lambda _b, _i, _o, path=path: ran.append(path))
-    x, stages = (
-        torch.from_numpy(CASES[name].inputs()[0]),
-        list(zoo.stages(name, **CASES[name].settings)),
-    )
-    zoo.features(net, x, stages=stages[:2])
-    few, ran[:] = len(ran), []
-    zoo.features(net, x)
-    assert 0 < few < len(ran)
-
-
 def test_an_unknown_stage_is_told_the_nearest(backend):
     features = as_one_program(
         backend, lambda net, x: zoo.features(net, x, stages=["layer1", "layer5"])
@@ -273,17 +258,6 @@ def test_mode_and_frozen_parameters_are_carried_over_apart_from_the_head(backend
     }
     assert not modes["layer1.0.conv1"]
     assert modes["layer2"]
-
-
-def test_the_head_goes_and_comes_back(backend):
-    net = build(backend)
-    headless = zoo.reset_head(net, 0)
-    assert "fc.weight" not in headless.neutral_slots()
-    again = zoo.reset_head(headless, 7)
-    assert again.neutral_slots()["fc.weight"].shape == (7, 512)
-    np.testing.assert_array_equal(
-        again.neutral_state()["conv1.weight"], net.neutral_state()["conv1.weight"]
-    )
 
 
 def test_heads_that_cannot_be_replaced_are_refused(backend):

@@ -10,10 +10,9 @@ import torch
 from diffusers.models.embeddings import get_timestep_embedding
 from torch.utils.flop_counter import FlopCounterMode
 
-from deliralike import Network, backends, build, zoo
+from deliralike import Network, zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import SettingError, ShapeError
-from deliralike.optim import rules
 from deliralike.zoo.generative.dcgan import Generator
 from deliralike.zoo.generative.ddpm import time_waves
 from deliralike.zoo.generative.wgan import Critic
@@ -365,23 +364,3 @@ def by_pytorch(state):
     return [loss.item() for loss in losses], {
         name: value.numpy() for name, value in pair.state_dict().items()
     }
-
-
-def test_steps_with_a_gradient_penalty_are_pytorchs_on_every_backend(backend):
-    network = build(Pair.on(backend), dtype="float64").train()
-    wanted_losses, wanted = by_pytorch(
-        build(Pair.on(backends.get("torch")), dtype="float64").neutral_state()
-    )
-    rule = rules.rule("adam", lr=1e-3, betas=(0.5, 0.9))
-    critic = backend.optimizer(rule, network, parameters="critic.*")
-    maker = backend.optimizer(rule, network, parameters="generator.*")
-    losses = []
-    for *batch, later in batches():
-        losses += [critic.update(critic_loss, *batch), maker.update(generator_loss, later)]
-    np.testing.assert_allclose(
-        [float(backend.numpy(loss)) for loss in losses], wanted_losses, rtol=1e-9
-    )
-    state = network.neutral_state()
-    assert list(state) == list(wanted)
-    for name, value in wanted.items():
-        close(state[name], value, 1e-9, name=name)

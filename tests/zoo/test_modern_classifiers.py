@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from torchvision.models.vision_transformer import interpolate_embeddings
 
 from deliralike import weights, zoo
 from deliralike.errors import SettingError, ShapeError
@@ -105,24 +104,6 @@ def test_position_tables_of_another_image_size_are_the_publishers(name, layout, 
     zoo.load(network, state)
     found = network.neutral_state()[table]
     close(found, rule(tokens, found.shape[1]).numpy(), 1e-5)
-
-
-@pytest.mark.parametrize("image_size", [10, 25])
-def test_position_tables_of_another_image_size_are_torchvisions(image_size):
-    source = zoo.build("vit_b_16", backend="torch", dtype="float64", **vit.SMALL).neutral_state()
-    target = zoo.build(
-        "vit_b_16", backend="torch", dtype="float64", **vit.SMALL | {"image_size": image_size}
-    )
-    wanted = interpolate_embeddings(
-        image_size, 5, {name: torch.from_numpy(v) for name, v in source.items()}
-    )
-    name = "encoder.pos_embedding"
-    came = target.adapt_weight(name, source[name], target.neutral_slots()[name].shape)
-    close(came, wanted[name].numpy(), 1e-12)
-    assert target.adapt_weight("encoder.ln.weight", source["encoder.ln.weight"], (9,)) is None
-    assert (
-        target.adapt_weight(name, source[name][:, :-1], target.neutral_slots()[name].shape) is None
-    )
 
 
 def test_the_file_of_hugging_faces_distilled_deit_gives_its_outputs_and_goes_back(tmp_path):
