@@ -1,9 +1,7 @@
 """What is specific to Chainer: its own machinery works on networks written once, and its own links
 fit in."""
 
-import copy
 import io
-import pickle
 
 import numpy as np
 import pytest
@@ -68,16 +66,6 @@ class Native(BACKEND.network_base):
         return self.head(F.relu(self.a(self.z(x))))
 
 
-NAMES = [
-    "stem.weight",
-    "norm.weight",
-    "norm.bias",
-    "norm.running_mean",
-    "norm.running_var",
-    "norm.num_batches_tracked",
-    "fc.weight",
-    "fc.bias",
-]
 X = np.random.default_rng(0).standard_normal((4, 3, 9, 7)).astype(np.float32)
 
 
@@ -95,15 +83,6 @@ def save_and_load(source, target):
     chainer.serializers.save_npz(file, source)
     file.seek(0)
     chainer.serializers.load_npz(file, target)
-
-
-COPIES = {
-    "copy.copy": copy.copy,
-    "copy.deepcopy": copy.deepcopy,
-    "link.copy": lambda network: network.copy(),
-    "link.copy of a copy": lambda network: copy.deepcopy(network.copy("copy")),
-    "pickle": lambda network: pickle.loads(pickle.dumps(network)),
-}
 
 
 def test_chainers_archive_carries_parameters_and_buffers_over():

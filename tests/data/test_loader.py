@@ -2,7 +2,6 @@
 source."""
 
 import json
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -71,12 +70,6 @@ def test_an_endless_stream_can_be_read():
 class Pair(NamedTuple):
     picture: np.ndarray
     rest: dict
-
-
-@dataclass
-class Case:
-    picture: np.ndarray
-    name: str
 
 
 def test_named_tuples_and_nested_dicts_are_kept():

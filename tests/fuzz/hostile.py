@@ -78,10 +78,6 @@ def _hdf5(fill: Callable[[h5py.File], None]) -> Files:
     return {"x": written.getvalue()}
 
 
-def _link(file: h5py.File) -> None:
-    file["a"]["w"] = h5py.ExternalLink("/etc/hostname", "/")
-
-
 def _loop(file: h5py.File) -> None:
     file["a"]["w"] = h5py.SoftLink("/a/w")
 

@@ -3,7 +3,6 @@ trainer with them."""
 
 import copy
 import pickle
-from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -33,7 +32,6 @@ from deliralike.backends.chainer import (  # noqa: E402
 
 RNG = np.random.default_rng(8)
 HOST = "@numpy"
-Pair = namedtuple("Pair", ["first", "second"])
 
 
 @pytest.fixture(autouse=True)

@@ -111,24 +111,8 @@ def test_settings_are_shared_and_arrays_are_copied():
     assert not np.shares_memory(replica.table, module.table)
 
 
-def call(function, x):
-    return function(x)
-
-
 # What follows the root
 # -----------------------------------------------------------------------------
-
-
-class Scaled(chainer.Chain):
-    def __init__(self):
-        super().__init__()
-        self.scale, self.seen = 1.0, None
-        with self.init_scope():
-            self.fc = L.Linear(3, 2)
-
-    def forward(self, x):
-        self.seen = len(x)
-        return self.fc(x) * self.scale
 
 
 class Moded(Network):

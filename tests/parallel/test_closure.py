@@ -19,8 +19,6 @@ from tests.parallel.networks import (
     replicated,
 )
 
-ARGUMENTS = ["model", "data_dict", "optimizers", "losses", "iter_num", "fold", "kwargs"]
-
 
 class SideFirst(Network):
     """What is trained is not the first of its outputs."""

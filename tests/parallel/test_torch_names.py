@@ -4,7 +4,6 @@ one device."""
 import copy
 import inspect
 import pickle
-from collections import namedtuple
 
 import pytest
 import torch
@@ -22,8 +21,6 @@ from deliralike.errors import (
     StateError,
 )
 from deliralike.optim.rules import SGD, rule
-
-Pair = namedtuple("Pair", "first second")
 
 
 @pytest.fixture(autouse=True)
@@ -364,9 +361,6 @@ def test_synchronised_batch_norm_is_that_of_the_whole_batch(wrap, momentum, samp
     same(layer.state_dict(), plain.state_dict())
     parallel.eval()
     torch.testing.assert_close(parallel(x), plain.eval()(x), rtol=1e-12, atol=1e-12)
-
-
-ROWS = {1: (7, 3), 2: (7, 2, 3, 5), 3: (7, 2, 3, 1, 5)}
 
 
 def test_what_is_converted_keeps_ties_modes_and_classes_of_my_own():

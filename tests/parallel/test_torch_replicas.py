@@ -149,15 +149,6 @@ def test_all_parameters_are_frozen_and_thawed_in_every_replica():
         assert [parameter.requires_grad for parameter in parameters] == [flag] * 6
 
 
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(3, 4, num_layers=2, batch_first=True, bidirectional=True)
-
-    def forward(self, x):
-        return self.lstm(x)[0]
-
-
 def test_torchscript_modules_are_refused():
     class Scripted(torch.jit.ScriptModule):
         pass
@@ -258,14 +249,6 @@ def test_gradients_from_before_a_hook_are_kept_and_untouched_by_it():
     network(x).sum().backward()
     DataParallelTorchOptimizer(torch.optim.SGD(network.parameters()), network).accumulate()
     assert module.weight.grad.item() == 21.0 + 1.0
-
-
-NORMS = {
-    "old weight_norm": nn.utils.weight_norm,
-    "old spectral_norm": nn.utils.spectral_norm,
-    "weight_norm": nn.utils.parametrizations.weight_norm,
-    "spectral_norm": nn.utils.parametrizations.spectral_norm,
-}
 
 
 # Lazily shaped parameters

@@ -6,23 +6,6 @@ import torch
 from deliralike import DataParallel
 from deliralike.errors import CapabilityError
 
-X = torch.linspace(-1, 1, 21, dtype=torch.float64).reshape(7, 3)
-
-
-class Recurrent(torch.nn.Module):
-    """Keeps its state from one call to the next as a plain attribute."""
-
-    def __init__(self):
-        super().__init__()
-        self.cell = torch.nn.LSTMCell(3, 2)
-        self.state = None
-        self.calls = 0
-
-    def forward(self, x):
-        self.state = self.cell(x, self.state)
-        self.calls += 1
-        return self.state[0] * self.calls
-
 
 @pytest.mark.parametrize("setting", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}])
 @pytest.mark.parametrize("kind", [torch.nn.Embedding, torch.nn.EmbeddingBag])

@@ -9,8 +9,6 @@ from deliralike.errors import DeliralikeError
 from deliralike.optim.rules import rule
 from tests.processes import steps, subjects
 
-RULES = {"fc.weight": (None, "processes"), "bn.*": None}
-
 
 def adam(network):
     """Two states for each parameter."""

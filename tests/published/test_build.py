@@ -271,13 +271,6 @@ def test_the_settings_of_the_weights_are_taken_unless_others_are_given(publish):
     assert ours("torch", "transformers", eps=1e-5).encoder.ln.eps == 1e-5
 
 
-class Payload:
-    ran = False
-
-    def __reduce__(self):
-        return (setattr, (Payload, "ran", True))
-
-
 def test_labels_and_probabilities_are_those_of_the_librarys_outputs(publish):
     publish("torchvision's ResNet")
     network = ours("torch")

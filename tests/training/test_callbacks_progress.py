@@ -3,7 +3,6 @@ notebook."""
 
 import io
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +12,6 @@ from deliralike import data
 from deliralike.training import EarlyStopping, ProgressBar
 from deliralike.training.callbacks.progress import bars
 from tests.training.small_runs import Broken, Do, fail, samples, scripted, trainer
-
-ROOT = Path(__file__).parents[2]
 
 
 def screen(width=140):

@@ -55,14 +55,6 @@ def test_the_small_residual_network_computes_what_the_paper_says():
     torch.testing.assert_close(net(SAMPLE).detach(), expected, rtol=1e-10, atol=1e-10)
 
 
-def spread(name, **settings):
-    """The standard deviation of each start value."""
-    return {
-        key: value.std()
-        for key, value in zoo.build(name, backend="torch", **settings).neutral_state().items()
-    }
-
-
 @pytest.mark.parametrize(
     ("name", "last", "other"), [("resnet18", "bn2", "bn1"), ("resnet50", "bn3", "bn2")]
 )

@@ -10,12 +10,10 @@ import torch
 from diffusers.models.embeddings import get_timestep_embedding
 from torch.utils.flop_counter import FlopCounterMode
 
-from deliralike import Network, zoo
+from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import SettingError, ShapeError
-from deliralike.zoo.generative.dcgan import Generator
 from deliralike.zoo.generative.ddpm import time_waves
-from deliralike.zoo.generative.wgan import Critic
 from tests.zoo.case import close, evaluate, scrambled
 from tests.zoo.cases.generative import (
     AUTOENCODER,
@@ -25,8 +23,6 @@ from tests.zoo.cases.generative import (
     TINY_REFERENCE,
     UNET,
     autoencoder,
-    discriminator,
-    generator,
     latent_unet,
     unet,
 )
@@ -290,77 +286,3 @@ def test_time_steps_are_whole_numbers():
     network = zoo.build("ddpm_cifar10", backend="torch", **TINY)
     with pytest.raises(SettingError, match=r"DiffusionUNet: time steps: got an array of float32"):
         network(torch.zeros(1, 2, 4, 4), torch.zeros(1))
-
-
-# Training in turns
-# -----------------------------------------------------------------------------
-
-
-class Pair(Network):
-    """A generator and its critic."""
-
-    def __init__(self):
-        super().__init__()
-        self.generator = Generator(5, 3, 2, 16)
-        self.critic = Critic(2, 3, 16)
-
-    def forward(self, noise):
-        return self.generator(noise)
-
-
-def critic_loss(network, real, noise, mix):
-    nn = network.nn
-    fake = nn.stop_gradient(network.generator(noise))
-    apart = nn.discriminator_loss(network.critic(real), network.critic(fake), "wasserstein")
-    return apart + 10.0 * nn.gradient_penalty(network.critic, real, fake, mix)
-
-
-def generator_loss(network, noise):
-    return network.nn.generator_loss(network.critic(network.generator(noise)), "wasserstein")
-
-
-def batches():
-    """Two rounds: pictures, noise and places between them for the critic, and noise for the
-    generator."""
-    draw = np.random.default_rng(0)
-    return [
-        (
-            draw.normal(size=(3, 2, 16, 16)),
-            draw.normal(size=(3, 5)),
-            draw.random(3),
-            draw.normal(size=(3, 5)),
-        )
-        for _ in range(2)
-    ]
-
-
-def by_pytorch(state):
-    """The same training with PyTorch alone: losses, and the state afterwards."""
-    pair = torch.nn.Module()
-    pair.generator = generator(5, 3, 2, 2)
-    pair.critic = discriminator(2, 3, 2, lambda channels: torch.nn.GroupNorm(1, channels), True)
-    pair.double().load_state_dict({name: torch.tensor(value) for name, value in state.items()})
-    options = {"lr": 1e-3, "betas": (0.5, 0.9)}
-    steps = (
-        torch.optim.Adam(pair.critic.parameters(), **options),
-        torch.optim.Adam(pair.generator.parameters(), **options),
-    )
-    losses = []
-    for real, noise, mix, later in (map(torch.from_numpy, batch) for batch in batches()):
-        fake = pair.generator(noise[:, :, None, None]).detach()
-        between = (
-            mix[:, None, None, None] * real + (1.0 - mix[:, None, None, None]) * fake
-        ).requires_grad_()
-        (slope,) = torch.autograd.grad(pair.critic(between).sum(), between, create_graph=True)
-        penalty = ((slope.flatten(1).norm(dim=1) - 1.0) ** 2).mean()
-        losses.append(pair.critic(fake).mean() - pair.critic(real).mean() + 10.0 * penalty)
-        steps[0].zero_grad()
-        losses[-1].backward()
-        steps[0].step()
-        losses.append(-pair.critic(pair.generator(later[:, :, None, None])).mean())
-        steps[1].zero_grad()
-        losses[-1].backward()
-        steps[1].step()
-    return [loss.item() for loss in losses], {
-        name: value.numpy() for name, value in pair.state_dict().items()
-    }

@@ -284,22 +284,6 @@ def test_other_settings_give_the_references_numbers(label):
             close(mine.numpy(), other.numpy(), 1e-10)
 
 
-# Weights for other channels and classes
-# -----------------------------------------------------------------------------
-
-SMALL = {
-    "nnunet": NNUNET,
-    "nnunet_resenc_m": {**NNUNET, "n_blocks_per_stage": 1},
-    "dynunet": DYNUNET,
-    "residual_unet": {"channels": (3, 4), "strides": (2,), "dims": 2},
-    "segresnet": {"blocks_down": (1, 1), "blocks_up": (1,), "dims": 2},
-    "vnet": {"dims": 2},
-    "attention_unet": {"channels": (3, 4), "strides": (2,), "dims": 2},
-    "unetr": {"img_size": 16, "dims": 2, "hidden_size": 12, "mlp_dim": 4},
-    "swin_unetr": {"feature_size": 12, "dims": 2, "window_size": 3},
-}
-
-
 # Swin UNETR's own
 # -----------------------------------------------------------------------------
 
