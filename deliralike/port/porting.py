@@ -122,8 +122,8 @@ class Port:
 def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port:
     """Rewrite a class of PyTorch or Chainer as the same network written once.
 
-    The class runs twice, to see what it calls and which values are arrays. What is neither
-    the framework's nor Python's comes along: its blocks, helper functions, constants, also from other
+    The class runs twice, to see what it calls and which values are arrays. What is neither the
+    framework's nor Python's comes along: its blocks, helper functions, constants, also from other
     files and installed packages.
 
     Args:
