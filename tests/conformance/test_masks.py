@@ -208,10 +208,12 @@ def test_a_dropout_that_one_side_alone_has_is_counted():
     assert 0.0 < finding.explanation.match < 1e-12
 
 
-@pytest.mark.parametrize("candidate", [{"first": None}, {"first": 0.0}])
-def test_a_dropout_that_is_skipped_is_the_place(candidate):
+@pytest.mark.parametrize(
+    ("kind", "settings"), [(OnChainer, {"first": None}), (OnFlax, {"layer": 0.0})]
+)
+def test_a_dropout_that_is_skipped_is_the_place(kind, settings):
     """Whatever follows has masks of other shapes then."""
-    found = proof(OnTorch(), OnChainer(**candidate))
+    found = proof(OnTorch(), kind(**settings))
     assert found.headline.startswith("DIVERGES at drop (Dropout), forward, train"), found
     (finding,) = found.level("L3").findings
     assert finding.explanation.cause == "dropout called once instead of 2 times"
