@@ -28,9 +28,6 @@ def command(
             help="Judge the proof on ports by hand, or on classes with mistakes (in a checkout).",
         ),
     ] = False,
-    pair: Annotated[
-        str | None, typer.Option(help="With --score: pairs of networks, such as vit,lstm.")
-    ] = None,
     port: Annotated[
         str | None, typer.Option(help="With --score: ports, such as jax,chainer.")
     ] = None,
@@ -39,7 +36,7 @@ def command(
     ] = None,
     mutants: Annotated[
         int | None,
-        typer.Option(help="With --score: so many classes with a mistake, instead of pairs."),
+        typer.Option(help="With --score: so many classes with a mistake, instead of ports."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="With --score: of the draw of mutants.")] = None,
     workers: Annotated[int, typer.Option(help="With --score: processes at once.", min=1)] = 2,
@@ -58,7 +55,7 @@ def command(
     _check_endings("--save", save or ())
     if score:
         drawn = {"mutants": mutants, "seed": seed}
-        words = _words(pair=pair, port=port, only=only, **drawn, workers=workers)
+        words = _words(port=port, only=only, **drawn, workers=workers)
         raise typer.Exit(_score(words, save or ()))
     names = backends.split(",") if backends else known.available()
     for name in names:

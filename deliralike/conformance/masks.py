@@ -204,7 +204,8 @@ class Masks:
             run = self._run(side)
             if self.off or not p:
                 return nn.constant(np.full(tuple(shape), 1.0 - p), like)
-            return nn.constant(self._mask(run, tuple(shape), p, self._wanted(run)), like)
+            mask = self._mask(run, tuple(shape), p, self._wanted(run))
+            return nn.constant(mask.astype(float), like)  # truth values have no type of their own
 
         functions.keep_mask = keep_mask  # type: ignore[method-assign,assignment]
         try:

@@ -89,6 +89,16 @@ def test_a_padding_that_is_right_is_proved_for_another_size_too(port, padding):
     assert proof.level("L7").notes == ("Inputs of (1, 2, 8, 8) give the same, too.",)
 
 
+@pytest.mark.parametrize("port", [Strided, lambda: OnChainer(1)], ids=["torch", "chainer"])
+def test_a_layer_whose_result_has_another_size_is_the_place(port):
+    """What follows takes any size, and the head gets as many numbers as before."""
+    wrong = port()
+    wrong.conv.stride = (1, 1)
+    proof = compare(Strided(), wrong, pictures(9), weights="load", levels=("L0", "L1", "L3"))
+    assert proof.headline.startswith("DIVERGES at conv (Conv2d), forward, train: ")
+    assert "Explained by stride=1 instead of 2 (" in proof.headline
+
+
 def test_a_network_of_one_size_is_proved_for_that_size():
     """Its head takes the pixels, so that no other number of them will do."""
 

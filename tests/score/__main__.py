@@ -1,12 +1,13 @@
-"""Run the score: ``python -m tests.score [--pair unet,gpt] [--port jax] [--only NAME] [--workers 2]
+"""Run the score: ``python -m tests.score [--port jax,chainer] [--only NAME] [--workers 2]
 [--mutants 200] [--seed 0] [--limit SECONDS] [--save FILE.md] [--save FILE.json]``;
 ``deliralike conformance --score`` does it, too.
 
 With a number of mutants there are only those: so many are drawn, of the rules and classes whose
 name has NAME, torch against a port (torch where none is given); other ports have our classes as
-they are beside them.
+they are beside them. Without, the ports by hand are judged.
 
-The exit code is 0 where the goals are reached, 1 where they are not, 2 where there is no such case.
+What was judged is saved after each case. The exit code is 0 where the goals are reached, 1 where
+they are not, 2 where there is no such case.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from deliralike.cli.console import say, show_table
 from tests.score.mutants import Mutation, as_they_are, draw
 from tests.score.pool import LIMIT, run_all
+from tests.score.ports import BACKENDS, Task, tasks
 from tests.score.report import COLUMNS, LEVELS, Result, Score, result
-from tests.score.sources import PORTS, Task, pairs, tasks
 
 
 def main(words: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(words)
-    chosen = list(_drawn(given) if given.mutants else _chosen(given.pair, given.port, given.only))
+    chosen = list(_drawn(given) if given.mutants else _by_hand(given.port, given.only))
     if not chosen:
         print("score: there is no such case", file=sys.stderr)
         return 2
@@ -40,18 +41,18 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         for one in _results(chosen, given.workers, given.limit):
             results.append(one)
+            score = Score(results, time.perf_counter() - start)
+            for path in given.save:
+                path.write_text(_text(score, path))
     except KeyboardInterrupt:
         say(f"stopped after {len(results)} of {len(chosen)}")
     score = Score(results, time.perf_counter() - start)
     _print(score)
-    for path in given.save:
-        path.write_text(_text(score, path))
     return 0 if score.passed else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.score")
-    parser.add_argument("--pair", default="", help="pairs, such as unet,gpt")
     parser.add_argument("--port", default="", help="ports, such as jax,chainer")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--mutants", type=int, default=0, help="how many to draw")
@@ -62,19 +63,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(wanted_pairs: str, wanted_ports: str, only: str) -> Iterator[Task]:
-    """The cases that were asked for.
+def _by_hand(port: str, only: str) -> Iterator[Task]:
+    """The ports by hand that were asked for.
 
     Raises:
-        SystemExit: There is no such pair or port.
+        SystemExit: There are none to such a backend.
     """
-    known = pairs()
-    names = _split(wanted_pairs, known, "pair")
-    ports = _split(wanted_ports, PORTS, "port")
-    for pair in names:
-        for task in tasks(pair):
-            if task.case.port in ports and only.lower() in task.name.lower():
-                yield task
+    for name in port.split(",") if port else BACKENDS:
+        if name not in BACKENDS:
+            print(f"score: no ports to {name!r}; there are {', '.join(BACKENDS)}", file=sys.stderr)
+            raise SystemExit(2)
+        yield from (task for task in tasks(name) if only.lower() in task.name.lower())
 
 
 def _drawn(given: argparse.Namespace) -> Iterator[Mutation]:
@@ -82,17 +81,6 @@ def _drawn(given: argparse.Namespace) -> Iterator[Mutation]:
         yield from draw(given.mutants, given.seed, port, given.only)
         if port != "torch":
             yield from as_they_are(port, given.only)
-
-
-def _split(text: str, known: Sequence[str], what: str) -> list[str]:
-    names = text.split(",") if text else list(known)
-    for name in names:
-        if name not in known:
-            print(
-                f"score: there is no {what} {name!r}; there are {', '.join(known)}", file=sys.stderr
-            )
-            raise SystemExit(2)
-    return names
 
 
 def _results(chosen: Sequence[Any], workers: int, limit: float) -> Iterator[Result]:

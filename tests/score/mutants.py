@@ -8,8 +8,10 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import itertools
 import random
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -22,10 +24,10 @@ from tests.references import allow_torchvision
 from tests.score.case import Mistake, Right
 from tests.score.classes import CLASSES, NETWORK, Subclass
 from tests.score.rules import RULES, Change, changes
-from tests.score.sources import imported
 
 CHANGED = 1e-9  # relative, from here on something differs
 _NOTHING = 1e-12  # of the largest gradient: rounding
+_count = itertools.count()
 _REGISTERS = re.compile(r"^(register|auto_docstring)|^ *register\w*\(", re.MULTILINE)
 
 allow_torchvision()
@@ -111,9 +113,18 @@ def changes_of(module: str) -> tuple[Change, ...]:
 
 
 def as_module(module: str, text: str, folder: Path) -> ModuleType:
-    """A source, executed in the package of the module that it comes from."""
-    package, _, stem = module.rpartition(".")
-    return imported(text, stem, folder, package)
+    """A source, executed in the package of the module that it comes from.
+
+    It is written into a folder for `inspect` to find.
+    """
+    name = f"{module}_{next(_count)}"
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    specification = importlib.util.spec_from_file_location(name, path)
+    made = importlib.util.module_from_spec(specification)
+    sys.modules[name] = made
+    specification.loader.exec_module(made)
+    return made
 
 
 # Drawing

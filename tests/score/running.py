@@ -22,8 +22,9 @@ from tests.score.case import Mistake, Right
 from tests.score.classes import LOSS, NETWORK, OPTIMIZER, Subclass
 from tests.score.judging import BROKEN, EQUAL, RAISED, Said, said
 from tests.score.mutants import Mutation
+from tests.score.ports import PACKAGE, Task, edited
+from tests.score.ports.references import REFERENCES
 from tests.score.rules import Change
-from tests.score.sources import Task, edited, imported
 
 NAME = "mine"  # of the optimizer that is compared
 
@@ -52,11 +53,18 @@ def heard(*arguments: Any, **options: Any) -> Said:
 
 def _run_port(task: Task, folder: Path) -> tuple[Case, Said]:
     _seed()
-    original = importlib.import_module(task.module)
-    port = imported(edited(task), f"{task.pair}_{task.case.port}", folder)
-    reference = original.network()
-    sides = reference, port.network(reference)
-    return task.case, heard(*sides, original.batch(), weights=port.WEIGHTS)
+    module = mutants.as_module(PACKAGE + task.case.port, edited(task), folder)
+    name, make, *order = module.PORTS[task.port]
+    wanted = REFERENCES[name]
+    reference = mutants.varied(wanted.build())
+    is_copied = not isinstance(make, type)
+    candidate = make(reference) if is_copied else make(*module.ARGUMENTS)
+    losses = wanted.loss, partial(wanted.loss, order=order[0]) if order else wanted.loss
+    sides = [
+        Subject(backends.of(network).wrap(network), loss)
+        for network, loss in zip((reference, candidate), losses)
+    ]
+    return task.case, heard(*sides, wanted.batch, weights="judge" if is_copied else "load")
 
 
 def _seed() -> None:

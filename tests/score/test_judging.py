@@ -13,8 +13,8 @@ from tests.score import pool
 from tests.score.case import Mistake, Right
 from tests.score.judging import EQUAL, RAISED, Said, judge, said
 from tests.score.pool import run_all
+from tests.score.ports import BACKENDS, EditError, Task, edited, tasks
 from tests.score.report import COLUMNS, Score, result
-from tests.score.sources import PORTS, EditError, Task, edited, pairs, tasks
 
 MISTAKE = Mistake(
     "epsilon", "jax", (("1e-5", "1e-6"),), ("bn1", "the input of fc"), ("eps", r"1e-0?6"), True
@@ -138,25 +138,24 @@ def test_the_effect_is_read_from_the_remarks(remark, effect):
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("old", "count"), [("epsilon=2e-5", 0), ("nnx.Linear", 2)])
+@pytest.mark.parametrize(("old", "count"), [("epsilon=2e-5", 0), ("nnx.GroupNorm", 2)])
 def test_an_edit_has_to_fit_once(old, count):
-    wrong = Task("mlp", replace(MISTAKE, edits=((old, "x"),)))
-    with pytest.raises(EditError, match=f"mlp/jax/epsilon: wanted once, found {count} times"):
+    wrong = Task("u-net", replace(MISTAKE, edits=((old, "x"),)))
+    with pytest.raises(EditError, match=f"jax/u-net: epsilon: wanted once, found {count} times"):
         edited(wrong)
 
 
-@pytest.mark.parametrize("pair", pairs())
-def test_every_edit_of_a_pair_fits_and_gives_another_source(pair):
-    cases = list(tasks(pair))
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_mistake_by_hand_fits_its_port_and_gives_another_source(backend):
+    cases = list(tasks(backend))
+    right = {task.port: edited(task) for task in cases if isinstance(task.case, Right)}
     assert len({task.name for task in cases}) == len(cases)
     for task in cases:
         source = edited(task)
         compile(source, task.name, "exec")
-        original = edited(replace(task, case=replace(task.case, edits=())))
-        assert (source != original) == bool(task.case.edits), task.name
-        assert task.case.port in PORTS
-        if task.is_mistake:
-            assert task.case.places and task.case.cause and task.case.edits, task.name
+        if isinstance(task.case, Mistake):
+            assert source != right[task.port]
+            assert task.case.places and task.case.cause, task.name
 
 
 # The whole
@@ -171,8 +170,9 @@ def test_a_case_that_takes_too_long_is_stopped(monkeypatch):
     assert (case, found.verdict, found.headline) == (task.case, RAISED, "stopped after 0 s")
 
 
-def case(pair, given, found):
-    return result(Task(pair, given), given, found)
+def case(port, given, found):
+    given = replace(given, port=port)
+    return result(Task("net", given), given, found)
 
 
 GOOD = (case("a", MISTAKE, replace(FOUND, failed=("L1", "L3"))), case("a", RIGHT, Said("proved")))
@@ -186,11 +186,11 @@ def score():
     return Score([*GOOD, case("b", MISTAKE, unknown), accused, raised, equal], 12.0)
 
 
-def test_a_score_counts_by_pair_and_in_all():
+def test_a_score_counts_by_kind_and_in_all():
     assert COLUMNS[1:5] == ("mistakes", "detected", "placed", "explained")
     assert score().rows() == [
-        ["a", "1", "1", "1", "1", "0", "1", "1", "0", "0", "0"],
-        ["b", "1", "1", "0", "0", "1", "2", "0", "1", "0", "1"],
+        ["by hand, a", "1", "1", "1", "1", "0", "1", "1", "0", "0", "0"],
+        ["by hand, b", "1", "1", "0", "0", "1", "2", "0", "1", "0", "1"],
         ["all", "2", "2", "1", "1", "1", "3", "1", "1", "0", "1"],
     ]
 
@@ -222,11 +222,11 @@ def test_a_score_passes_where_its_goals_are_reached(times, given, found, passed)
 
 def test_a_report_lists_every_miss_with_what_was_printed():
     text = score().markdown()
-    assert "- b/jax/epsilon: wrong place, not explained, wrong effect. `DIVERGES at conv1`" in text
-    assert "- b/jax/right: scanned: FALSE EXACT, ACCUSED. `DIVERGES at bn1 | or so`" in text
-    assert "- b/jax/right: fused: raised. `ValueError: no`" in text
+    assert "- b/net: epsilon: wrong place, not explained, wrong effect. `DIVERGES at conv1`" in text
+    assert "- b/net: scanned: FALSE EXACT, ACCUSED. `DIVERGES at bn1 | or so`" in text
+    assert "- b/net: fused: raised. `ValueError: no`" in text
     assert "1 mutants change nothing" in text
-    assert "a/jax" not in text
+    assert "a/net" not in text
     assert json.loads(json.dumps(score().to_dict()))["counts"]["accused"] == 1
 
 
@@ -234,10 +234,10 @@ def test_a_report_lists_every_miss_with_what_was_printed():
 # -----------------------------------------------------------------------------
 
 
-def test_a_pair_that_is_not_there_is_named(capsys):
+def test_a_backend_without_ports_is_named(capsys):
     with pytest.raises(SystemExit, match="2"):
-        command.main(["--pair", "nowhere"])
-    assert "there is no pair 'nowhere'; there are" in capsys.readouterr().err
+        command.main(["--port", "nowhere"])
+    assert "no ports to 'nowhere'; there are jax, chainer" in capsys.readouterr().err
 
 
 def test_a_case_that_is_not_there_is_an_error(capsys):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -140,7 +141,7 @@ class Alignment:
     def back(self, candidate: Any, like: Any) -> Any:
         """The reference's nest `like` with the candidate's arrays; None in the other places.
 
-        An array of another shape than the one that was aligned stays as it is.
+        An array of another size than the one that was aligned has its axes turned alone.
         """
         theirs = nest.leaves(candidate)
         mine, structure = nest.flatten(like)
@@ -149,7 +150,8 @@ class Alignment:
             if leaf.theirs < len(theirs):
                 array = theirs[leaf.theirs]
                 fits = np.shape(array) == leaf.transform.end
-                found[leaf.mine] = _moved(leaf.invert, array) if fits else array
+                invert = leaf.invert if fits else partial(_turned_back, leaf.transform)
+                found[leaf.mine] = _moved(invert, array)
         return nest.unflatten(structure, found)
 
     def numbers_there(self, numbers: Sequence[Any], count: int) -> list[Any]:
@@ -167,6 +169,12 @@ def _are_contrary(leaf: Leaf, mine: np.ndarray, theirs: np.ndarray) -> bool:
     if mine.dtype.kind != "b" or theirs.dtype.kind != "b":
         return False
     return np.array_equal(leaf.transform.apply(mine), ~theirs)
+
+
+def _turned_back(transform: Transform, array: np.ndarray) -> np.ndarray:
+    """An array of another size with its axes in the reference's order, where that is all."""
+    is_order = transform.split == transform.start and array.ndim == len(transform.axes)
+    return array.transpose(np.argsort(transform.axes)) if is_order else array
 
 
 def _moved(move: Callable[[np.ndarray], np.ndarray], array: Any) -> Any:

@@ -1,1 +1,0 @@
-"""Networks with ports by hand, one folder each."""

@@ -1,1 +1,0 @@
-"""A classifier of sentences: embedding, LSTM, last state, two linear layers."""
