@@ -28,7 +28,7 @@ from deliralike.conformance.freeing import collect, forget_programs
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.levels import precision, semantics, sizes, stepping, structure
 from deliralike.conformance.locate import level as places
-from deliralike.conformance.masks import Masks
+from deliralike.conformance.masks import CANDIDATE, REFERENCE, Masks
 from deliralike.conformance.matching import Match
 from deliralike.conformance.observe.raised import Raised
 from deliralike.conformance.places import Tap
@@ -285,6 +285,8 @@ class Ladder:
         is_masked = not sides.folded and not self.running.raises
         if is_masked and not modes["train"].agrees and modes["eval"].agrees:
             self._turn_masks(sides)
+        if is_masked and not modes["train"].agrees:
+            self._skip_masks()
         folded = sides.folded or self._held_otherwise(sides)
         found = semantics.level(modes)
         notes = self._of_dropout()
@@ -323,6 +325,22 @@ class Ladder:
                 self.running.modes["train"] = training
                 return
         self.masks.turned = {}
+
+    def _skip_masks(self) -> None:
+        """Leave out calls of dropout that one side alone makes, where both agree without them.
+
+        They are a difference unless both agree with them, too: nothing comes of them then.
+        """
+        masks, modes = self.masks, self.running.modes
+        masks.lone = masks.find_lone()
+        training = self.running.mode("train") if any(masks.lone.values()) else None
+        if training is None or not training.agrees:
+            masks.lone = {}
+            return
+        masks.skips = False
+        dropping = self.running.mode("train")
+        masks.skips, masks.is_misfit = dropping.agrees, False
+        modes["train"] = training if dropping.agrees else dropping
 
     def _with_filled_zeros(
         self, sides: Sides, found: Level, notes: tuple[str, ...]
@@ -382,7 +400,7 @@ class Ladder:
         """What is said of the frameworks' own dropout."""
         if self.running.raises:
             return ()
-        mine, its = self.masks.counts
+        mine, its = (len(self.masks.called(side)) for side in (REFERENCE, CANDIDATE))
         if mine != its or self.masks.is_misfit:
             return (
                 f"Dropout could not have the same masks: in training it is called {mine} times in "

@@ -98,7 +98,7 @@ class Running:
         if self.raises:
             return ""
         name, mode = next((name, mode) for name, mode in self.modes.items() if not mode.agrees)
-        if name == "train" and self.masks.is_misfit and not self.masks.drop_otherwise:
+        if name == "train" and self.masks.is_misfit:
             return "The masks of dropout do not fit: its arrays have other shapes in the candidate."
         for side, seen in _sides(mode):
             if not seen.error and (place := self._unsteady(side, name, seen)):

@@ -93,21 +93,6 @@ def test_zeros_in_the_reference_are_compared_too():
     assert found(reference, candidate) == [("layers.0.bias", "weight of layers.0.bias")]
 
 
-def test_a_transposed_matrix_is_explained_whether_it_is_square_or_not():
-    reference, square, other = (
-        ports.made(lambda size=size: nn.Linear(6, size), "torch") for size in (6, 6, 4)
-    )
-    state = reference.neutral_state()
-    square.load_neutral_state({**state, "weight": state["weight"].T})
-    wide = ports.made(lambda: nn.Linear(4, 6), "torch")
-    wide.load_neutral_state({"weight": other.neutral_state()["weight"].T, "bias": state["bias"]})
-    for ours, theirs in ((reference, square), (other, wide)):
-        finding = structure.level(Subject(ours), Subject(theirs)).findings[0]
-        assert finding.place == "weight"
-        assert "transposed" in finding.explanation.cause
-        assert finding.explanation.known
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_weights_that_are_no_numbers_come_first(backend):
     reference, candidate = mlp(), mlp(backend)

@@ -227,11 +227,6 @@ WRONG = {
             lambda self, x, w, stride, *rest: right(self, x, w, (1,) * len(stride), *rest)
         ),
     ),
-    "functions/sigmoid": ("sigmoid", lambda right: lambda self, x: right(self, -x)),
-    "functions/cast to flags": (
-        "cast",
-        lambda right: lambda self, x, dtype: right(self, x, "float32"),
-    ),
 }
 
 

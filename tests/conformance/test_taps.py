@@ -256,24 +256,6 @@ def test_state_and_mode_are_left_as_they_were(backend, training):
     assert moved is training
 
 
-def test_they_are_after_an_error_too(backend):
-    network = made(Deep, backend)
-    before, methods = network.neutral_state(), vars(backend.nn).copy()
-
-    def loss(network, x):
-        network(x)
-        raise ZeroDivisionError("planted")
-
-    for run in (record, watch):
-        with both(network), pytest.raises(ZeroDivisionError):
-            run(unit(network, loss))
-    for name, value in network.neutral_state().items():
-        np.testing.assert_array_equal(value, before[name])
-    assert not network.training
-    assert vars(backend.nn) == methods
-    assert all("forward" not in vars(block) for _, block in network.named_blocks())
-
-
 # Forced
 # -----------------------------------------------------------------------------
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import replace
-from difflib import SequenceMatcher
 from typing import Any
 
 import numpy as np
@@ -22,23 +19,29 @@ def of_drops(running: Running) -> list[Finding]:
     """What differs in dropout; the training mode at hand is that without the difference.
 
     A rate explains a difference where nothing differs in a run with equal rates, and a call where
-    nothing differs in one without any.
+    nothing differs in one without it, or without any.
     """
     masks = running.masks
     if "train" not in running.modes:
         return []
-    worst, by_calls = running.modes["train"].worst, masks.drop_otherwise
-    differing = [] if by_calls else masks.differing_rates()
-    if not (by_calls or differing):
+    worst, lone = running.modes["train"].worst, masks.lone
+    mine, its = (len(masks.drops.get(side, ())) for side in (REFERENCE, CANDIDATE))
+    differing = masks.differing_rates() if mine == its and not lone else []
+    if mine == its and not (lone or differing):
         return []
     paths = _paths(running)
-    masks.off, masks.rate_of_reference = by_calls, not by_calls
+    said = [(paths[at], _of_rate(*drops)) for at, *drops in differing]
+    if not differing:
+        words = f"dropout called {_times(its)} instead of {_times(mine)}"
+        at = lone.get(REFERENCE, ())[:1]
+        said = [(paths[at[0]] if at else "", words if mine != its else "dropout in another place")]
+    masks.off, masks.rate_of_reference = not (lone or differing), bool(differing)
+    masks.skips = True
     running.modes["train"] = running.mode("train")
-    if by_calls:
-        said = [(_lacking(running, paths), _of_calls(running))]
-    else:
-        said = [(paths[at], _of_rate(mine, its)) for at, mine, its in differing]
-    return [_finding(running, path, words, worst) for path, words in said]
+    found = [_finding(running, path, words, worst) for path, words in said]
+    if masks.off:  # where one side drops what the other does not, all differs
+        del running.modes["train"]
+    return found
 
 
 def _finding(running: Running, path: str, words: str, worst: float) -> Finding:
@@ -49,31 +52,6 @@ def _finding(running: Running, path: str, words: str, worst: float) -> Finding:
     kind = block_kinds(running.reference.network)[path]
     finding = Finding("L3", path, "output", worst, kind, "train", LIMIT, why, said)
     return replace(finding, effect=running.effect())
-
-
-def _of_calls(running: Running) -> str:
-    """How often either side drops; where that is the same, from what."""
-    mine, its = running.masks.counts
-    if mine != its:
-        return f"dropout called {_times(its)} instead of {_times(mine)}"
-    drops = running.masks.drops
-    for one, other in zip(drops[REFERENCE], drops[CANDIDATE], strict=True):
-        if math.prod(one.shape) != math.prod(other.shape):
-            return f"dropout with masks of {other.shape} instead of {one.shape}"
-    return "dropout of other numbers"
-
-
-def _lacking(running: Running, paths: Sequence[str]) -> str:
-    """The reference's block that makes the first call of dropout without a counterpart."""
-    mine, its = (
-        [(*sorted(drop.shape), drop.rate) for drop in running.masks.drops.get(side, ())]
-        for side in (REFERENCE, CANDIDATE)
-    )
-    matcher = SequenceMatcher(None, mine, its, autojunk=False)
-    alone = [
-        start for kind, start, end, *_ in matcher.get_opcodes() if kind != "equal" and end > start
-    ]
-    return paths[alone[0]] if alone else ""
 
 
 def _times(count: int) -> str:
@@ -91,7 +69,8 @@ def _of_rate(mine: Drop, its: Drop) -> str:
 def _paths(running: Running) -> list[str]:
     """The reference's block that makes each call of dropout."""
     masks, reference = running.masks, running.reference
-    known = masks.drops.pop(REFERENCE)
+    known, lone = masks.drops.pop(REFERENCE, []), masks.lone
+    masks.lone = {}
 
     def loss(network: AbstractNetwork, *batch: Any) -> Any:
         with masks.located(network):
@@ -99,5 +78,5 @@ def _paths(running: Running) -> list[str]:
 
     semantics.look(reference.but(loss=loss), running.batch, True)
     located = masks.drops.pop(REFERENCE, known)
-    masks.drops[REFERENCE] = known
+    masks.drops[REFERENCE], masks.lone = known, lone
     return [drop.path for drop in located]

@@ -58,7 +58,7 @@ def level(running: Running) -> Level:
         size = max(finding.difference for finding in aliased)
         return Level("L3", TITLE, FAILED, size, tuple(aliased), tuple(running.attempt.notes))
     drops = [] if running.raises else of_drops(running)
-    running.masks.off |= running.raises  # its calls of dropout have no counterparts
+    running.masks.off = running.raises  # its calls of dropout have no counterparts
     findings: dict[tuple[str, str, str], Finding] = {}
     for name in (name for name, mode in running.modes.items() if not mode.agrees):
         for finding in _in_mode(running, name):
