@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.findings import LIMIT, Explanation, Finding
 from deliralike.conformance.levels import semantics
-from deliralike.conformance.masks import REFERENCE, Drop
+from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop
 from deliralike.conformance.running import Running
 from deliralike.network.base import AbstractNetwork
+
+_SIDES = (REFERENCE, CANDIDATE)
 
 
 def of_drops(running: Running) -> list[Finding]:
@@ -38,8 +41,11 @@ def of_drops(running: Running) -> list[Finding]:
 
 def _of_calls(running: Running) -> Finding:
     """Dropout that is called more often on one side."""
-    mine, its = running.masks.counts
+    (mine, its), drops = running.masks.counts, running.masks.drops
+    rates = [Counter(f"{drop.rate:g}" for drop in drops.get(side, ())) for side in _SIDES]
+    more = ", ".join(rates[1] - rates[0])
     words = f"dropout called {_times(its)} instead of {_times(mine)}"
+    words += f", with p={more}" if more else ""
     running.masks.off = True
     without = running.mode("train")
     running.masks.off = False
