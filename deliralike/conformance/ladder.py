@@ -332,7 +332,10 @@ class Ladder:
         They are a difference unless both agree with them, too: nothing comes of them then.
         """
         masks, modes = self.masks, self.running.modes
-        masks.lone = masks.find_lone()
+        made = [len(masks.called(side)) for side in (REFERENCE, CANDIDATE)]
+        if made[0] == made[1]:
+            return
+        masks.lone = self.running.lone_drops()
         training = self.running.mode("train") if any(masks.lone.values()) else None
         if training is None or not training.agrees:
             masks.lone = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -134,21 +134,6 @@ class Masks:
         lone = self.lone.get(side, ())
         return [drop for at, drop in enumerate(self.drops.get(side, ())) if at not in lone]
 
-    def find_lone(self) -> dict[int, list[int]]:
-        """The calls by side that the other side has none like; none where some have other shapes."""
-        mine, its = (
-            [tuple(sorted(drop.shape)) for drop in self.drops.get(side, ())]
-            for side in (REFERENCE, CANDIDATE)
-        )
-        found: dict[int, list[int]] = {REFERENCE: [], CANDIDATE: []}
-        for kind, *places in SequenceMatcher(None, mine, its, autojunk=False).get_opcodes():
-            if kind == "replace":
-                return {}
-            if kind != "equal":
-                found[REFERENCE] += range(*places[:2])
-                found[CANDIDATE] += range(*places[2:])
-        return found
-
     @contextmanager
     def located(self, network: AbstractNetwork) -> Iterator[None]:
         """Note the path of the block that makes each call, from now on."""
@@ -235,6 +220,22 @@ class Masks:
                 del functions.keep_mask
             else:
                 functions.keep_mask = before  # type: ignore[method-assign]
+
+
+def find_lone(mine: Sequence[Any], its: Sequence[Any]) -> dict[int, list[int]]:
+    """The calls by side that the other side has none like; none where one stands for another.
+
+    Args:
+        mine, its: What is alike in calls that both sides make, in the order of the calls.
+    """
+    found: dict[int, list[int]] = {REFERENCE: [], CANDIDATE: []}
+    for kind, *places in SequenceMatcher(None, mine, its, autojunk=False).get_opcodes():
+        if kind == "replace":
+            return {}
+        if kind != "equal":
+            found[REFERENCE] += range(*places[:2])
+            found[CANDIDATE] += range(*places[2:])
+    return found
 
 
 def _with_features(mask: np.ndarray, transform: Transform) -> np.ndarray:

@@ -220,6 +220,25 @@ def test_a_dropout_that_is_skipped_is_the_place(kind, settings):
     assert 0.0 < finding.explanation.match < 1e-12
 
 
+class Encoder(torch.nn.Module):
+    """Drops twice from arrays of one shape, one after the other; the second may be skipped."""
+
+    def __init__(self, is_skipped=False):
+        super().__init__()
+        self.fc, self.is_skipped = torch.nn.Linear(36, 5), is_skipped
+        self.first, self.second = torch.nn.Dropout(0.1), torch.nn.Dropout(0.1)
+        self.out = torch.nn.Linear(5, 3)
+
+    def forward(self, x):
+        y = torch.tanh(self.first(self.fc(x.flatten(1))))
+        return self.out(y if self.is_skipped else self.second(y))
+
+
+def test_of_two_calls_alike_the_one_that_is_skipped_is_the_place():
+    found = proof(Encoder(), Encoder(is_skipped=True))
+    assert found.headline.startswith("DIVERGES at second (Dropout), forward, train"), found
+
+
 class Unused(OnTorch):
     """Drops first from what nothing comes of."""
 

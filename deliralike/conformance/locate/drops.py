@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.findings import LIMIT, Explanation, Finding
-from deliralike.conformance.levels import semantics
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop
 from deliralike.conformance.running import Running
-from deliralike.network.base import AbstractNetwork
 
 _SIDES = (REFERENCE, CANDIDATE)
 
@@ -29,15 +26,14 @@ def of_drops(running: Running) -> list[Finding]:
         return []
     worst, lone = running.modes["train"].worst, masks.lone
     mine, its = (len(masks.drops.get(side, ())) for side in (REFERENCE, CANDIDATE))
-    differing = masks.differing_rates() if mine == its and not lone else []
-    if mine == its and not (lone or differing):
+    differing = masks.differing_rates() if mine == its else []
+    if mine == its and not differing:
         return []
-    paths = _paths(running)
+    paths = [drop.path for drop in running.drops(REFERENCE)]
     said = [(paths[at], _of_rate(*drops)) for at, *drops in differing]
     if not differing:
         words = f"dropout called {_times(its)} instead of {_times(mine)}{_rates_added(running)}"
-        at = lone.get(REFERENCE, ())[:1]
-        said = [(paths[at[0]] if at else "", words if mine != its else "dropout in another place")]
+        said = [(paths[at], words) for at in lone.get(REFERENCE, ())[:1]] or [("", words)]
     masks.off, masks.rate_of_reference = not (lone or differing), bool(differing)
     masks.skips = True
     running.modes["train"] = running.mode("train")
@@ -75,19 +71,3 @@ def _of_rate(mine: Drop, its: Drop) -> str:
     if np.isclose(mine.rate + its.rate, 1.0):
         words += ", the fraction that is kept in the place of that which is dropped"
     return words
-
-
-def _paths(running: Running) -> list[str]:
-    """The reference's block that makes each call of dropout."""
-    masks, reference = running.masks, running.reference
-    known, lone = masks.drops.pop(REFERENCE, []), masks.lone
-    masks.lone = {}
-
-    def loss(network: AbstractNetwork, *batch: Any) -> Any:
-        with masks.located(network):
-            return reference.loss(network, *batch)
-
-    semantics.look(reference.but(loss=loss), running.batch, True)
-    located = masks.drops.pop(REFERENCE, known)
-    masks.drops[REFERENCE], masks.lone = known, lone
-    return [drop.path for drop in located]
