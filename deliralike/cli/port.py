@@ -11,8 +11,8 @@ def command(
         str,
         typer.Argument(
             metavar="NETWORK",
-            help="A class of PyTorch or Chainer, or a function that creates the network: file.py:Net "
-            "or package.module:Net.",
+            help="A class of PyTorch or Chainer, or a function that creates one: file.py:Net or "
+            "package.module:Net.",
         ),
     ],
     inputs: Annotated[
