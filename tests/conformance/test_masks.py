@@ -204,7 +204,7 @@ def test_a_mistake_beside_dropout_is_found_at_its_place():
 def test_a_dropout_that_one_side_alone_has_is_counted():
     found = proof(OnTorch(), OnChainer(extra=True))
     (finding,) = found.level("L3").findings
-    assert finding.explanation.cause == "dropout called 3 times instead of 2 times"
+    assert finding.explanation.cause == "dropout called 3 times instead of 2 times, with p=0.5"
     assert 0.0 < finding.explanation.match < 1e-12
 
 

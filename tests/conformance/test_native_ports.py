@@ -406,3 +406,31 @@ def test_equal_names_do_not_hide_that_channels_are_on_another_axis():
     pictures = GENERATOR.normal(size=(5, 1, 6, 6)), np.arange(5) % 3
     proof = compare(Same(), FlaxSame(), pictures, weights="load", levels=QUICK)
     assert proof.proved, proof
+
+
+# Tensors that one side alone has
+# -----------------------------------------------------------------------------
+
+
+def around(middle):
+    """A network around a layer, with weights of its own generator."""
+    torch.manual_seed(0)
+    first, last = nn.Conv2d(1, 4, 3), nn.Linear(4, 5)
+    return nn.Sequential(first, middle, nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "cause"),
+    [
+        (nn.Conv2d(4, 4, 3, bias=False), nn.Conv2d(4, 4, 3), "a bias that the reference has not"),
+        (nn.BatchNorm2d(4), nn.BatchNorm2d(4, affine=False), "no weight, no bias"),
+    ],
+)
+def test_a_layer_that_differs_and_has_other_tensors_is_explained_by_these(mine, theirs, cause):
+    torch.manual_seed(1)
+    for parameter in mine.parameters():
+        nn.init.normal_(parameter)
+    theirs.load_state_dict(mine.state_dict(), strict=False)
+    proof = compare(around(mine), around(theirs), PICTURES, levels=QUICK)
+    assert proof.headline.startswith(f"DIVERGES at 1 ({type(mine).__name__}), forward, ")
+    assert f"Explained by {cause} (seen in its own numbers)." in proof.headline

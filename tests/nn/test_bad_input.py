@@ -46,6 +46,12 @@ SHAPES = {
         (2, 4, 3, 3),
         "wanted (batch, 3, height, width)",
     ),
+    "one value of an instance": (
+        "InstanceNorm1d",
+        {"args": (3,)},
+        (2, 3, 1),
+        "need more than one value per channel",
+    ),
     "group norm": ("GroupNorm", {"args": (2, 4)}, (2, 3, 3), "wanted (batch, 4, ...)"),
     "layer norm": ("LayerNorm", {"args": ((3, 4),)}, (2, 4, 3), "wanted (..., 3, 4)"),
     "prelu": ("PReLU", {"args": (3,)}, (2, 4), "wanted (batch, 3, ...)"),

@@ -1,6 +1,8 @@
 """Start values: PyTorch's default distributions, keyed by seed and path, the same on every
 backend."""
 
+import hashlib
+
 import numpy as np
 import pytest
 import torch
@@ -81,6 +83,13 @@ def test_layers_that_start_constant_start_as_pytorchs_do():
         for key, value in of("written once", layer).items():
             wanted = native(layer).double().state_dict()[key].numpy()
             np.testing.assert_array_equal(value, wanted, err_msg=f"{layer}.{key}", strict=True)
+
+
+def test_values_are_drawn_from_the_seed_and_a_digest_of_the_path():
+    digest = hashlib.blake2b(b"fc.weight", digest_size=8).digest()
+    words = np.array([7, int.from_bytes(digest, "little")], np.uint64)
+    expected = np.random.Generator(np.random.Philox(key=words)).normal(size=(2, 3))
+    np.testing.assert_array_equal(start.draw(start.Normal(), (2, 3), 7, "fc.weight"), expected)
 
 
 def test_uniform_start_values_reach_one_by_the_root_of_the_fan():

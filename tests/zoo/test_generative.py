@@ -2,18 +2,15 @@
 with a penalty."""
 
 import re
-from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from diffusers.models.embeddings import get_timestep_embedding
 from torch.utils.flop_counter import FlopCounterMode
 
 from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import SettingError, ShapeError
-from deliralike.zoo.generative.ddpm import time_waves
 from tests.zoo.case import close, evaluate, scrambled
 from tests.zoo.cases.generative import (
     AUTOENCODER,
@@ -76,18 +73,6 @@ def test_start_values_are_those_of_pytorchs_example(name, last):
 
 # Noise and time
 # -----------------------------------------------------------------------------
-
-
-def test_the_embedding_of_time_is_diffusers_up_to_its_single_precision(subtests):
-    time = torch.tensor([0, 1, 17, 500, 999])
-    network = zoo.build("ddpm_cifar10", backend="torch", dtype="float64", **TINY)
-    for flip, shift in product((True, False), (0.0, 1.0)):
-        like = torch.zeros(5, dtype=torch.float64)
-        came = time_waves(network, time, 8, like, flip, shift)
-        wanted = get_timestep_embedding(time, 8, flip, shift)
-        with subtests.test(flip=flip, shift=shift):
-            np.testing.assert_allclose(came.numpy(), wanted.numpy(), atol=1e-4)
-            assert came.dtype == torch.float64
 
 
 def test_the_other_settings_of_the_diffusion_network_are_diffusers():

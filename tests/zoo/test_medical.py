@@ -9,13 +9,10 @@ import pytest
 import torch
 from dynamic_network_architectures.architectures.unet import PlainConvUNet
 from monai.networks.nets import UNETR, AttentionUnet, DynUNet, SegResNet, SwinUNETR, VNet
-from monai.networks.nets.swin_unetr import MERGING_MODE, BasicLayer
 
 from deliralike import zoo
 from deliralike.errors import SettingError, ShapeError
-from deliralike.network import build
-from deliralike.zoo.segmentation.swin_unetr import PatchMerging, Stage
-from tests.zoo.case import close, evaluate, scrambled
+from tests.zoo.case import close, scrambled
 
 RNG = np.random.default_rng(4)
 NNUNET = {"features_per_stage": (3, 4, 5), "strides": (1, 2, 2), "dims": 2}
@@ -286,46 +283,6 @@ def test_other_settings_give_the_references_numbers(label):
 
 # Swin UNETR's own
 # -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("downsample", "size"), [("merging", (5, 6, 7)), ("mergingv2", (4, 3, 6))])
-def test_a_stage_in_three_dimensions_is_monais(downsample, size, backend):
-    """Shifted windows along two axes, one that is cut along the third, padding; on every
-    backend."""
-    torch.manual_seed(1)
-    theirs = BasicLayer(
-        4, 2, 2, (3, 3, 9), [0.0, 0.0], qkv_bias=True, downsample=MERGING_MODE[downsample]
-    ).double()
-    options = {"mlp_ratio": 4.0, "qkv_bias": True, "dropout": 0.0, "attention_dropout": 0.0}
-    ours = build(
-        Stage.on(backend), 4, 2, (3, 3, 9), (0.0, 0.0), downsample, dtype="float64", **options
-    )
-    state = {name: value.numpy() for name, value in theirs.state_dict().items()}
-    state = {name: 50 * value if "bias_table" in name else value for name, value in state.items()}
-    theirs.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
-    ours.load_neutral_state(state)
-    x = arrays(2, 4, *size)
-    (came,) = evaluate(backend, ours, (x,), training=True).values()
-    close(came, theirs(torch.from_numpy(x)).detach().numpy(), 1e-10)
-
-
-def test_the_first_merging_takes_two_neighbours_twice():
-    net = build(PatchMerging.on("torch"), 3, 3, "merging0.9", dtype="float64")
-    x = torch.from_numpy(arrays(2, 4, 6, 2, 3))
-    a, b = slice(0, None, 2), slice(1, None, 2)
-    corners = [
-        (a, a, a),
-        (b, a, a),
-        (a, b, a),
-        (a, a, b),
-        (b, a, b),
-        (a, b, a),
-        (a, a, b),
-        (b, b, b),
-    ]
-    joined = torch.cat([x[(slice(None), *corner)] for corner in corners], -1)
-    expected = torch.nn.functional.layer_norm(joined, (24,)) @ net.reduction.weight.T
-    torch.testing.assert_close(net(x), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_index_tables_of_a_file_are_not_taken_over():

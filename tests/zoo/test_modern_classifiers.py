@@ -10,7 +10,6 @@ import torch
 
 from deliralike import weights, zoo
 from deliralike.errors import SettingError, ShapeError
-from deliralike.zoo.classification.convnext_v2 import GlobalResponseNorm
 from deliralike.zoo.classification.maxvit import PartitionAttention
 from deliralike.zoo.tables import CORNERS, EDGES, SMOOTH, resampled
 from tests.references import Later
@@ -236,20 +235,6 @@ def test_maxvits_partitions_of_an_oblong_image_are_windows_and_grids():
             changed = layer(torch.from_numpy(x)) != layer(torch.from_numpy(other))
         found = np.argwhere(changed.numpy().any((0, 1)))
         assert sorted(map(tuple, found)) == [(i, j) for i in rows for j in columns], kind
-
-
-@pytest.mark.parametrize("channel_dim", [1, -1])
-@pytest.mark.parametrize("size", [(7,), (5, 6), (3, 4, 5)])
-def test_response_normalisation_is_the_papers(size, channel_dim):
-    """Algorithm 1, for any number of axes."""
-    x = generator().standard_normal((2, 4, *size))
-    weight, bias = generator().standard_normal((2, 4, *(1 for _ in size)))
-    norms = np.sqrt((x**2).sum(tuple(range(2, x.ndim)), keepdims=True))
-    wanted = x + weight * x * norms / (norms.mean(1, keepdims=True) + 1e-6) + bias
-    layer = GlobalResponseNorm.on("torch", dtype="float64")(4, channel_dim)
-    layer.load_neutral_state({"weight": weight.ravel(), "bias": bias.ravel()})
-    came = layer(torch.from_numpy(np.moveaxis(x, 1, channel_dim).copy())).detach().numpy()
-    close(np.moveaxis(came, channel_dim, 1), wanted, 1e-12)
 
 
 # Bad input

@@ -9,7 +9,6 @@ import torch
 
 from deliralike import backends, random, zoo
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
-from deliralike.optim import rules
 from deliralike.zoo.sequences.rotary import frequencies
 from deliralike.zoo.sequences.t5 import Stack
 from tests.references import Later
@@ -154,46 +153,6 @@ def test_dropout_is_the_same_on_every_backend(name, backend):
             outputs.append(quickly(net.backend, net, tokens()))
     np.testing.assert_allclose(*outputs, rtol=1e-10, atol=1e-12)
     assert np.abs(outputs[0] - quickly(backend, network(backend, name), tokens())).max() > 1e-3
-
-
-# One table for embedding and head
-# -----------------------------------------------------------------------------
-
-
-def test_embedding_and_head_are_one_parameter(backend):
-    net = zoo.build("gpt2", backend=backend, dtype="float64", **GPT)
-    names = ("transformer.wte.weight", "lm_head.weight")
-    state = net.neutral_state()
-    assert next(iter(state)) == names[0]
-    assert list(state)[-1] == names[1]
-    untied = sum(value.size for value in state.values())
-    assert net.count_parameters() == untied - 11 * 12
-
-    def loss(net, inputs):
-        return net.nn.mean(net(inputs) ** 2)
-
-    optimizer = backend.optimizer(rules.rule("sgd", lr=0.1), net.train())
-    optimizer.update(loss, tokens())
-    after = net.neutral_state()
-    np.testing.assert_array_equal(after[names[0]], after[names[1]])
-    assert (after[names[0]] != state[names[0]]).any()
-
-
-def test_the_gradient_of_the_shared_table_is_the_sum_of_both_uses(backend):
-    """Against a network on PyTorch in which the head has a copy of the table."""
-    x = tokens()
-
-    def loss(net, inputs):
-        return net.nn.mean(net(inputs) ** 2)
-
-    apart = zoo.build("gpt2", backend="torch", dtype="float64", **GPT)
-    apart.lm_head.weight = torch.nn.Parameter(apart.lm_head.weight.detach().clone())
-    wanted = apart.backend.gradients(loss, apart, x).parameters
-    net = zoo.build("gpt2", backend=backend, dtype="float64", **GPT)
-    came = backend.gradients(loss, net, x).parameters
-    total = wanted["transformer.wte.weight"] + wanted["lm_head.weight"]
-    assert np.abs(wanted["transformer.wte.weight"]).max() > 1e-3 * np.abs(total).max()
-    np.testing.assert_allclose(came["transformer.wte.weight"], total, rtol=1e-9, atol=1e-12)
 
 
 # Positions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,8 @@ from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.findings import LIMIT, Explanation, Finding
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop
 from deliralike.conformance.running import Running
+
+_SIDES = (REFERENCE, CANDIDATE)
 
 
 def of_drops(running: Running) -> list[Finding]:
@@ -29,7 +32,7 @@ def of_drops(running: Running) -> list[Finding]:
     paths = [drop.path for drop in running.drops(REFERENCE)]
     said = [(paths[at], _of_rate(*drops)) for at, *drops in differing]
     if not differing:
-        words = f"dropout called {_times(its)} instead of {_times(mine)}"
+        words = f"dropout called {_times(its)} instead of {_times(mine)}{_rates_added(running)}"
         said = [(paths[at], words) for at in lone.get(REFERENCE, ())[:1]] or [("", words)]
     masks.off, masks.rate_of_reference = not (lone or differing), bool(differing)
     masks.skips = True
@@ -48,6 +51,14 @@ def _finding(running: Running, path: str, words: str, worst: float) -> Finding:
     kind = block_kinds(running.reference.network)[path]
     finding = Finding("L3", path, "output", worst, kind, "train", LIMIT, why, said)
     return replace(finding, effect=running.effect())
+
+
+def _rates_added(running: Running) -> str:
+    """The rates of calls that the candidate makes more often, as the end of a sentence."""
+    drops = running.masks.drops
+    rates = [Counter(f"{drop.rate:g}" for drop in drops.get(side, ())) for side in _SIDES]
+    more = ", ".join(rates[1] - rates[0])
+    return f", with p={more}" if more else ""
 
 
 def _times(count: int) -> str:

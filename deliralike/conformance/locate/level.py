@@ -13,6 +13,7 @@ import numpy as np
 from deliralike import backends
 from deliralike.backends.base import Backend
 from deliralike.conformance import explain
+from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.explain import (
     glue,
     losses,
@@ -33,6 +34,7 @@ from deliralike.conformance.findings import (
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.locate.aliasing import of_aliasing
 from deliralike.conformance.locate.drops import of_drops
+from deliralike.conformance.locate.one_sided import of_tensors
 from deliralike.conformance.locate.place import Place
 from deliralike.conformance.locate.search import localise
 from deliralike.conformance.places import INPUT, OUTPUT, TENSOR, Quantity, Tap
@@ -115,6 +117,11 @@ _FLOAT32 = (
 def _finding(running: Running, place: Place, mode: str) -> Finding:
     with np.errstate(all="ignore"):  # a wrong convention may overflow, which is no news
         explanation, accused = _explanation(running, place)
+    seen = None if explanation is not None and explanation.known else of_tensors(running, place)
+    if seen is not None:
+        path, explanation = seen
+        kind = block_kinds(running.reference.network)[path]
+        place = replace(place, path=path, kind=kind, what=Quantity(OUTPUT))
     lacking = [one.accused for one in place.substitutes if one.is_call]
     if accused is not None and (accused.path != place.path or _is_among(accused, lacking)):
         kind, what = accused.kind.removeprefix(OWN), Quantity(OUTPUT)
