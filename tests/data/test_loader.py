@@ -421,3 +421,8 @@ def test_a_table_is_refused_in_the_place_of_its_arrays():
 def test_a_stream_wants_a_function():
     with pytest.raises(ArgumentError, match="returns a fresh iterator, not <list_iterator"):
         data.Stream(iter([1, 2]))
+
+
+def test_the_factory_of_a_stream_may_take_the_epoch():
+    loader = data.Loader(data.Stream(lambda epoch: [{"y": 10 * epoch + i} for i in range(3)]), 2)
+    assert labels(loader.batches(epoch=4)) == [[40, 41], [42]]

@@ -432,3 +432,9 @@ def test_classes_of_two_samples_are_split_all_the_same(samples, held_out):
     train, held = data.stratified_split(data.Samples(np.zeros((samples, 1)), labels), 0.2)
     assert (len(train.labels), len(held.labels)) == (samples - held_out, held_out)
     assert set(train.labels) == set(labels)
+
+
+def test_texts_that_are_objects_are_classes():
+    """pandas keeps texts so."""
+    texts = np.array(["dog", "cat", "ape"] * 5, dtype=object)
+    assert data.as_dataset((BYTES, texts), "mine").classes == ("ape", "cat", "dog")

@@ -218,3 +218,10 @@ def test_a_missing_scipy_is_named(monkeypatch):
         match=r"rotating needs the package 'scipy'.*pip install 'deliralike\[data\]'",
     ):
         Rotate(1.0)(numbered((7, 5)), rng())
+
+
+def test_noise_has_the_wanted_deviation():
+    picture = np.zeros((1, 100, 100), np.float32)
+    assert Noise(0.5)(picture, rng()).std() == pytest.approx(0.5, rel=0.05)
+    deviations = [Noise((0.1, 0.9))(picture, rng(seed)).std() for seed in range(60)]
+    assert 0.09 < min(deviations) < 0.25 < 0.75 < max(deviations) < 0.92
