@@ -128,9 +128,6 @@ def conventions(name: str, given: Arguments) -> list[Convention]:
     if name == "leaky_relu":  # before slopes of zero and one
         plain = {one: of_x(ACTIVATIONS[one]) for one in ("relu", "identity")}
         found = [instead("activation", plain, usual=f"leaky_relu (slope {usual:g})"), *found]
-    if name == "exp":
-        first_order = {"1 + x": lambda nn, given: given["x"] + 1.0}
-        found.append(instead("function", first_order, usual="exp"))
     if name in _SOFTMAX:
         found = _softmax(name, given) + found
     if name == "prelu":

@@ -27,6 +27,7 @@ from deliralike.conformance.explain.convention import (
     values,
 )
 
+_IGNORED = -100
 OF_LABELS = ("cross_entropy", "focal_loss")
 OF_REGIONS = ("dice_loss", "tversky_loss")
 OF_ELEMENTS = {
@@ -122,7 +123,7 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
         last = "ignored labels counted as the last class (index -1 wraps)"
         labels[last] = np.where(kept, target, classes - 1)
     for by in (1, -1):
-        labels[f"labels off by one ({by:+d})"] = np.where(kept, (target + by) % classes, target)
+        labels[f"labels off by one ({by:+d})"] = np.where(kept, (target + by) % classes, _IGNORED)
     yield Convention("", labels, changing(_other_target))
     smoothing = given.get("label_smoothing")
     if smoothing:
@@ -136,7 +137,7 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
 
 
 def _other_target(nn: Any, given: Arguments, target: np.ndarray) -> Arguments:
-    return {"target": nn.constant(target, like=given["target"])}
+    return {"target": nn.constant(target, like=given["target"]), "ignore_index": _IGNORED}
 
 
 def _smoothing(given: Arguments) -> Convention:
