@@ -156,9 +156,15 @@ _LOGS = {
     "softmax missing: the negative logit": partial(_of_logs, BEFORE[""]),
     "sigmoid instead of softmax": partial(_of_logs, lambda nn, x: -nn.softplus(-x)),
 }
+
+
+def _log_of_more(eps: float, nn: Any, x: Any) -> Any:
+    return nn.log(nn.softmax(x, 1) + eps)
+
+
 for _eps in (1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12):
     _LOGS[f"{_eps:g} (eps) added to the probabilities inside the logarithm"] = partial(
-        _of_logs, lambda nn, x, eps=_eps: nn.log(nn.softmax(x, 1) + eps)
+        _of_logs, partial(_log_of_more, _eps)
     )
 
 

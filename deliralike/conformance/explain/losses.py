@@ -180,16 +180,21 @@ class _Known:
 
     def bench(self, loss: Composition, own: Total, wanted: Total) -> _Bench:
         """Where it is executed, against what the candidate has in its place."""
-        sides = []
-        for side in (own, wanted):
-            slope = {Quantity(ARGUMENT, "args[0]"): side.outputs[self.output]}
-            sides.append(Observed(np.asarray(side.value), slope))
+        mine, its = (
+            Observed(
+                np.asarray(side.value),
+                {Quantity(ARGUMENT, "args[0]"): side.outputs[self.output]},
+            )
+            for side in (own, wanted)
+        )
         arrays = {name: value for name, value in self.given.items() if is_array(value)}
         settings, noise = without(self.given, arrays), {}
         for name, size in (("output", abs(own.value)), ("gradient of args[0]", _norm(own.slope))):
             noise[name] = _ROUNDING * loss.reference.size / (size or 1.0)
         one, z = np.asarray(1.0), loss.outputs[self.output]
-        accused = Accused("loss", self.kind, settings, {}, (z,), arrays, one, True, *sides, noise)
+        accused = Accused(
+            "loss", self.kind, settings, {}, (z,), arrays, one, True, mine, its, noise
+        )
         return _Bench(accused, loss.backend)
 
 

@@ -239,7 +239,7 @@ def interpolate(given: Arguments) -> list[Convention]:
         steps = tuple(old / new for old, new in zip(size, out, strict=True))
     else:
         scales = np.broadcast_to(factors, len(size)).tolist()
-        out, steps = tuple(map(geometry.resized, size, scales)), [1.0 / one for one in scales]
+        out, steps = tuple(map(geometry.resized, size, scales)), tuple(1.0 / one for one in scales)
     usual = _FLOOR
     if given["mode"] != "nearest":
         usual = f"linear, align_corners={bool(given['align_corners'])}"
