@@ -15,7 +15,6 @@ from deliralike.conformance.explain.convention import (
     Change,
     Convention,
     Formula,
-    array,
     changing,
     factor,
     instead,
@@ -130,12 +129,6 @@ def conventions(name: str, given: Arguments) -> list[Convention]:
         found = [instead("activation", plain, usual=f"leaky_relu (slope {usual:g})"), *found]
     if name in _SOFTMAX:
         found = _softmax(name, given) + found
-    if name == "prelu":
-        fixed = _of_number(_leaky_relu)
-        words = "slope of PReLU, not learned:"
-        first = {"(the first) for all channels": lambda nn, weight: weight[:1]}
-        found.append(factor(words, fixed, alternatives=(0.25, 0.01), usual=None))
-        found.append(array("one slope", "weight", first))
     return found
 
 

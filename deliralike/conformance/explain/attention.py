@@ -54,10 +54,8 @@ def _scores(nn: Any, q: Any, k: Any, given: Arguments) -> Any:
 
 def _masked(nn: Any, bias: Any, q: Any, k: Any, given: Arguments) -> Any:
     """What is added to the scores: the given term, or another one."""
-    if "shift" in given:  # how far a token sees; of the future where it is turned round
+    if "shift" in given:  # how far a token sees
         allowed = np.tri(q.shape[-2], k.shape[-2], given["shift"], bool)
-        if given.get("future"):
-            allowed = np.tri(k.shape[-2], q.shape[-2], given["shift"], bool).T
         causal = nn.constant(np.where(allowed, 0.0, -np.inf), like=q)
         return causal if bias is None else bias + causal
     if bias is not None and given.get("least score") is not None:
@@ -134,7 +132,6 @@ _SOFTMAX = {
 }
 _CAUSAL = {
     "that the reference does not have": {"shift": 0},
-    "of the future instead of the past": {"shift": 0, "future": True},
 }
 _PICKED = {
     "queries and keys exchanged (keys in the place of queries)": (1, 0, 2),

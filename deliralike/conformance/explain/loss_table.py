@@ -129,7 +129,8 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
     if smoothing:
         words = f"no label smoothing instead of {smoothing:g}"
         yield rules("", {words: {"label_smoothing": 0.0}})
-    yield _owns(_LOGS)
+    else:  # they have none
+        yield _owns(_LOGS)
     yield _smoothing(given)
     words = "gamma" if kind == "focal_loss" else "focal loss with gamma"
     focal = _owns_with("gamma", partial(called, "focal_loss"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +37,7 @@ from deliralike.conformance.places import ARGUMENT, Quantity
 
 Array = np.ndarray
 
+_PATIENCE = 6.0  # seconds of computing
 _ROUNDING = 4e-15  # of the whole loss
 _LEAST = 1e-7  # of a term: what is left of it is known to eight digits no more
 _NEAR = 1e-3  # of the difference itself: what leaves more of it says nothing
@@ -140,8 +142,9 @@ class _Bench(Bench):
         self.outputs, self.gradients = (*self.outputs, *self.gradients), ()
 
     def forward(self, formula: Formula) -> Tensors | None:
-        """The value and the gradient."""
-        return self.everything(formula)
+        """The value and the gradient; so many formulas run that programs of them cost too much."""
+        with self.backend.op_by_op():
+            return self.everything(formula)
 
 
 # Terms with their formulas
@@ -315,8 +318,11 @@ class _Part:
         for words, total in ways.items():
             yield Trial(words, total.apart(left, _LEAST * own.size))
 
-    def trials(self, loss: Composition, free: bool) -> Iterator[Trial]:
-        """Conventions of its formula: those with a number that is searched for, or the others."""
+    def trials(self, loss: Composition, free: bool, end: float) -> Iterator[Trial]:
+        """Conventions of its formula: those with a number that is searched for, or the others.
+
+        None are tried after `end`, in seconds of computing.
+        """
         known = self.known
         if known is None or self._differs_elsewhere(known.output):
             return
@@ -331,6 +337,8 @@ class _Part:
                 met.append(named)
             else:
                 yield named
+            if time.process_time() > end:
+                break
         if met:
             yield replace(met[0], cause=self._together([one.cause for one in met]))
 
@@ -397,14 +405,14 @@ def explain(loss: Composition) -> Explanation | None:
     short = types.explain(mine.numbers, its.numbers)
     if short is not None:
         return short
-    apart = mine.apart(its)
+    apart, end = mine.apart(its), time.process_time() + _PATIENCE
     if apart <= LIMIT:
         return None
     parts = list(_parts(loss))
     trials = until_met(
-        itertools.chain.from_iterable(part.trials(loss, free=False) for part in parts),
+        itertools.chain.from_iterable(part.trials(loss, False, end) for part in parts),
         itertools.chain.from_iterable(part.relations() for part in parts),
-        itertools.chain.from_iterable(part.trials(loss, free=True) for part in parts),
+        itertools.chain.from_iterable(part.trials(loss, True, end) for part in parts),
     )
     return _nearest(trials, apart) or _unknown(mine, its)
 

@@ -16,7 +16,6 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Known,
     array,
-    instead,
     rules,
     setting,
     told,
@@ -401,8 +400,4 @@ def normalize(given: Arguments) -> Known:
     def usual(nn: Any, given: Arguments) -> Any:
         return nn.normalize(given["x"], dim=given["dim"], eps=given["eps"])
 
-    def by_magnitudes(nn: Any, given: Arguments) -> Any:
-        return given["x"] / nn.sum(nn.abs(given["x"]), given["dim"], keepdim=True)
-
-    ways = {"sum of magnitudes (L1)": by_magnitudes}
-    return usual, [setting("dim", range(given["x"].ndim)), instead("divisor", ways)]
+    return usual, [setting("dim", range(given["x"].ndim))]

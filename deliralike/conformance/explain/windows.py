@@ -225,7 +225,6 @@ RESIZINGS: Mapping[str, Callable[[int, int, float], np.ndarray]] = {
     "linear, align_corners=False": partial(_linear, how="half"),
     "linear, align_corners=True": partial(_linear, how="corners"),
     "nearest-exact (half-pixel centres)": partial(_nearest, how="half", shift=0.5 + 1e-9),
-    "nearest neighbours, align_corners": partial(_nearest, how="corners", shift=0.5),
     "linear with antialiasing": partial(_linear, how="half", wide=True),
     "linear without half-pixel centres (asymmetric)": partial(_linear, how="plain"),
 }
