@@ -98,7 +98,8 @@ class Running:
         if self.raises:
             return ""
         name, mode = next((name, mode) for name, mode in self.modes.items() if not mode.agrees)
-        if name == "train" and self.masks.is_misfit:
+        is_misfit = name == "train" and self.masks.is_misfit
+        if is_misfit and not self._drops_more_or_less():
             return "The masks of dropout do not fit: its arrays have other shapes in the candidate."
         for side, seen in _sides(mode):
             if not seen.error and (place := self._unsteady(side, name, seen)):
@@ -107,6 +108,16 @@ class Running:
                     f"at {place}. {_REMEDIES['drop' in place.lower()]}"
                 )
         return ""
+
+    def _drops_more_or_less(self) -> bool:
+        """Whether calls of dropout that one side alone makes are all that differs in training."""
+        if len(set(self.masks.counts)) == 1:
+            return False
+        self.masks.off = True
+        try:
+            return self.mode("train").agrees
+        finally:
+            self.masks.off = False
 
     def why_nothing_shown(self) -> str:
         """Why an agreement says too little: no gradients, or numbers that are not of float64."""

@@ -207,6 +207,14 @@ def test_a_dropout_that_one_side_alone_has_is_counted():
     assert 0.0 < finding.explanation.match < 1e-12
 
 
+def test_a_dropout_that_is_left_out_is_the_place_though_the_masks_that_are_left_do_not_fit():
+    candidate = OnTorch()
+    candidate.drop = torch.nn.Identity()
+    found = proof(OnTorch(), candidate)
+    assert found.headline.startswith("DIVERGES at drop (Dropout), dropout, train: ")
+    assert "Explained by dropout called once instead of 2 times (" in found.headline
+
+
 def test_where_masks_cannot_be_forced_evaluation_is_judged():
     found = proof(OnTorch(), ByHand())
     assert found.verdict == "undecided"

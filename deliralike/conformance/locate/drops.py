@@ -33,7 +33,7 @@ def of_drops(running: Running) -> list[Finding]:
     differing = masks.differing_rates()
     if not differing:
         return []
-    paths = _paths(running)
+    paths = _paths(running, REFERENCE)
     masks.rate_of_reference = True
     running.modes["train"] = running.mode("train")
     return [_of_rate(running, mine, its, paths[at], worst) for at, mine, its in differing]
@@ -52,8 +52,21 @@ def _of_calls(running: Running) -> Finding:
     del running.modes["train"]  # where one side drops what the other does not, all differs
     why = Explanation(words, without.worst) if without.agrees else None
     said = () if why else (f"There is {words}.",)
-    finding = Finding("L3", "", "dropout", np.inf, mode="train", explanation=why, remarks=said)
+    path = _lone(running)
+    kind = block_kinds(running.reference.network).get(path, "") if path else ""
+    finding = Finding("L3", path, "dropout", np.inf, kind, "train", LIMIT, why, said)
     return replace(finding, effect=running.effect())
+
+
+def _lone(running: Running) -> str:
+    """The first block of which one side alone calls dropout; the network where that is not known."""
+    blocks = running.reference.network.named_blocks()
+    match = getattr(running.correspondence, "match", None)
+    names = {} if match is None else {its: mine for mine, its in match.blocks.items()}
+    mine = Counter(_paths(running, REFERENCE))
+    its = Counter(names.get(path, path) for path in _paths(running, CANDIDATE))
+    lone = [*(mine - its), *(its - mine)]
+    return lone[0] if lone and lone[0] in dict(blocks) else ""
 
 
 def _times(count: int) -> str:
@@ -73,16 +86,17 @@ def _of_rate(running: Running, mine: Drop, its: Drop, path: str, worst: float) -
     return replace(finding, effect=running.effect())
 
 
-def _paths(running: Running) -> list[str]:
-    """The reference's block that makes each call of dropout."""
-    masks, reference = running.masks, running.reference
-    known = masks.drops.pop(REFERENCE)
+def _paths(running: Running, side: int) -> list[str]:
+    """The block of a side that makes each call of dropout."""
+    masks = running.masks
+    subject = (running.reference, running.candidate)[side]
+    known = masks.drops.pop(side, [])
 
     def loss(network: AbstractNetwork, *batch: Any) -> Any:
         with masks.located(network):
-            return reference.loss(network, *batch)
+            return subject.loss(network, *batch)
 
-    semantics.look(reference.but(loss=loss), running.batch, True)
-    located = masks.drops.pop(REFERENCE, known)
-    masks.drops[REFERENCE] = known
+    semantics.look(subject.but(loss=loss), running.batch, True)
+    located = masks.drops.pop(side, known)
+    masks.drops[side] = known
     return [drop.path for drop in located]
