@@ -13,11 +13,11 @@ import sys
 from dataclasses import asdict
 from statistics import median, quantiles
 
+from benchmarks.namespaces import Nodes, link
 from benchmarks.timing import Ratio, seconds
 from benchmarks.ways import WAYS, Digits, Training
 from deliralike import join
 from deliralike.backends.processes.launch import launched
-from tests.hosts.link import Nodes, link
 
 HIDDEN = (512, 512)  # 1.2 MB of parameters
 ROUNDS, EPOCHS = 3, 1

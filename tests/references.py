@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 
-@cache  # an operator can be named once
 def allow_torchvision() -> None:
     """Let torchvision be imported beside a PyTorch that was built without CUDA.
 
@@ -18,7 +17,8 @@ def allow_torchvision() -> None:
     stops at those that it describes without looking. Networks for classification and segmentation
     use none, so naming them is enough.
     """
-    if torch.version.cuda is None:
+    named = hasattr(torch.ops.torchvision, "nms")  # an operator can be named once
+    if torch.version.cuda is None and not named:
         for name in ("nms", "qnms"):
             torch.library.define(
                 f"torchvision::{name}",

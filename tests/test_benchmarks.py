@@ -4,7 +4,6 @@ import io
 import json
 import subprocess
 import sys
-import zipfile
 from functools import partial
 
 import jax
@@ -28,16 +27,6 @@ def figures(power, bytes_power=1):
             for size in sizes
         }
     }
-
-
-@pytest.mark.parametrize(("power", "good"), [(1, True), (1.05, True), (1.3, False), (2, False)])
-def test_growth_finds_the_power_with_which_time_grows(power, good):
-    time, memory = growth.slopes(figures(power))
-    assert time.ratio == pytest.approx(power)
-    assert (time.low, time.high) == pytest.approx((power, power))
-    assert time.good is good
-    assert memory.ratio == pytest.approx(1)
-    assert (time.theirs, time.ours) == pytest.approx((1e-5 * 100**power, 1e-5 * 2000**power))
 
 
 def test_growth_judges_no_memory_below_a_megabyte():
@@ -105,22 +94,6 @@ def test_a_step_that_crashes_or_hangs_stops_no_other_and_times_are_taken_in_turn
     written = [json.loads(line)["step"] for line in lines.getvalue().splitlines()]
     assert written.index("measures") > written.index("hangs")
     assert capsys.readouterr().out.count("\n") == len(written)
-
-
-def test_a_speed_is_the_inverse_of_a_ratio_of_times():
-    ratio = {"name": "net", "ours": 0.010, "theirs": 0.008, "ratio": 1.25, "low": 1.0, "high": 2.0}
-    table = gpu.table({"steps": [ratio | {"limit": 1 / 0.99}], "found": [{"cards": 1}]})
-    assert "| net | 10.00 | 8.00 | 0.800 (0.500 to 1.000) | 0.99 |" in table
-    assert "## found\n\n- cards: 1\n" in table
-
-
-def test_only_packages_that_are_missing_are_unpacked_from_wheels(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "PURE", {"no-such-thing": "no_such_thing", "numpy": "numpy"})
-    for name in ("no_such_thing-1.0-py3-none-any.whl", "numpy-1.0-py3-none-any.whl"):
-        with zipfile.ZipFile(tmp_path / name, "w") as archive:
-            archive.writestr(f"{name.partition('-')[0]}/__init__.py", "")
-    assert gpu.unpacked(tmp_path, tmp_path / "site") == ["no_such_thing-1.0-py3-none-any.whl"]
-    assert [path.name for path in (tmp_path / "site").iterdir()] == ["no_such_thing"]
 
 
 MIXER = {"embed_dim": 16, "num_blocks": 2, "image_size": 48}

@@ -14,7 +14,6 @@ from benchmarks.step_time import (
     all_reduce,
     broadcast,
     daso,
-    hierarchical_all_reduce,
     local_sgd,
     predicted,
     recursive_doubling,
@@ -169,49 +168,10 @@ def test_daso_takes_as_long_as_batch_after_batch(between, wait, local, nodes):
 # -----------------------------------------------------------------------------
 
 
-def test_values_by_hand():
-    link = Link(latency=1.0, bandwidth=10.0)
-    assert ring_all_reduce(4, 40, link) == 6 * (1 + 1)
-    assert recursive_doubling(4, 40, link) == 2 * (1 + 4)
-    assert recursive_doubling(5, 40, link) == 4 * (1 + 4)
-    assert broadcast(5, 40, link) == 3 * (1 + 4)
-    cluster = Cluster(members=2, inside=Link(0.0, 20.0), across=link)
-    assert hierarchical_all_reduce(4, 400, cluster) == 400 / 20 + 6 * (1 + 10)
-    work = Work(forward=1, backward=4, update=2, size=40)
-    assert work.compute == 7
-    assert synchronous(work, lambda size: size / 10) == 7 + 4
-    assert synchronous(work, lambda size: size / 10, buckets=4) == 1 + 4 + 1 + 2
-    assert synchronous(work, lambda size: size / 5, buckets=4) == 1 + 1 + 4 * 2 + 2
-    assert local_sgd(work, lambda size: size / 10, every=8) == 7 + 4 / 8
-    # inside 2 s after backward, across 5 s of which 3 are left after... none: a step takes 9 s; a
-    # broadcast takes 2
-    assert daso(work, 2, cluster, between=4, wait=1) == 9 + 2 / 4
-    assert daso(work, 2, cluster, between=4, wait=0) == 9 + (5 + 2) / 4
-
-
 def test_one_rank_takes_the_time_that_it_computes():
     alone = Cluster(1, LINK, LINK)
     assert predicted(WORK, 1, alone) == pytest.approx(
         dict.fromkeys(("synchronous", "local SGD", "DASO"), WORK.compute)
-    )
-
-
-def test_without_bytes_latency_is_left_and_without_latency_bytes_are():
-    assert ring_all_reduce(9, 0, LINK) == pytest.approx(16 * LINK.latency)
-    assert ring_all_reduce(9, 9e6, Link(0, 1e6)) == pytest.approx(16)
-    assert ring_all_reduce(10**6, 9e6, Link(0, 1e6)) == pytest.approx(
-        18, rel=1e-5
-    )  # twice the bytes, at most
-    free = Cluster(8, Link(0, math.inf), Link(0, math.inf))
-    assert list(predicted(WORK, 1024, free).values()) == pytest.approx([WORK.compute] * 3)
-
-
-def test_small_messages_go_by_doubling_and_large_ones_by_the_ring():
-    assert all_reduce(16, 8, LINK) == recursive_doubling(16, 8, LINK) < ring_all_reduce(16, 8, LINK)
-    assert (
-        all_reduce(16, 1e9, LINK)
-        == ring_all_reduce(16, 1e9, LINK)
-        < recursive_doubling(16, 1e9, LINK)
     )
 
 

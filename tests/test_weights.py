@@ -677,17 +677,6 @@ def test_a_safetensors_header_of_any_length_is_recognised(tmp_path, length):
         assert list(weights.read(tmp_path / "x.safetensors")) == ["w" * (size + 1)]
 
 
-@pytest.mark.parametrize("kept", [0, 1, 7, 9, 40, 150, -1])
-def test_a_truncated_safetensors_file_is_refused(tmp_path, state, kept):
-    weights.write(tmp_path / "x.safetensors", state)
-    (tmp_path / "x.safetensors").write_bytes((tmp_path / "x.safetensors").read_bytes()[:kept])
-    with pytest.raises(
-        WeightFileError,
-        match=r"x\.safetensors (is not a weight file|looks like a safetensors file)",
-    ):
-        weights.read(tmp_path / "x.safetensors")
-
-
 @pytest.mark.parametrize(
     ("content", "found"),
     [
@@ -741,21 +730,6 @@ def test_a_file_without_permission_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "open", denied)  # the tests may run as root, who may read everything
     with pytest.raises(WeightFileError, match=r"x cannot be opened \(Permission denied\)"):
         weights.read(tmp_path / "x")
-
-
-def test_random_damage_never_leads_to_another_error(tmp_path, suffix, state):
-    weights.write(tmp_path / f"x{suffix}", state)
-    whole = bytearray((tmp_path / f"x{suffix}").read_bytes())
-    rng = np.random.default_rng(5)
-    for _ in range(40):
-        damaged = bytearray(whole)
-        for place in rng.integers(0, len(whole), 3):
-            damaged[place] = rng.integers(256)
-        (tmp_path / "y").write_bytes(damaged)
-        try:
-            weights.read(tmp_path / "y")
-        except WeightFileError as error:
-            assert str(tmp_path / "y") in str(error)
 
 
 # Converting and loading

@@ -13,7 +13,7 @@ from deliralike.conformance.findings import Explanation, Finding, Level
 from deliralike.conformance.matching import Match, propose
 from deliralike.conformance.operations import OperationCheck, check_operation
 from deliralike.conformance.probing import distance_loss
-from deliralike.conformance.proof import Proof, Proofs, load
+from deliralike.conformance.proof import Proof, Proofs
 from deliralike.conformance.subject import Subject
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "check_operation",
     "compare",
     "distance_loss",
-    "load",
     "probe",
     "propose",
     "relative_difference",

@@ -142,6 +142,16 @@ def differences(
     return {name: 0.0 if d * sizes.get(name, np.inf) <= floor else d for name, d in found.items()}
 
 
+def largest_difference(reference: Any, candidate: Any) -> float:
+    """The largest relative difference of the arrays of two nests; infinite for two structures."""
+    mine, theirs = nest.leaves(reference), nest.leaves(candidate)
+    if len(mine) != len(theirs):
+        return np.inf
+    pairs = zip(mine, theirs, strict=True)
+    found = [relative_difference(x, y) for x, y in pairs if isinstance(x, np.ndarray)]
+    return max(found, default=0.0)
+
+
 def _by_step(history: History) -> dict[str, float]:
     """Return the loss of each step under a name of its own.
 

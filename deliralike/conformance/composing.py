@@ -1,4 +1,4 @@
-"""The terms of two loss functions at the same network output: data for `explain.loss_terms`."""
+"""The terms of two loss functions at the same network output: data for `explain.losses`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.by_name import start
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.findings import Observed, arrays_in, is_array
@@ -62,8 +61,7 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     if mine is None or its is None:
         return None
     terms = tuple(_terms(unit, calls, weights, mine))
-    state, targets = unit.network.neutral_state(), tuple(arrays_in(unit.args))
-    return Composition(given, state, terms, mine, its, targets)
+    return Composition(unit.backend, given, terms, mine, its, tuple(arrays_in(unit.args)))
 
 
 def _total(observed: Mapping[Tap, Observed], calls: Calls, given: Named) -> Total | None:
@@ -72,12 +70,7 @@ def _total(observed: Mapping[Tap, Observed], calls: Calls, given: Named) -> Tota
     known = {n: value for n, value in inputs.items() if n in given and value is not None}
     if set(calls) - set(observed) or set(given) - set(known) or np.size(made) != 1:
         return None
-    parameters = dict(observed[UNIT].parameters)
-    for name, call in calls.items():
-        begin = start(call.path or "")
-        for parameter, value in observed[name].parameters.items():
-            parameters[f"{begin}{parameter}"] = value
-    return Total(float(np.ravel(made)[0]), known, parameters)
+    return Total(float(np.ravel(made)[0]), known)
 
 
 def _terms(unit: Unit, blocks: Calls, weights: Cotangents, whole: Total) -> Iterator[Term]:
@@ -105,7 +98,8 @@ def _terms(unit: Unit, blocks: Calls, weights: Cotangents, whole: Total) -> Iter
         if function in ("mean", "sum"):
             function, bound = _reduced(function, bound, of_samples)
         through = {path: value - rest[path] for path, value in whole.outputs.items()}
-        yield Term(function, bound, float(np.ravel(call.output)[0]), factor, through)
+        own = Total(factor * float(np.ravel(call.output)[0]), through)
+        yield Term(function, bound, own, factor)
 
 
 def _closed(call: Call) -> Call:

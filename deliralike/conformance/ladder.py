@@ -19,6 +19,7 @@ from deliralike.conformance.findings import (
     NOT_NEEDED,
     NOT_REACHED,
     PASSED,
+    Finding,
     Level,
     in_dtype,
     is_array,
@@ -27,7 +28,7 @@ from deliralike.conformance.freeing import collect, forget_programs
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.levels import precision, semantics, sizes, stepping, structure
 from deliralike.conformance.locate import level as places
-from deliralike.conformance.masks import Masks
+from deliralike.conformance.masks import CANDIDATE, REFERENCE, Masks
 from deliralike.conformance.matching import Match
 from deliralike.conformance.observe.raised import Raised
 from deliralike.conformance.places import Tap
@@ -82,6 +83,7 @@ class Ladder:
         self.levels: dict[str, Level] = {}  # by name, as they come
         self.match: Match | None = None
         self.notes: tuple[str, ...] = ()  # of what level L1 leaves out
+        self.reshaped: list[Finding] = []  # tensors of one name and two shapes
         self.in_float32 = ""  # how exact the candidate is there
 
     def proof(self) -> Proof:
@@ -196,7 +198,7 @@ class Ladder:
             if effective.isdisjoint(left_over):
                 self._forgive(left_over)
             return
-        if semantic.status == FAILED and not sides.settled:
+        if semantic.status == FAILED and not (sides.settled or self.reshaped):
             found = self.levels["L3"].findings if "L3" in self.levels else ()
             explained = [one for one in found if one.explained]
             owners = set(map(owner, left_over))
@@ -283,6 +285,8 @@ class Ladder:
         is_masked = not sides.folded and not self.running.raises
         if is_masked and not modes["train"].agrees and modes["eval"].agrees:
             self._turn_masks(sides)
+        if is_masked and not modes["train"].agrees:
+            self._skip_masks()
         folded = sides.folded or self._held_otherwise(sides)
         found = semantics.level(modes)
         notes = self._of_dropout()
@@ -322,6 +326,25 @@ class Ladder:
                 return
         self.masks.turned = {}
 
+    def _skip_masks(self) -> None:
+        """Leave out calls of dropout that one side alone makes, where both agree without them.
+
+        They are a difference unless both agree with them, too: nothing comes of them then.
+        """
+        masks, modes = self.masks, self.running.modes
+        made = [len(masks.called(side)) for side in (REFERENCE, CANDIDATE)]
+        if made[0] == made[1]:
+            return
+        masks.lone = self.running.lone_drops()
+        training = self.running.mode("train") if any(masks.lone.values()) else None
+        if training is None or not training.agrees:
+            masks.lone = {}
+            return
+        masks.skips = False
+        dropping = self.running.mode("train")
+        masks.skips, masks.is_misfit = dropping.agrees, False
+        modes["train"] = training if dropping.agrees else dropping
+
     def _with_filled_zeros(
         self, sides: Sides, found: Level, notes: tuple[str, ...]
     ) -> tuple[Level, tuple[str, ...]]:
@@ -343,7 +366,12 @@ class Ladder:
     def _after(self, values: Level, folded: tuple[str, ...], sides: Sides) -> None:
         """Places where values differ; where they agree all that is judged then."""
         if values.status != PASSED:
-            if "L3" in self.settings.levels:
+            level = self.levels.get("L0")
+            self.reshaped = structure.reshaped(self.given[0].network, self.match)
+            if self.reshaped and level is not None:
+                self._add(structure.with_shapes(level, self.reshaped))
+                self._leave_out("shapes differ", "L3", status=NOT_NEEDED)
+            elif "L3" in self.settings.levels:
                 self._begin("L3")
                 self._forget_programs()
                 self._add(places.level(self.running))
@@ -375,7 +403,7 @@ class Ladder:
         """What is said of the frameworks' own dropout."""
         if self.running.raises:
             return ()
-        mine, its = self.masks.counts
+        mine, its = (len(self.masks.called(side)) for side in (REFERENCE, CANDIDATE))
         if mine != its or self.masks.is_misfit:
             return (
                 f"Dropout could not have the same masks: in training it is called {mine} times in "

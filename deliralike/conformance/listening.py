@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from deliralike import random
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.loss import value_of
 
 
 class InPlace:
@@ -103,21 +100,7 @@ def first_call(subject: Subject, batch: Batch) -> Any:
             return heard.given[0]
         return None
 
-    return _evaluated(first, subject.network, batch)
-
-
-def evaluated(subject: Subject, batch: Batch) -> np.ndarray:
-    """The loss on a batch in evaluation mode; random layers are still."""
-
-    def loss(network: AbstractNetwork, *arrays: Any) -> Any:
-        return value_of(subject.loss(network, *arrays))
-
-    return np.asarray(_evaluated(loss, subject.network, batch))
-
-
-def _evaluated(function: Callable[..., Any], network: AbstractNetwork, batch: Batch) -> Any:
-    """What a function of a network gives, as NumPy arrays; one program, where there are such."""
-    backend = network.backend
+    network, backend = subject.network, subject.network.backend
     with network.training_mode(False), backend.evaluating(), random.portable():
-        run = backend.program(function, network)
+        run = backend.program(first, network)  # one, where there are such
         return backend.to_numpy(run(*backend.prepare(batch, network)))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -44,6 +45,7 @@ class _Run:
     side: int | None = None
     is_of_loss: bool = False
     calls: list[Drop] = field(default_factory=list)
+    count: int = 0  # of all calls, those that one side alone makes as well
 
 
 class Masks:
@@ -55,6 +57,8 @@ class Masks:
         turned: How the features of a call's mask lie in the candidate, where it flattens pictures
             in another order.
         is_misfit: Whether a candidate made a call whose mask does not fit the reference's.
+        lone: By side, the numbers of the calls that it alone makes.
+        skips: Whether nothing is dropped in these.
     """
 
     def __init__(self) -> None:
@@ -64,6 +68,8 @@ class Masks:
         self.is_misfit = False
         self.turned: Mapping[int, Transform] = {}  # the candidate's features by number of the call
         self.off = False  # whether nothing is dropped at all
+        self.lone: dict[int, list[int]] = {}
+        self.skips = True
         self._running = threading.local()
         self._path = ""
         self._part: list[Drop] = []  # the reference's calls in the block that ran last
@@ -94,14 +100,25 @@ class Masks:
 
     def _factors(self, side: int | None, shape: Shape, rate: float) -> np.ndarray:
         """What the next call of dropout multiplies its input by: zero or ``1 / (1 - rate)``."""
-        run = self._run(side)
-        if self.off:
+        mask, rate = self._next(side, shape, rate)
+        if mask is None:
             return np.ones(shape)
-        wanted = self._wanted(run)
-        if self.rate_of_reference and run.side == CANDIDATE and wanted is not None:
-            rate = wanted.rate
-        mask = self._mask(run, shape, rate, wanted)
         return mask / (1.0 - rate) if rate < 1.0 else np.zeros(mask.shape)
+
+    def _next(
+        self, side: int | None, shape: Shape, rate: float, is_fixed: bool = False
+    ) -> tuple[np.ndarray | None, float]:
+        """The mask of the next call and its rate; no mask where nothing is dropped."""
+        run = self._run(side)
+        if self.off or not rate:  # other code may leave out what never drops anything
+            return None, rate
+        run.count += 1
+        if run.is_of_loss and run.count - 1 in self.lone.get(run.side or 0, ()):
+            return None if self.skips else self._drawn(-run.count, shape, rate), rate
+        wanted = self._wanted(run)
+        if self.rate_of_reference and run.side == CANDIDATE and wanted is not None and not is_fixed:
+            rate = wanted.rate
+        return self._mask(run, shape, rate, wanted), rate
 
     def differing_rates(self) -> list[tuple[int, Drop, Drop]]:
         """The calls, by number, for which the sides' rates differ."""
@@ -112,10 +129,10 @@ class Masks:
                 found.append((at, one, two))
         return found
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many calls either side makes."""
-        return len(self.drops.get(REFERENCE, ())), len(self.drops.get(CANDIDATE, ()))
+    def called(self, side: int) -> list[Drop]:
+        """The calls of a side in the loss, without those that it alone makes."""
+        lone = self.lone.get(side, ())
+        return [drop for at, drop in enumerate(self.drops.get(side, ())) if at not in lone]
 
     @contextmanager
     def located(self, network: AbstractNetwork) -> Iterator[None]:
@@ -143,7 +160,7 @@ class Masks:
 
     def _wanted(self, run: _Run) -> Drop | None:
         """The reference's call for the next one of a candidate: in the loss, or in the same block."""
-        drops = self.drops.get(REFERENCE, []) if run.is_of_loss else self._part
+        drops = self.called(REFERENCE) if run.is_of_loss else self._part
         is_known = run.side == CANDIDATE and len(run.calls) < len(drops)
         return drops[len(run.calls)] if is_known else None
 
@@ -192,10 +209,8 @@ class Masks:
         before = vars(functions).get("keep_mask")
 
         def keep_mask(nn: Any, layer: Any, shape: Any, p: float, like: Any) -> Any:
-            run = self._run(side)
-            if self.off:
-                return nn.constant(np.full(tuple(shape), 1.0 - p), like)
-            return nn.constant(self._mask(run, tuple(shape), p, self._wanted(run)), like)
+            mask, _ = self._next(side, tuple(shape), p, is_fixed=True)
+            return nn.constant(np.full(tuple(shape), 1.0 - p) if mask is None else mask, like)
 
         functions.keep_mask = keep_mask  # type: ignore[method-assign,assignment]
         try:
@@ -205,6 +220,22 @@ class Masks:
                 del functions.keep_mask
             else:
                 functions.keep_mask = before  # type: ignore[method-assign]
+
+
+def find_lone(mine: Sequence[Any], its: Sequence[Any]) -> dict[int, list[int]]:
+    """The calls by side that the other side has none like; none where one stands for another.
+
+    Args:
+        mine, its: What is alike in calls that both sides make, in the order of the calls.
+    """
+    found: dict[int, list[int]] = {REFERENCE: [], CANDIDATE: []}
+    for kind, *places in SequenceMatcher(None, mine, its, autojunk=False).get_opcodes():
+        if kind == "replace":
+            return {}
+        if kind != "equal":
+            found[REFERENCE] += range(*places[:2])
+            found[CANDIDATE] += range(*places[2:])
+    return found
 
 
 def _with_features(mask: np.ndarray, transform: Transform) -> np.ndarray:

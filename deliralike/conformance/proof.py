@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deliralike.conformance.kinds import Named
 from deliralike.conformance.proof_data import (
     DIVERGES,
     PROVED,
@@ -100,15 +99,6 @@ class Proof(ProofData, Report):
         """Everything as plain values; see `deliralike.conformance.report.structured`."""
         return structured.of_proof(self)
 
-    @classmethod
-    def from_dict(cls, values: Named) -> Proof:
-        """The proof that `to_dict` was called on.
-
-        Raises:
-            SettingError: It is no proof, or one of another version.
-        """
-        return structured.proof(cls, values)
-
     def __rich__(self) -> Group:
         """The report with colours, for ``rich.print``."""
         return text.of_proof(self)
@@ -126,28 +116,9 @@ class Proofs(ProofsData[Proof], Report):
         """Everything as plain values; see `deliralike.conformance.report.structured`."""
         return structured.of_proofs(self)
 
-    @classmethod
-    def from_dict(cls, values: Named) -> Proofs:
-        """The proofs that `to_dict` was called on.
-
-        Raises:
-            SettingError: They are none, or of another version.
-        """
-        return cls(tuple(Proof.from_dict(proof) for proof in structured.proofs_of(values)))
-
     def __rich__(self) -> Group:
         """The report with colours, for ``rich.print``."""
         return text.of_proofs(self)
-
-
-def load(path: str | Path) -> Proof | Proofs:
-    """What was saved as JSON.
-
-    Raises:
-        SettingError: The file holds neither, or another version.
-    """
-    values = structured.read(Path(path))
-    return Proofs.from_dict(values) if structured.is_several(values) else Proof.from_dict(values)
 
 
 def check_ending(path: str | Path) -> Path:

@@ -99,16 +99,6 @@ class ProofData(Verdict):
         return f"{PROVED} in part" if self.proved and self.not_asked else self.verdict
 
     @property
-    def reached(self) -> str:
-        """The last level of the ladder that passed before any failed; empty where none did."""
-        reached = ""
-        for level in filter(None, map(self.level, LEVELS)):
-            if level.status == FAILED:
-                break
-            reached = level.name if level.status == PASSED else reached
-        return reached
-
-    @property
     def findings(self) -> tuple[Finding, ...]:
         """All findings, the most telling first: errors, structure, blocks, semantics, then others.
 

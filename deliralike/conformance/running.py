@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from deliralike.conformance.attempts import Attempts
-from deliralike.conformance.by_name import block_kinds
+from deliralike.conformance.by_name import block_kinds, owner
 from deliralike.conformance.findings import LIMIT, short
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.last_bit import SLIGHT
 from deliralike.conformance.levels import semantics
-from deliralike.conformance.masks import CANDIDATE, REFERENCE, Masks
+from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop, Masks, find_lone
 from deliralike.conformance.observe.corresponding import Correspondence
 from deliralike.conformance.places import UNIT
 from deliralike.conformance.sides import Sides
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.errors import ProofFailed
+from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import function_beside
 
 NO_EFFECT = "No effect on evaluation outputs."
@@ -84,6 +87,38 @@ class Running:
         """Say what the difference does to the outputs in evaluation, if that is known."""
         return effect(self.modes["eval"]) if "eval" in self.modes else ""
 
+    # Dropout
+    # -------------------------------------------------------------------------
+
+    def drops(self, which: int) -> list[Drop]:
+        """The calls of dropout of a side in training, each with the path of the block that calls."""
+        masks, subject = self.masks, (self.reference, self.candidate)[which]
+        known, lone = masks.drops.pop(which, []), masks.lone
+        masks.lone = {}
+
+        def loss(network: AbstractNetwork, *batch: Any) -> Any:
+            with masks.located(network):
+                return subject.loss(network, *batch)
+
+        semantics.look(subject.but(loss=loss), self.batch, True)
+        located = masks.drops.pop(which, known)
+        masks.drops[which], masks.lone = known, lone
+        return located
+
+    def lone_drops(self) -> dict[int, list[int]]:
+        """The calls of dropout, by side, that it alone makes: told by shape and block, or by shape."""
+        both = (self.correspondence.tap, self.correspondence.tap_of)
+        calls = [self.drops(which) for which in (REFERENCE, CANDIDATE)]
+        shapes = [[tuple(sorted(drop.shape)) for drop in side] for side in calls]
+        blocks = [
+            [_shared(drop.path, tap) for drop in side]
+            for side, tap in zip(calls, both, strict=True)
+        ]
+        known = find_lone(
+            *(list(zip(*each, strict=True)) for each in zip(shapes, blocks, strict=True))
+        )
+        return known or find_lone(*shapes)
+
     # What has no meaning
     # -------------------------------------------------------------------------
 
@@ -98,8 +133,7 @@ class Running:
         if self.raises:
             return ""
         name, mode = next((name, mode) for name, mode in self.modes.items() if not mode.agrees)
-        is_misfit = name == "train" and self.masks.is_misfit
-        if is_misfit and not self._drops_more_or_less():
+        if name == "train" and self.masks.is_misfit:
             return "The masks of dropout do not fit: its arrays have other shapes in the candidate."
         for side, seen in _sides(mode):
             if not seen.error and (place := self._unsteady(side, name, seen)):
@@ -108,16 +142,6 @@ class Running:
                     f"at {place}. {_REMEDIES['drop' in place.lower()]}"
                 )
         return ""
-
-    def _drops_more_or_less(self) -> bool:
-        """Whether calls of dropout that one side alone makes are all that differs in training."""
-        if len(set(self.masks.counts)) == 1:
-            return False
-        self.masks.off = True
-        try:
-            return self.mode("train").agrees
-        finally:
-            self.masks.off = False
 
     def why_nothing_shown(self) -> str:
         """Why an agreement says too little: no gradients, or numbers that are not of float64."""
@@ -155,6 +179,13 @@ class Running:
         if changed[0] == UNIT:
             return "the loss"
         return f"{changed[0]} ({block_kinds(subject.network)[changed[0].path]})"
+
+
+def _shared(path: str, tap: Callable[[str], str | None]) -> str:
+    """The reference's path of the innermost block around a path that both sides have."""
+    while path and tap(path) is None:
+        path = owner(path)
+    return tap(path) or "" if path else ""
 
 
 def why_apart(*sides: Subject) -> str:

@@ -79,8 +79,12 @@ class Reductions(Elementwise):
         shape = _reduced(x.shape, dims, keepdim)
         if not is_floating(x):
             return self.reshape(self._largest(x, dims), shape)
-        largest = self._largest(self.stop_gradient(x), dims)
+        fixed = self.stop_gradient(x)
+        largest = self._largest(fixed, dims)
         is_largest = x == largest
+        # A compiler that computes `x` twice may round it in two ways: then nothing is equal.
+        for is_first in self._firsts_of_maxima(fixed, dims):
+            is_largest = is_largest | is_first
         share = 1.0 / self.sum(self.cast(is_largest, x), dims, keepdim)
         ones = self.where(is_largest & (self.abs(x) < math.inf), x, 0.0)
         gradient = self.sum(ones, dims, keepdim) * share
@@ -91,6 +95,18 @@ class Reductions(Elementwise):
         for dim in dims:
             x = self.max_along(x, dim, keepdim=True)
         return x
+
+    def _firsts_of_maxima(self, x: Array, dims: Sequence[int]) -> list[Array]:
+        """Where the first maximum over some axes is: one array, or none without axes."""
+        found: list[Array] = []
+        for dim in dims:
+            sizes = [1] * len(x.shape)
+            sizes[dim] = x.shape[dim]
+            places = self.constant(np.arange(x.shape[dim]).reshape(sizes), like=x)
+            is_first = places == self.argmax(x, dim, keepdim=True)
+            found = [is_first & before for before in found] or [is_first]
+            x = self.max_along(x, dim, keepdim=True)
+        return found
 
     def amin(self, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
         """The minimum over some axes, or all; equal minima share the gradient."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import libcst as cst
 
@@ -37,6 +38,8 @@ class Call:
         x: What the method belongs to, as source; empty for a function.
         value: What is known of `x`.
         single: What is known of a single argument of a method.
+        made: The networks that it returned, each with the number of axes of its inputs or 0.
+        by_instance: Gives the source of a size that a network has found out when it ran.
         like: Gives the source of an array at hand, whose type and device others take.
     """
 
@@ -46,6 +49,8 @@ class Call:
     x: str = ""
     value: Value | None = None
     single: Value | None = None
+    made: Sequence[tuple[Any, int]] = ()
+    by_instance: Callable[[str, Sequence[tuple[Any, Any]]], str] = lambda *_: ""
     like: Callable[[], str] = str
 
     def called(self, name: str) -> Call:

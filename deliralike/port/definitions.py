@@ -96,8 +96,11 @@ class Definitions(cst.CSTTransformer):
     def _base(self, base: cst.Arg, new: cst.Arg) -> cst.BaseExpression | None:
         meaning = self.source.meaning(base.value)
         name = self.table.name_of(meaning)
-        if name is not None and name != "Module":
-            return cst.Name(self.program.neutral_class(name, self.where(base)))
+        if name is not None:
+            name = self.table.BASES.get(name, name)
+            if name != "Network":
+                name = self.program.neutral_class(name, self.where(base))
+            return cst.Name(name)
         if isclass(meaning) and meaning.__module__ in ("abc", "typing", "builtins"):
             return None
         return new.value
@@ -119,7 +122,7 @@ class Definitions(cst.CSTTransformer):
 
     def layer_for(self, name: str, call: Call) -> str:
         """The call of a layer in the place of a function that draws masks."""
-        given = call.bound("input", "p", "training", "inplace")
+        given = self.table.drawing(call)
         if given.get("training") != "self.training":
             raise NeedsHand(
                 f"{name} that does not follow self.training: a layer, nn.Dropout, in __init__",
@@ -129,6 +132,22 @@ class Definitions(cst.CSTTransformer):
         number = len(self.layers) + 1
         layer = self.layers.setdefault(made, f"{name}_layer{number if number > 1 else ''}")
         return f"self.{layer}({given['input']})"
+
+    def by_instance(self, what: str, values: Sequence[tuple[Any, Any]]) -> str:
+        """The source of a size: a number, or an argument where instances of a class differ.
+
+        Args:
+            what: What the size is called.
+            values: Layers, each with its size.
+        """
+        found = {size for _, size in values}
+        if len(found) == 1:
+            return str(found.pop())
+        is_unclear = len({id(layer) for layer, _ in values}) < len(values)
+        if not found or is_unclear or self.functions[-1].path != f"{self.class_name}.__init__":
+            sizes = ", ".join(sorted(map(str, found))) or "never"
+            raise NeedsHand(f"{what} is found out when it runs ({sizes}): write it out")
+        return self.program.add_size(self.source, self.class_name, what, values)
 
     def _decorators(
         self, originals: Sequence[cst.Decorator], updated: Sequence[cst.Decorator]
@@ -189,7 +208,14 @@ class Definitions(cst.CSTTransformer):
             at = 1 if updated.get_docstring() is not None else 0
             body = body.with_changes(body=[*statements[:at], *resolved, *statements[at:]])
         decorators = self._decorators(original.decorators, updated.decorators)
-        return updated.with_changes(body=body, decorators=decorators)
+        renamed = cst.Name(self.table.RENAMED.get(original.name.value, original.name.value))
+        name = renamed if len(self.path) == 1 and not self.functions else updated.name
+        params = updated.params
+        if function.path == f"{self.class_name}.__init__":
+            sizes = self.program.sizes[self.source.module.__name__, self.class_name]
+            added = [cst.Param(cst.Name(size)) for size in sizes]
+            params = params.with_changes(kwonly_params=[*params.kwonly_params, *added])
+        return updated.with_changes(name=name, params=params, body=body, decorators=decorators)
 
     # Branches
     # ---------------------------------------------------------------------------------------------

@@ -27,7 +27,8 @@ class Value:
     """What is known of a value.
 
     Attributes:
-        kind: ``"array"``, ``"parameter"``, ``"buffer"``, ``"network"``, ``"shape"``, ``"int"``,
+        kind: ``"array"``, ``"parameter"``, ``"buffer"``, ``"network"``, ``"container"``,
+            ``"flattening"`` (a layer that flattens its input first), ``"shape"``, ``"int"``,
             ``"sequence"``, ``"placement"`` (a dict of device and type) or ``"other"``.
         ndim: The number of axes of an array.
         is_floating: Whether an array holds floating numbers.
@@ -53,6 +54,8 @@ class Observed:
         targets: The values of targets of ``x += y`` and ``x[i] = y``, by where a statement begins.
         branches: The first lines of branches that were taken.
         arguments: The values of arguments, by qualified name and name.
+        callees: What was called by an attribute, by the end of the call.
+        made: The networks that calls returned, by the end of the call.
     """
 
     called: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -60,6 +63,8 @@ class Observed:
     targets: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
     branches: dict[tuple[int], set[Value]] = field(default_factory=lambda: defaultdict(set))
     arguments: dict[tuple[str, str], set[Value]] = field(default_factory=lambda: defaultdict(set))
+    callees: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
+    made: dict[Place, list[Any]] = field(default_factory=lambda: defaultdict(list))
 
     def phases(self, path: str) -> set[str]:
         """The phases in which a function was called; its path has no ``<locals>``."""
@@ -76,6 +81,10 @@ class Observed:
     def value(self, place: Place) -> Value | None:
         """The value at an attribute where it was one alone, or None."""
         return _single(self.values.get(place))
+
+    def callee(self, place: Place) -> Value | None:
+        """What was called, or None."""
+        return _single(self.callees.get(place))
 
     def target(self, place: Place) -> Value | None:
         """The value of a target, or None."""
@@ -103,14 +112,15 @@ class Observation:
 
     Args:
         is_own: Whether a file holds code that is to be ported.
-        describe: What is known of a value; the framework's table gives it.
+        table: The module with the framework's names.
     """
 
-    def __init__(self, is_own: Callable[[str], bool], describe: Callable[[Any], Value]) -> None:
+    def __init__(self, is_own: Callable[[str], bool], table: Any) -> None:
         self.is_own = is_own
-        self.describe = describe
+        self.table = table
         self.files: dict[str, Observed] = defaultdict(Observed)
         self.created: dict[int, dict[str, Any]] = {}  # arguments of __init__, by the object's id
+        self.axes: dict[int, int] = {}  # of the inputs of networks, by their identities
         self._codes: dict[CodeType, set[str]] = defaultdict(set)
 
     @contextmanager
@@ -151,7 +161,7 @@ class Observation:
         """Let the functions that were called tell their values in a block."""
         changed: list[tuple[FunctionType, CodeType]] = []
         telling = {
-            file: _telling(file, observed, self.describe) for file, observed in self.files.items()
+            file: _telling(file, observed, self.table) for file, observed in self.files.items()
         }
         for function in _functions(self.files):
             code = function.__code__
@@ -163,7 +173,8 @@ class Observation:
         tellers = {file: one.tell for file, one in telling.items()}
         setattr(builtins, _TELL, tellers)
         try:
-            yield
+            with self.table.noting_axes(self.axes):
+                yield
         finally:
             for function, code in changed:
                 function.__code__ = code
@@ -209,13 +220,16 @@ class _Telling:
     tell: Callable[[str, Any, Any], Any]
 
 
-def _telling(file: str, observed: Observed, describe: Callable[[Any], Value]) -> _Telling:
+def _telling(file: str, observed: Observed, table: Any) -> _Telling:
     with open(file, encoding="utf-8") as text:
         tree = _Tellers(file).visit(ast.parse(text.read()))
     code = compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
 
     def tell(what: str, key: Any, value: Any) -> Any:
-        getattr(observed, what)[key].add(describe(value))
+        if what != "made":
+            getattr(observed, what)[key].add(table.describe(value))
+        elif table.is_network_class(type(value)):
+            observed.made[key].append(value)
         return value
 
     return _Telling({(one.co_qualname, one.co_firstlineno): one for one in _codes(code)}, tell)
@@ -253,18 +267,20 @@ class _Tellers(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Tell of a single argument, ``x.view(shape)`` and ``x.view(3)``, and of ``**options``."""
+        """Tell what is called, what with where it is one alone, ``**options``, and the result."""
         func = node.func
         end = (node.end_lineno, node.end_col_offset)
         ends = [(one.value.end_lineno, one.value.end_col_offset) for one in node.keywords]
         self.generic_visit(node)
         single = len(node.args) == 1 and not isinstance(node.args[0], ast.Starred)
-        if isinstance(func, ast.Attribute) and single:
-            node.args[0] = self._tell("values", end, node.args[0])
+        if isinstance(func, ast.Attribute):
+            node.func = self._tell("callees", end, node.func)
+            if single:
+                node.args[0] = self._tell("values", end, node.args[0])
         for keyword, place in zip(node.keywords, ends, strict=True):
             if keyword.arg is None:
                 keyword.value = self._tell("values", place, keyword.value)
-        return node
+        return self._tell("made", end, node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         return self._with_target(node, node.target)

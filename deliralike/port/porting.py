@@ -16,12 +16,12 @@ from typing import Any
 from deliralike import backends
 from deliralike.conformance import Proof, compare, distance_loss
 from deliralike.errors import SettingError
-from deliralike.port import pytorch
+from deliralike.port import chainer, pytorch
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
 from deliralike.port.program import Program, Remark
 from deliralike.port.resolving import is_own_module
 
-TABLES = (pytorch,)
+TABLES = (pytorch, chainer)
 _numbers = itertools.count()
 
 
@@ -120,14 +120,15 @@ class Port:
 
 
 def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port:
-    """Rewrite a class of PyTorch as the same network written once.
+    """Rewrite a class of PyTorch or Chainer as the same network written once.
 
-    The class runs twice, to see what it calls and which values are arrays. What is neither
-    PyTorch's nor Python's comes along: its blocks, helper functions, constants, also from other
+    The class runs twice, to see what it calls and which values are arrays. What is neither the
+    framework's nor Python's comes along: its blocks, helper functions, constants, also from other
     files and installed packages.
 
     Args:
-        network: A class of ``torch.nn.Module``, or a function that creates such a network.
+        network: A class of ``torch.nn.Module`` or ``chainer.Chain``, or a function that creates
+            such a network.
         inputs: What the network is called with, arrays of NumPy or of PyTorch, samples first.
         args, kwargs: Arguments of the class or function.
 
@@ -147,8 +148,8 @@ def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port
             f"function that creates it, and the arguments: port({type(network).__name__}, inputs, "
             "...)"
         )
-    table = TABLES[0]
-    observation = Observation(_own_files(table), table.describe)
+    table = _table_of(network, args, kwargs)
+    observation = Observation(_own_files(table), table)
     with observation.calls(CONSTRUCTION):
         reference: Any = network(*args, **kwargs)
     _check(reference, table)
@@ -158,7 +159,7 @@ def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port
     with observation.values():
         _run(network(*args, **kwargs), given)
     program = Program(table, observation)
-    program.blocks = list(reference.modules())
+    program.blocks = table.blocks(reference)
     name = program.need(type(reference))
     defaults = inspect.signature(type(reference).__init__).parameters
     named = {
@@ -182,21 +183,30 @@ def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port
     )
 
 
+def _table_of(network: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The table of the framework whose network it is."""
+    cls = network if inspect.isclass(network) else type(network(*args, **kwargs))
+    for table in TABLES:
+        if table.is_network_class(cls):
+            return table
+    titles = " or ".join(table.TITLE for table in TABLES)
+    raise SettingError(f"port: {cls.__name__} is no network of {titles}")
+
+
 def _check(reference: Any, table: Any) -> None:
     cls = type(reference)
-    if not table.is_network_class(cls):
-        raise SettingError(f"port: {cls.__name__} is no network of {table.TITLE}")
     if not is_own_module(cls.__module__, table.FRAMEWORK):
         raise SettingError(f"port: {cls.__name__} is {table.TITLE}'s own: self.nn.{cls.__name__}")
 
 
 def _run(network: Any, inputs: tuple[Any, ...]) -> None:
-    network.eval()
-    network(*inputs)
-    network.train()
-    with suppress(ValueError):  # batch normalisation of one value has no training mode
-        network(*inputs)
-    network.eval()
+    wrapped: Any = backends.wrap(network)
+    with wrapped.training_mode(False):
+        wrapped(*inputs)
+    # Batch normalisation of one value has no training mode.
+    with wrapped.training_mode(True), suppress(ValueError):
+        wrapped(*inputs)
+    wrapped.eval()
 
 
 def _without_names(named: dict[str, Any]) -> tuple[Any, ...]:

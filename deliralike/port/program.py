@@ -9,6 +9,7 @@ import inspect
 import itertools
 import pkgutil
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -66,6 +67,8 @@ class Program:
         self.hands: list[Remark] = []
         self.left_out: list[Remark] = []
         self.blocks: list[Any] = []  # the original's
+        # Arguments that tell instances of a class of their sizes: layers, each with its size.
+        self.sizes: dict[Where, dict[str, Any]] = defaultdict(dict)
         self._drawing: dict[Any, bool] = {}
 
     def is_own(self, module: str) -> bool:
@@ -121,6 +124,17 @@ class Program:
             self.nodes[where] = rewritten
             self.order.append(where)
         return self.names[where]
+
+    def add_size(self, source: Source, class_name: str, what: str, values: Any) -> str:
+        """Give a class one more argument, and return its name."""
+        sizes = self.sizes[source.module.__name__, class_name]
+        name = what if what not in sizes else f"{what}{len(sizes) + 1}"
+        sizes[name] = values
+        return name
+
+    def sizes_of(self, cls: type) -> dict[str, Any]:
+        """The arguments that tell instances of a class of their sizes."""
+        return dict(self.sizes.get((cls.__module__, cls.__qualname__), {}))
 
     def home(self, source: Source, name: str) -> Where | None:
         """The module of one's own in which a global name is assigned, and its name there."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -43,6 +44,10 @@ _MODULES = {
 DROPPED = ("inplace", "device", "dtype", "out", "requires_grad", "pin_memory", "layout")
 #: Classes of the framework that have another name here.
 CLASSES = {"SyncBatchNorm": "BatchNorm2d", "timm.DropPath": "DropPath"}
+#: What the classes of networks are based on.
+BASES = {"Module": "Network"}
+#: Methods that have another name.
+RENAMED: dict[str, str] = {}
 #: Functions that draw masks, and the layers that do.
 DRAWING = {
     "dropout": "Dropout",
@@ -62,6 +67,10 @@ WITHOUT_EFFECT = (
 )
 #: Decorators and contexts without a meaning for what is computed.
 TRANSPARENT = ("no_grad", "inference_mode", "enable_grad", "autocast", "jit.")
+#: Methods of networks that open a context without a meaning for what is computed.
+SCOPES: tuple[str, ...] = ()
+#: Whether members are handed to ``super().__init__`` by their names.
+NAMES_MEMBERS = False
 
 
 @cache
@@ -82,9 +91,34 @@ def name_of(value: Any) -> str | None:
     return name
 
 
+def has_same_meaning(_: str) -> bool:
+    """Whether `nn` has this function by the same name, with the same arguments: all of them."""
+    return True
+
+
 def is_network_class(value: Any) -> bool:
     """Whether an object is a class of modules."""
-    return isinstance(value, type) and issubclass(value, sys.modules["torch"].nn.Module)
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, type) and issubclass(value, torch.nn.Module)
+
+
+def blocks(network: Any) -> list[Any]:
+    """All modules of a network."""
+    return list(network.modules())
+
+
+def noting_axes(_: dict[int, int]) -> Any:
+    """A context: the names of layers tell with how many axes they are called."""
+    return nullcontext()
+
+
+def attribute_of(_owner: Any, _name: str) -> None:
+    """What stands for an attribute of a known object: there is none of that kind."""
+
+
+def drawing(call: Call) -> dict[str, str]:
+    """The arguments of a function that draws a mask."""
+    return call.bound("input", "p", "training", "inplace")
 
 
 def members(value: Any) -> list[str]:
@@ -349,6 +383,8 @@ METHODS: dict[str, Callable[[Call], str]] = {
     "normal_": _random,
     "uniform_": _random,
 }
+#: Attributes of networks that others do not have, and what to write.
+UNLIKE_ATTRIBUTES: dict[str, str] = {}
 ATTRIBUTES: dict[str, Callable[[str], str]] = {
     "T": lambda x: f"{NN}.t({x})",
     "mT": lambda x: f"{NN}.swapaxes({x}, -2, -1)",

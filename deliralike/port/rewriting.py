@@ -27,14 +27,24 @@ class Rewriter(Definitions):
     def leave_Attribute(
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression:
+        known = self._known_attribute(original)
+        if known is not None:
+            return cst.parse_expression(known)
         referred = self._reference(original, updated)
         if referred is not updated or self.in_construction:
             return referred
         value = self.observed.value(self.source.end(original))
+        why = self.table.UNLIKE_ATTRIBUTES.get(original.attr.value)
+        if why is not None and value is not None and value.kind == "network":
+            self.program.needs_hand(self.where(original), f"{original.attr.value}: {why}")
         written = self.table.ATTRIBUTES.get(original.attr.value)
         if value is None or not value.is_array or written is None:
             return updated
         return cst.parse_expression(written(code(updated.value)))
+
+    def _known_attribute(self, original: cst.Attribute) -> str | None:
+        owner = self.source.meaning(original.value)
+        return None if owner is MISSING else self.table.attribute_of(owner, original.attr.value)
 
     def _reference(self, original: Any, updated: cst.BaseExpression) -> cst.BaseExpression:
         """What stands for a global name, or for names joined by dots."""
@@ -56,10 +66,14 @@ class Rewriter(Definitions):
         return updated
 
     def _framework(self, name: str, updated: cst.BaseExpression) -> cst.BaseExpression:
-        if name == "Module":
-            return cst.Name("Network")
+        if name in self.table.BASES:
+            return cst.Name(self.table.BASES[name])
         # The call around it says what else stands for it.
-        return cst.parse_expression(f"{NN}.{name}") if self.program.has(name) else updated
+        return cst.parse_expression(f"{NN}.{name}") if self._has(name) else updated
+
+    def _has(self, name: str) -> bool:
+        """Whether `nn` has what the framework has by this name."""
+        return self.program.has(name) and self.table.has_same_meaning(name)
 
     # Calls
     # ---------------------------------------------------------------------------------------------
@@ -90,6 +104,7 @@ class Rewriter(Definitions):
         name = self.table.name_of(self.source.meaning(func))
         if name is not None:
             return self._function(name, original, updated)
+        updated = self._flattening(original, self._with_sizes(original, updated))
         if self._asks_for_array(original):  # arrays have other classes elsewhere
             return self._parsed(f'hasattr({code(updated.args[0].value)}, "shape")')
         value = self.observed.value(self.source.end(func))
@@ -123,7 +138,32 @@ class Rewriter(Definitions):
     ) -> Call:
         args, kwargs = arguments(updated.args)
         single = self.observed.value(self.source.end(original)) if len(args) == 1 else None
-        return Call(name, args, kwargs, owner, value, single, self._like)
+        axes = self.program.observation.axes
+        made = [
+            (one, axes.get(id(one), 0)) for one in self.observed.made[self.source.end(original)]
+        ]
+        return Call(name, args, kwargs, owner, value, single, made, self.by_instance, self._like)
+
+    def _flattening(self, original: cst.Call, updated: cst.Call) -> cst.Call:
+        """Flatten the input of a layer that does so itself."""
+        place = self.source.end(original)
+        callee, value = self.observed.callee(place), self.observed.value(place)
+        if callee is None or callee.kind != "flattening" or value is None or value.ndim == 2:
+            return updated
+        flat = cst.parse_expression(f"{NN}.flatten({code(updated.args[0].value)}, 1)")
+        return updated.with_changes(args=[cst.Arg(flat)])
+
+    def _with_sizes(self, original: cst.Call, updated: cst.Call) -> cst.Call:
+        """Add the arguments that tell an instance of its sizes."""
+        cls = self.source.meaning(original.func)
+        sizes = self.program.sizes_of(cls) if isclass(cls) else {}
+        made = self.observed.made[self.source.end(original)]
+        args = list(updated.args)
+        for name, values in sizes.items():
+            found = [(one, size) for one in made for size in _sizes_in(self.table, one, values)]
+            value = cst.parse_expression(self.by_instance(name, found))
+            args.append(cst.Arg(value, keyword=cst.Name(name), equal=_EQUAL))
+        return updated.with_changes(args=args) if sizes else updated
 
     def _like(self) -> str:
         if self.functions and self.functions[-1].arrays:
@@ -138,13 +178,14 @@ class Rewriter(Definitions):
             return self._parsed(self.table.parameter(call, updated.args[0].value))
         if name in self.table.DRAWING:
             return self._parsed(self.layer_for(name, call))
-        is_layer = isclass(self.source.meaning(original.func)) and self.program.has(name)
-        if self.in_construction and not is_layer and name not in self.table.IN_BOTH:
+        is_layer = isclass(self.source.meaning(original.func)) and self._has(name)
+        is_in_both = name in self.table.IN_BOTH
+        if self.in_construction and not is_layer and not is_in_both:
             return self._parsed(self.table.in_numpy(call))
         if name in self.table.FUNCTIONS and not is_layer:
             return self._parsed(self.table.FUNCTIONS[name](call))
         name = self.table.CLASSES.get(name, name)
-        if not self.program.has(name):
+        if not self._has(name):
             raise NeedsHand(f"there is no {name} in nn")
         return updated.with_changes(
             func=cst.parse_expression(f"{NN}.{name}"), args=self._kept(updated.args)
@@ -167,7 +208,7 @@ class Rewriter(Definitions):
         if call.name in self.table.METHODS:
             return self._parsed(self.table.METHODS[call.name](call))
         name = call.name.removesuffix("_")
-        if self.program.has(name):
+        if self._has(name):
             return self._parsed(self.table.plain(call.called(name)))
         raise NeedsHand(f"there is no {call.name} of arrays in nn")
 
@@ -201,7 +242,19 @@ class Rewriter(Definitions):
             name = self.table.name_of(self.source.meaning(first.value.func))
             if name in self.table.WITHOUT_EFFECT:
                 return cst.RemoveFromParent()
-        return self._attribute_set(updated)
+        named = self._members_set(updated)
+        return self._attribute_set(updated) if named is None else named
+
+    def _members_set(self, updated: cst.SimpleStatementLine) -> Any:
+        """``super().__init__(fc=layer)`` is ``super().__init__()`` and ``self.fc = layer``."""
+        first: Any = updated.body[0]
+        call = m.Call(m.Attribute(m.Call(m.Name("super")), m.Name("__init__")))
+        is_named = m.matches(first, m.Expr(call)) and all(one.keyword for one in first.value.args)
+        if not self.table.NAMES_MEMBERS or not is_named or not first.value.args:
+            return None
+        begun = updated.with_changes(body=[cst.Expr(first.value.with_changes(args=[]))])
+        lines = [f"self.{one.keyword.value} = {code(one.value)}" for one in first.value.args]
+        return cst.FlattenSentinel([begun, *map(cst.parse_statement, lines)])
 
     def _attribute_set(self, updated: cst.SimpleStatementLine) -> cst.SimpleStatementLine:
         """``setattr(self, "name", value)`` is ``self.name = value``."""
@@ -217,7 +270,9 @@ class Rewriter(Definitions):
         """Contexts of the framework that do not change what is computed are left out."""
         names = []
         for item in original.items:
-            called = item.item.func if isinstance(item.item, cst.Call) else item.item
+            called: Any = item.item.func if isinstance(item.item, cst.Call) else item.item
+            if isinstance(called, cst.Attribute) and called.attr.value in self.table.SCOPES:
+                return cst.FlattenSentinel(updated.body.body)
             names.append(self.table.name_of(self.source.meaning(called)) or "")
         if not all(name.startswith(self.table.TRANSPARENT) for name in names):
             return updated
@@ -248,6 +303,16 @@ class Rewriter(Definitions):
             text = f'self.add_module("{target.attr.value}", {code(updated.value)})'
             return cst.Expr(cst.parse_expression(text))
         return updated
+
+
+_NO_SPACE = cst.SimpleWhitespace("")
+_EQUAL = cst.AssignEqual(_NO_SPACE, _NO_SPACE)
+
+
+def _sizes_in(table: Any, network: Any, values: Any) -> set[Any]:
+    """The sizes of the layers in a network."""
+    layers = {id(layer) for layer in table.blocks(network)}
+    return {size for layer, size in values if id(layer) in layers}
 
 
 def _ended(args: list[cst.Arg]) -> list[cst.Arg]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspect import isfunction
+from inspect import isclass, isfunction
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -41,8 +41,15 @@ class StartCode:
             return self._is_call(node.value)
         if isinstance(node, (cst.Assign, cst.AugAssign)):
             target = node.targets[0].target if isinstance(node, cst.Assign) else node.target
-            return ".data" in code(target)
+            return ".data" in code(target) or self._makes_start_value(node.value)
         return False
+
+    def _makes_start_value(self, value: cst.BaseExpression) -> bool:
+        """Whether it is an initializer, which the port's layers do not take."""
+        if not isinstance(value, cst.Call):
+            return False
+        meaning = self.source.meaning(value.func)
+        return isclass(meaning) and (self.program.table.name_of(meaning) or "").startswith("init.")
 
     def _is_block(self, node: Any) -> bool:
         statements = list(node.body.body)

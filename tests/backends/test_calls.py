@@ -63,27 +63,6 @@ def plain(state, x):
     return (x + hidden) @ state["two.weight"].T + state["two.bias"]
 
 
-def test_every_call_of_a_block_is_followed(backend):
-    network, calls = made(Deep, backend), []
-    called(network, noting(calls), batch()[0])
-    paths = [
-        "",
-        "first",
-        "first.fc",
-        "first.act",
-        "norm",
-        "inner",
-        "inner.left",
-        "inner.left.fc",
-        "inner.left.act",
-        "inner.right",
-        "inner.right.fc",
-        "inner.right.act",
-        "head",
-    ]
-    assert calls == [(path, (5, 4)) for path in paths]
-
-
 @pytest.mark.parametrize(("name", "kind"), KINDS)
 def test_native_networks_of_every_kind_are_followed(name, kind):
     network, calls = native(kind, name), []

@@ -1,9 +1,7 @@
 """What is specific to Chainer: its own machinery works on networks written once, and its own links
 fit in."""
 
-import copy
 import io
-import pickle
 
 import numpy as np
 import pytest
@@ -68,16 +66,6 @@ class Native(BACKEND.network_base):
         return self.head(F.relu(self.a(self.z(x))))
 
 
-NAMES = [
-    "stem.weight",
-    "norm.weight",
-    "norm.bias",
-    "norm.running_mean",
-    "norm.running_var",
-    "norm.num_batches_tracked",
-    "fc.weight",
-    "fc.bias",
-]
 X = np.random.default_rng(0).standard_normal((4, 3, 9, 7)).astype(np.float32)
 
 
@@ -95,35 +83,6 @@ def save_and_load(source, target):
     chainer.serializers.save_npz(file, source)
     file.seek(0)
     chainer.serializers.load_npz(file, target)
-
-
-COPIES = {
-    "copy.copy": copy.copy,
-    "copy.deepcopy": copy.deepcopy,
-    "link.copy": lambda network: network.copy(),
-    "link.copy of a copy": lambda network: copy.deepcopy(network.copy("copy")),
-    "pickle": lambda network: pickle.loads(pickle.dumps(network)),
-}
-
-
-@pytest.mark.parametrize("how", COPIES)
-def test_a_copy_has_the_same_weights_in_creation_order(how):
-    network = net(seed=3)
-    made = COPIES[how](network)
-    assert list(made.neutral_state()) == NAMES
-    for name, value in network.neutral_state().items():
-        np.testing.assert_array_equal(made.neutral_state()[name], value)
-
-
-@pytest.mark.parametrize("how", COPIES)
-def test_a_copy_keeps_frozen_parameters_frozen(how):
-    network = net()
-    network.set_trainable("stem.*", False)
-    made = COPIES[how](network)
-    before = made.neutral_state()
-    BACKEND.optimizer(rule("adamw", lr=0.1), made).update(squares, X)
-    assert (made.neutral_state()["stem.weight"] == before["stem.weight"]).all()
-    assert (made.neutral_state()["fc.weight"] != before["fc.weight"]).any()
 
 
 def test_chainers_archive_carries_parameters_and_buffers_over():
@@ -359,11 +318,6 @@ def test_a_buffer_takes_over_values_without_their_graph_in_its_own_type():
     assert layer.running_mean.dtype == np.float32
 
 
-def test_sigmoid_keeps_its_far_tail_and_does_not_overflow():
-    y = BACKEND.nn.sigmoid(np.array([-800, -80, -20, 800], np.float32)).array
-    np.testing.assert_allclose(y, [0, np.exp(-80.0), 2.0611536e-9, 1], rtol=1e-6)
-
-
 def test_variables_can_be_compared():
     x = chainer.Variable(np.array([1.0, 2.0]))
     np.testing.assert_array_equal(x > 1.5, [False, True])
@@ -374,11 +328,6 @@ def test_the_gradient_of_a_slice_goes_where_it_was_taken():
     x = chainer.Variable(np.zeros((4, 3)))
     F.sum(x[1:3, None, ::2] * 2).backward()
     np.testing.assert_array_equal(x.grad, [[0, 0, 0], [2, 0, 2], [2, 0, 2], [0, 0, 0]])
-
-
-def test_no_graph_is_built_while_evaluating():
-    with BACKEND.evaluating():
-        assert net()(X).creator is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import torch
 from flax import nnx
 
 from deliralike import Network, backends, build, random
-from deliralike.backends.jax import AbstractJaxNetwork
 from deliralike.backends.jax.compiled.program import ProgramCache
 from deliralike.errors import CapabilityError, DtypeError
 from deliralike.optim import rules
@@ -79,27 +78,6 @@ COPIES = {
     "merge": lambda net: nnx.merge(*nnx.split(net)),
     "clone": nnx.clone,
 }
-
-
-@pytest.mark.parametrize("how", COPIES)
-def test_a_copy_computes_the_same_and_keeps_names_and_their_order(net, how):
-    other = COPIES[how](net)
-    assert list(other.neutral_state()) == list(net.neutral_state())
-    assert [path for path, _ in other.named_blocks()] == [path for path, _ in net.named_blocks()]
-    assert np.array_equal(other(images()), net(images()))
-    assert (other.init_kwargs, other.head.block_path, other.widths) == ({}, "head", [4, 5])
-
-
-def test_a_deep_copy_keeps_ties_between_our_blocks_and_flax_ones():
-    class Tied(AbstractJaxNetwork):
-        def __init__(self):
-            super().__init__()
-            self.a = nnx.Linear(3, 3, rngs=nnx.Rngs(0))
-            self.b = nnx.Linear(3, 3, rngs=nnx.Rngs(1))
-            self.b.kernel = self.a.kernel
-
-    other = copy.deepcopy(Tied())
-    assert other.a.kernel is other.b.kernel
 
 
 def test_nnx_jit_runs_training_and_moves_the_running_statistics(net):

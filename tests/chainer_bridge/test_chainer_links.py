@@ -11,11 +11,6 @@ from chainer import serializers
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-@pytest.fixture
-def x(rng):
-    return rng.normal(size=(3, 3, 9, 7)).astype("float32")
-
-
 def test_hdf5_strings_are_read_as_strings(tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "file", "w") as file:

@@ -9,7 +9,6 @@ import chainer
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("error")
 
 

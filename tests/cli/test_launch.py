@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,19 +22,7 @@ from deliralike.training.experiment.folder import read_status
 from tests.cli.test_commands import run
 
 TRAIN = ["train", "mlp", "--set", "hidden=[9]", "--batch-size", "200", "--dtype", "float64"]
-#: A process of MPI that trains on Chainer needs no PyTorch, whose import takes longest.
-BACKENDS = {"torch": "torch", "mpi": "chainer", "jax": "jax"}
 WAIT = 600  # seconds
-
-
-def deliralike(*arguments):
-    """A command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "deliralike", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-    )
 
 
 def losses(folder):
@@ -49,17 +38,33 @@ def alone(tmp_path_factory):
     return folder
 
 
+def free_port():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        return other.getsockname()[1]
+
+
 # Over the other engines, runs that a signal ends are compared below.
-def test_training_is_that_of_one_process_and_one_of_them_writes_and_shows(alone, tmp_path):
-    several = tmp_path / "several"
-    train = [*TRAIN, "--epochs", "2", "--backend", "chainer", "--out", str(several)]
-    done = deliralike("launch", "--processes", "2", "--engine", "chainermn", *train)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (
-        done.stdout.count("held-out accuracy")
-        == done.stdout.count("in 2 processes, writing to")
-        == 1
-    )
+def test_two_nodes_train_as_one_process_and_the_first_writes_and_shows(alone, tmp_path):
+    """Started in the other order; on one machine, whose second address is the meeting point."""
+    several, port = tmp_path / "several", free_port()
+    command = [sys.executable, "-m", "deliralike", "launch", "--processes", "1", "--nodes", "2"]
+    command += ["--address", f"127.0.0.2:{port}"]
+    started = [
+        subprocess.Popen(
+            [*command, "--node", node, *TRAIN, "--epochs", "2", "--out", str(several)],
+            env=os.environ | {"GLOO_SOCKET_IFNAME": "lo"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for node in "10"
+    ]
+    second, first = [process.communicate(timeout=WAIT)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0], second + first
+    shown = ("held-out accuracy", "in 2 processes, writing to")
+    assert [first.count(words) for words in shown] == [1, 1]
+    assert [second.count(words) for words in shown] == [0, 0]
     assert losses(several) == pytest.approx(losses(alone), rel=1e-11)
     assert sorted(p.name for p in several.iterdir()) == sorted(p.name for p in alone.iterdir())
 
@@ -117,7 +122,10 @@ def test_the_engine_is_that_of_whatever_started_the_process(variables, engine, m
 def test_wrong_settings_end_all_processes_with_one_message(tmp_path):
     (tmp_path / "there").mkdir()
     train = [*TRAIN, "--backend", "chainer", "--out", str(tmp_path / "there")]
-    done = deliralike("launch", "--processes", "2", "--engine", "mpi", *train)
+    command = [sys.executable, "-m", "deliralike", "launch", "--processes", "2"]
+    done = subprocess.run(
+        [*command, "--engine", "mpi", *train], capture_output=True, text=True, timeout=WAIT
+    )
     assert done.returncode != 0
     assert "exists already and is left as it is" in done.stderr
 
@@ -139,15 +147,13 @@ def long_alone(tmp_path_factory):
     return folder
 
 
-# One for each launcher: mpiexec, torchrun and our own; ChainerMN's is mpiexec too.
-@pytest.mark.parametrize(
-    ("engine", "name"), [("mpi", "SIGTERM"), ("torch", "SIGINT"), ("jax", "SIGTERM")]
-)
+# Over MPI, `tests.processes.test_faults` sends one.
+@pytest.mark.parametrize(("engine", "name"), [("torch", "SIGINT"), ("jax", "SIGTERM")])
 def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(
     engine, name, long_alone, tmp_path
 ):
     several = tmp_path / "several"
-    train = [*LONG_RUN, "--backend", BACKENDS[engine], "--out", str(several)]
+    train = [*LONG_RUN, "--backend", engine, "--out", str(several)]
     command = [sys.executable, "-m", "deliralike", "launch", "--processes", "2", "--engine", engine]
     command += train
     with tempfile.TemporaryFile("w+") as output:

@@ -7,9 +7,7 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
-from PIL import Image
 from safetensors.numpy import load_file
 
 from deliralike import data
@@ -111,17 +109,6 @@ def test_options_come_before_the_file(place):
     assert (settings.clip_norm, settings.drop_last, settings.seed) == (2.0, True, 3)
     assert settings.network_settings["dropout"] == 0.5
     assert settings.network_settings["hidden"] == (5,)
-
-
-def test_yaml_and_toml_give_the_same_run(place):
-    (place / "s.yaml").write_text(
-        "{network: mlp, batch_size: 300, epochs: 2, seed: 3, network_settings: {hidden: [5]}}"
-    )
-    for name in ("s.yaml", "settings.toml"):
-        run("train", name, "--out", f"of-{name}")
-    first, second = (load_result(f"of-{name}") for name in ("s.yaml", "settings.toml"))
-    assert first.settings == second.settings
-    assert first.history.losses.tolist() == second.history.losses.tolist()
 
 
 def test_ctrl_c_says_how_to_go_on_and_the_rest_is_the_same(place):
@@ -270,14 +257,6 @@ def test_a_narrow_terminal_shows_whole_words_in_fewer_columns(several, width):
     assert left_out == ["last", "time", "data", "metric", "network"][: len(left_out)]
     assert {100: 0, 80: 3, 60: 5}[width] == len(left_out)
     assert sum("finished" in line for line in table) == 2
-
-
-@OF_SEVERAL
-def test_the_picture_of_the_runs_shows_each_of_them(several, tmp_path):
-    printed = run("runs", several, "--plot", tmp_path / "runs.png").stdout
-    assert f"see {tmp_path / 'runs.png'}" in printed
-    pixels = np.asarray(Image.open(tmp_path / "runs.png").convert("RGB")).reshape(-1, 3)
-    assert {(0x00, 0x72, 0xB2), (0xE6, 0x9F, 0x00)} <= {tuple(each) for each in pixels}
 
 
 # Mistakes

@@ -1,4 +1,4 @@
-"""Four networks, each written by hand three times: as one would on PyTorch, on Chainer and on flax.
+"""Three networks, each written by hand three times: as one would on PyTorch, Chainer and flax.
 
 Names, layouts and layers are those that are natural there: channels last and one flattened in that
 order on flax, gates and projections stored as the framework stores them. All compute the same from
@@ -9,7 +9,6 @@ from functools import cache
 
 import jax.numpy as jnp
 import numpy as np
-import torch
 from flax import nnx
 from torch import nn
 from torch.nn import functional as F
@@ -91,97 +90,6 @@ class FlaxCnn(nnx.Module):
         x = nnx.relu(self.norm_a(self.stem(x)))
         x = nnx.relu(self.norm_b(self.body(x)))
         return self.classifier(self.dropout(x.reshape(len(x), -1)))
-
-
-# A U-Net
-# -----------------------------------------------------------------------------
-
-
-class TorchDouble(nn.Module):
-    """Two convolutions."""
-
-    def __init__(self, inputs, outputs):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1)
-
-    def forward(self, x):
-        return F.relu(self.conv2(F.relu(self.conv1(x))))
-
-
-class TorchUNet(nn.Module):
-    """One level deep."""
-
-    def __init__(self):
-        super().__init__()
-        self.encoder = nn.ModuleList([TorchDouble(2, 4), TorchDouble(4, 6)])
-        self.up = nn.ConvTranspose2d(6, 4, 2, stride=2)
-        self.decoder = nn.ModuleList([TorchDouble(8, 4)])
-        self.head = nn.Conv2d(4, 3, 1)
-
-    def forward(self, x):
-        skip = self.encoder[0](x)
-        x = self.up(self.encoder[1](F.max_pool2d(skip, 2)))
-        return self.head(self.decoder[0](torch.cat([skip, x], dim=1)))
-
-
-class ChainerUNet(chainer.Chain):
-    """The same without blocks."""
-
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.enc1_1, self.enc1_2 = (
-                L.Convolution2D(2, 4, 3, pad=1),
-                L.Convolution2D(4, 4, 3, pad=1),
-            )
-            self.enc2_1, self.enc2_2 = (
-                L.Convolution2D(4, 6, 3, pad=1),
-                L.Convolution2D(6, 6, 3, pad=1),
-            )
-            self.deconv = L.Deconvolution2D(6, 4, 2, stride=2)
-            self.dec1_1, self.dec1_2 = (
-                L.Convolution2D(8, 4, 3, pad=1),
-                L.Convolution2D(4, 4, 3, pad=1),
-            )
-            self.out = L.Convolution2D(4, 3, 1)
-
-    def forward(self, x):
-        skip = CF.relu(self.enc1_2(CF.relu(self.enc1_1(x))))
-        x = CF.max_pooling_2d(skip, 2, cover_all=False)
-        x = self.deconv(CF.relu(self.enc2_2(CF.relu(self.enc2_1(x)))))
-        x = CF.concat([skip, x], axis=1)
-        return self.out(CF.relu(self.dec1_2(CF.relu(self.dec1_1(x)))))
-
-
-class FlaxDouble(nnx.Module):
-    """Two convolutions."""
-
-    def __init__(self, inputs, outputs):
-        self.convs = nnx.List(
-            [
-                nnx.Conv(inputs, outputs, (3, 3), padding=SAME, **wide()),
-                nnx.Conv(outputs, outputs, (3, 3), padding=SAME, **wide()),
-            ]
-        )
-
-    def __call__(self, x):
-        return nnx.relu(self.convs[1](nnx.relu(self.convs[0](x))))
-
-
-class FlaxUNet(nnx.Module):
-    """The same with the channels last."""
-
-    def __init__(self):
-        self.down0, self.bottom = FlaxDouble(2, 4), FlaxDouble(4, 6)
-        self.upconv = nnx.ConvTranspose(6, 4, (2, 2), strides=2, padding="VALID", **wide())
-        self.up0 = FlaxDouble(8, 4)
-        self.final = nnx.Conv(4, 3, (1, 1), **wide())
-
-    def __call__(self, x):
-        skip = self.down0(x)
-        x = self.upconv(self.bottom(nnx.max_pool(skip, (2, 2), strides=(2, 2))))
-        return self.final(self.up0(jnp.concatenate([skip, x], axis=-1)))
 
 
 # A block of a transformer
@@ -323,14 +231,12 @@ class FlaxGates(nnx.Module):
 
 PORTS = {
     "cnn": {"torch": TorchCnn, "chainer": ChainerCnn, "jax": FlaxCnn},
-    "unet": {"torch": TorchUNet, "chainer": ChainerUNet, "jax": FlaxUNet},
     "block": {"torch": TorchBlock, "chainer": ChainerBlock, "jax": FlaxBlock},
     "lstm": {"torch": TorchLstm, "chainer": ChainerLstm, "jax": FlaxLstm},
     "n-step lstm": {"torch": TorchLstm, "chainer": ChainerNStepLstm, "jax": FlaxGates},
 }
 SHAPES = {
     "cnn": (2, 3, 7, 5),
-    "unet": (2, 2, 6, 4),
     "block": (2, 5, 8),
     "lstm": (4, 7, 3),
     "n-step lstm": (4, 7, 3),

@@ -68,7 +68,7 @@ def test_writing_over_an_input_that_is_read_again_is_named(name):
     (finding,) = [one for one in proof.findings if one.level == "L3"]
     assert proof.diverges
     assert (finding.place, finding.kind, finding.explained) == ("r.0", "ReLU", True)
-    cause = "ReLU in place: it writes over its input, which is read again by s"
+    cause = "ReLU in place: it writes over its input, which is read again"
     assert finding.explanation.cause == cause
     assert cause in proof.headline
     x = torch.as_tensor(batch()[0])

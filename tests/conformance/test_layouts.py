@@ -1,13 +1,11 @@
 """Arrays of two layouts are brought together by shape, by values, and by what was seen before."""
 
 import numpy as np
-import pytest
 
 from deliralike.conformance.matching import propose
 from deliralike.conformance.matching.aligning import Orders, align
 from deliralike.conformance.seen import fit
 from deliralike.conformance.subject import Subject
-from deliralike.weights.matching.layouts import Transform, flattenings, transforms
 from tests.conformance import ports
 
 CHANCE = np.random.default_rng(3)
@@ -101,48 +99,6 @@ def test_the_layout_in_which_a_network_agrees_is_found():
         match = propose(reference.network, candidate)
         candidate.load_neutral_state(match.to_candidate(reference.network.neutral_state()))
         assert fit(reference, Subject(candidate), batch).layout.inputs == inputs
-
-
-@pytest.mark.parametrize(
-    ("start", "end"),
-    [
-        ((6, 4), (4, 6)),
-        ((8, 3, 2, 5), (2, 5, 3, 8)),
-        ((6, 4), (4, 2, 3)),
-        ((2, 3, 4), (4, 6)),
-        ((12,), (3, 4)),
-        ((), ()),
-    ],
-)
-def test_transforms_lead_there_and_back(start, end):
-    value = normal(*start)
-    options = transforms(start, end)
-    assert options
-    for transform in options:
-        there = transform.apply(value)
-        assert there.shape == end
-        np.testing.assert_array_equal(np.sort(there, axis=None), np.sort(value, axis=None))
-        np.testing.assert_array_equal(transform.invert(there), value)
-
-
-def test_usual_transforms_come_first():
-    kernel = normal(3, 3, 3, 3)
-    turned = transforms(kernel.shape, kernel.shape)[1]
-    np.testing.assert_array_equal(turned.apply(kernel), kernel.transpose(2, 3, 1, 0))
-    query = normal(6, 4)  # (heads * size, in), as PyTorch has it
-    heads = transforms(query.shape, (4, 3, 2))[0]
-    np.testing.assert_array_equal(heads.apply(query), query.T.reshape(4, 3, 2))
-    assert str(heads) == "as (3, 2, 4), axes (2, 0, 1)"
-
-
-def test_flattened_pixels():
-    image, weight = normal(2, 4, 3, 5), normal(6, 60)
-    forward = next(t for t in flattenings(weight.shape, [4]) if t.split == (6, 4, 15))
-    first = image.reshape(2, -1) @ weight.T
-    last = np.moveaxis(image, 1, -1).reshape(2, -1) @ forward.apply(weight).T
-    np.testing.assert_allclose(first, last, rtol=1e-12)
-    assert flattenings((6, 60), [7, 1]) == ()
-    assert isinstance(forward, Transform)
 
 
 def test_an_array_that_differs_by_a_factor_keeps_its_layout():

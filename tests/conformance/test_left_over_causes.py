@@ -68,56 +68,8 @@ class ChainerDropped(chainer.Chain):
         return self.fc2(self.ln(self.act(CF.dropout(self.fc1(x), 0.4))))
 
 
-class Behind(nn.Module):
-    """The activation comes first, in a block of its own behind another one's dropout."""
-
-    def __init__(self):
-        super().__init__()
-        self.act, self.fc, self.drop = nn.LeakyReLU(0.2), nn.Linear(8, 8), nn.Dropout(0.4)
-
-    def forward(self, x):
-        return self.drop(self.fc(self.act(x)))
-
-
-class Stacked(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b1, self.b2 = nn.Linear(6, 8), Behind(), Behind()
-        self.ln, self.fc2 = nn.LayerNorm(8), nn.Linear(8, 4)
-
-    def forward(self, x):
-        return self.fc2(self.ln(self.b2(self.b1(self.a(x)))))
-
-
-class FlaxBehind(nnx.Module):
-    def __init__(self, rngs):
-        self.fc, self.drop = nnx.Linear(8, 8, rngs=rngs), nnx.Dropout(0.4, rngs=rngs)
-
-    def __call__(self, x):
-        return self.drop(self.fc(nnx.leaky_relu(x, 0.2)))
-
-
-class FlaxStacked(nnx.Module):
-    def __init__(self):
-        rngs = nnx.Rngs(0)
-        self.a, self.fc2 = nnx.Linear(6, 8, rngs=rngs), nnx.Linear(8, 4, rngs=rngs)
-        self.b1, self.b2 = FlaxBehind(rngs), FlaxBehind(rngs)
-        self.ln = nnx.LayerNorm(8, epsilon=1e-3, rngs=rngs)
-
-    def __call__(self, x):
-        return self.fc2(self.ln(self.b2(self.b1(self.a(x)))))
-
-
-@pytest.mark.parametrize(
-    ("reference", "candidate"),
-    [
-        (lambda: Dropped(nn.PReLU), ChainerDropped),
-        (Stacked, FlaxStacked),
-    ],
-    ids=["chainer", "blocks on flax"],
-)
-def test_a_derivative_at_zero_from_which_nothing_comes_is_no_difference(reference, candidate):
-    found = proof(reference, candidate(), normal(9, 6))
+def test_a_derivative_at_zero_from_which_nothing_comes_is_no_difference():
+    found = proof(lambda: Dropped(nn.PReLU), ChainerDropped(), normal(9, 6))
     assert places(found) == [("ln", "output")]
     assert "eps=0.001 instead of 1e-05" in found.level("L3").findings[0].explanation.cause
 
@@ -136,24 +88,10 @@ class Dilated(nn.Module):
         return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
 
 
-class FlaxDilated(nnx.Module):
-    def __init__(self, padding, dilation):
-        rngs = nnx.Rngs(0)
-        self.conv = nnx.Conv(
-            2, 4, (3, 3), padding=((padding,) * 2,) * 2, kernel_dilation=dilation, rngs=rngs
-        )
-        self.fc = nnx.Linear(4, 4, rngs=rngs)
-
-    def __call__(self, x):
-        return self.fc(nnx.relu(self.conv(x)).mean((1, 2)))
-
-
-@pytest.mark.parametrize(
-    ("port", "padding", "dilation"),
-    [(Dilated, 1, 1), (Dilated, 3, 3), (FlaxDilated, 3, 1)],
-)
-def test_padding_and_dilation_that_are_both_others(port, padding, dilation):
-    (found,) = proof(Dilated, port(padding, dilation), normal(5, 2, 9, 8)).level("L3").findings
+@pytest.mark.parametrize(("padding", "dilation"), [(1, 1), (3, 3)])
+def test_padding_and_dilation_that_are_both_others(padding, dilation):
+    batch = normal(5, 2, 9, 8)
+    (found,) = proof(Dilated, Dilated(padding, dilation), batch).level("L3").findings
     assert found.place == "conv"
     assert found.explained
     assert f"padding {padding} instead of" in found.explanation.cause
@@ -239,28 +177,6 @@ def test_a_port_that_reads_the_padding_of_sequences():
     sequences = normal(6, 7, 3) * (np.arange(7)[None, :, None] < LENGTHS[:, None, None])
     assert proof(Packed, ChainerPadded(right=True), sequences, LENGTHS).proved
     (found,) = proof(Packed, ChainerPadded(), sequences, LENGTHS).level("L3").findings
-    assert found.what == "the input of fc"
-
-
-class Both(nn.Module):
-    """Two directions, unpacked again."""
-
-    def __init__(self, packs=True):
-        super().__init__()
-        self.rnn = nn.LSTM(3, 5, batch_first=True, bidirectional=True)
-        self.fc, self.packs = nn.Linear(10, 4), packs
-
-    def forward(self, x, lengths):
-        if not self.packs:
-            return self.fc(self.rnn(x)[0].mean(1))
-        packed = rnn.pack_padded_sequence(x, lengths.cpu(), True, enforce_sorted=False)
-        outputs = rnn.pad_packed_sequence(self.rnn(packed)[0], True, total_length=x.shape[1])[0]
-        return self.fc(outputs.mean(1))
-
-
-def test_sequences_that_only_one_side_packs():
-    """Sequences of no length, with which a call was left out, raised an error."""
-    found = proof(Both, Both(packs=False), normal(6, 7, 3), LENGTHS).level("L3").findings[0]
     assert found.what == "the input of fc"
 
 

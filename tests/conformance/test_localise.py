@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.findings import Observed
 from deliralike.conformance.locate import localise
 from deliralike.conformance.locate.accusing import settings
 from deliralike.conformance.locate.differing import all_differences, first_difference
-from deliralike.conformance.locate.place import joined
 from deliralike.conformance.places import Quantity
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
@@ -168,12 +166,6 @@ def test_a_function_of_nn_that_takes_another_setting_is_a_place(backend):
     assert {place.path for place in places} == {""}
 
 
-def test_both_calls_of_a_shared_block_are_judged(backend):
-    places = found(made(Shared, "torch"), wrong(Shared, backend, {"twice": times(1.01)}))
-    assert where(places) == [("twice", "Linear", "output")] * 2
-    np.testing.assert_allclose([place.difference for place in places], 0.01, rtol=1e-9)
-
-
 def test_a_running_statistic_is_a_place(backend):
     class Faster(Deep):
         def __init__(self):
@@ -211,22 +203,6 @@ def test_a_block_that_raises_at_the_references_inputs_is_a_place():
         assert places[0].details[0].endswith("inputs: ZeroDivisionError: planted.")
 
 
-def test_errors_of_chainer_are_no_end_of_the_search():
-    """They derive from nothing but Exception."""
-
-    class Raising(chainer.Chain):
-        def __init__(self):
-            super().__init__()
-            with self.init_scope():
-                self.one, self.two = chainer.links.Linear(4, 4), chainer.links.Linear(4, 3)
-
-        def forward(self, x):
-            return self.two(chainer.functions.concat((x, self.one(x)[:1]), axis=1))
-
-    (place,) = found(native(small.ChainerNet, "chainer"), native(Raising, "chainer"))
-    assert "InvalidType" in place.details[0]
-
-
 # Native networks
 # -----------------------------------------------------------------------------
 
@@ -240,70 +216,6 @@ def test_native_networks_have_places(name, kind):
         state | {"two.bias": state["two.bias"] + 0.5, "one.bias": state["one.bias"] + 0.5}
     )
     assert [place.path for place in found(reference, candidate)] == ["one", "two"]
-
-
-class InPlace(torch.nn.Module):
-    """The activation writes into what the layer gave; `slope` is the candidate's mistake."""
-
-    def __init__(self, slope=0.01):
-        super().__init__()
-        self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)
-        self.act = torch.nn.LeakyReLU(slope, inplace=True)
-
-    def forward(self, x):
-        return self.two(self.act(self.one(x)))
-
-
-def test_activations_in_place_accuse_no_other_layer():
-    state = made(Plain, "torch").neutral_state()
-    sides = [get("torch").wrap(InPlace(slope).double()) for slope in (0.01, 0.01, 0.2)]
-    for side in sides:
-        side.load_neutral_state(state)
-    assert found(*sides[:2]) == []
-    (place,) = found(sides[0], sides[2])
-    assert (place.path, place.kind, place.accused[0].settings["negative_slope"]) == (
-        "act",
-        "LeakyReLU",
-        0.01,
-    )
-
-
-class Dictionaries(Network):
-    """A block that gives a dict of a tuple."""
-
-    def __init__(self, kind=None):
-        super().__init__()
-        self.source = (kind or Source)()
-        self.head = self.nn.Linear(4, 3)
-
-    def forward(self, x):
-        values = self.source(x)
-        return self.head(values["pair"][0] + values["pair"][1])
-
-
-class Source(Network):
-    """Gives it."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(4, 4)
-
-    def forward(self, x):
-        return {"pair": (self.fc(x), self.second(x))}
-
-    def second(self, x):
-        return x * 2.0
-
-
-def test_the_leaf_of_a_nested_output_is_named(backend):
-    class Odd(Source):
-        def second(self, x):
-            return x * 3.0
-
-    assert found(made(Dictionaries, "torch"), made(Dictionaries, backend)) == []
-    (place,) = found(made(Dictionaries, "torch"), made(Dictionaries, backend, Odd))
-    assert (place.path, str(place.what)) == ("source", "output['pair'][1]")
-    assert place.difference == pytest.approx(0.5, rel=1e-9)
 
 
 def test_nothing_of_the_networks_changes():
@@ -362,20 +274,6 @@ def test_a_gradient_in_which_what_comes_back_cancels_out_is_rounding():
     endless = Observed(np.ones(3), {argument("args[0]"): np.array(np.inf)})
     assert all_differences(mine, endless, [coming_back])[slope] == np.inf
     assert all_differences(endless, endless, [coming_back])[slope] == 0.0
-
-
-@pytest.mark.parametrize(
-    ("path", "name", "wanted"),
-    [
-        ("loss", "fc", "fc"),
-        ("", "fc", "fc"),
-        ("a", "b.c", "a.b.c"),
-        ("a", "", "a"),
-        ("loss", "", ""),
-    ],
-)
-def test_paths_are_joined(path, name, wanted):
-    assert joined(path, name) == wanted
 
 
 def test_settings_are_those_that_a_layer_was_made_with():

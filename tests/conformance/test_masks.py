@@ -57,15 +57,16 @@ class OnFlax(nnx.Module):
 class OnChainer(chainer.Chain):
     """The same by functions alone."""
 
-    def __init__(self, extra=False, factor=1.0):
+    def __init__(self, extra=False, factor=1.0, first=0.1):
         super().__init__()
         with self.init_scope():
             self.conv = L.Convolution2D(1, 4, 3, pad=1)
             self.fc, self.out = L.Linear(144, 5), L.Linear(5, 3)
-        self.extra, self.factor = extra, factor
+        self.extra, self.factor, self.first = extra, factor, first
 
     def forward(self, x):
-        y = CF.dropout(CF.relu(self.conv(x)), 0.1)
+        y = CF.relu(self.conv(x))
+        y = y if self.first is None else CF.dropout(y, self.first)
         y = CF.dropout(CF.tanh(self.fc(y) * self.factor), 0.3)
         return self.out(CF.dropout(y) if self.extra else y)
 
@@ -207,12 +208,68 @@ def test_a_dropout_that_one_side_alone_has_is_counted():
     assert 0.0 < finding.explanation.match < 1e-12
 
 
-def test_a_dropout_that_is_left_out_is_the_place_though_the_masks_that_are_left_do_not_fit():
-    candidate = OnTorch()
-    candidate.drop = torch.nn.Identity()
-    found = proof(OnTorch(), candidate)
-    assert found.headline.startswith("DIVERGES at drop (Dropout), dropout, train: ")
-    assert "Explained by dropout called once instead of 2 times (" in found.headline
+@pytest.mark.parametrize(
+    ("kind", "settings"), [(OnChainer, {"first": None}), (OnFlax, {"layer": 0.0})]
+)
+def test_a_dropout_that_is_skipped_is_the_place(kind, settings):
+    """Whatever follows has masks of other shapes then."""
+    found = proof(OnTorch(), kind(**settings))
+    assert found.headline.startswith("DIVERGES at drop (Dropout), forward, train"), found
+    (finding,) = found.level("L3").findings
+    assert finding.explanation.cause == "dropout called once instead of 2 times"
+    assert 0.0 < finding.explanation.match < 1e-12
+
+
+class Encoder(torch.nn.Module):
+    """Drops twice from arrays of one shape, one after the other; the second may be skipped."""
+
+    def __init__(self, is_skipped=False):
+        super().__init__()
+        self.fc, self.is_skipped = torch.nn.Linear(36, 5), is_skipped
+        self.first, self.second = torch.nn.Dropout(0.1), torch.nn.Dropout(0.1)
+        self.out = torch.nn.Linear(5, 3)
+
+    def forward(self, x):
+        y = torch.tanh(self.first(self.fc(x.flatten(1))))
+        return self.out(y if self.is_skipped else self.second(y))
+
+
+def test_of_two_calls_alike_the_one_that_is_skipped_is_the_place():
+    found = proof(Encoder(), Encoder(is_skipped=True))
+    assert found.headline.startswith("DIVERGES at second (Dropout), forward, train"), found
+
+
+class Unused(OnTorch):
+    """Drops first from what nothing comes of."""
+
+    def forward(self, x):
+        self.drop(x)
+        return super().forward(x)
+
+
+def test_a_dropout_that_changes_nothing_may_be_left_out():
+    found = proof(Unused(), OnChainer())
+    assert found.proved, found
+    assert "2 calls of it" in str(found)
+
+
+class Channels(OnTorch):
+    """Drops whole channels."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop = torch.nn.Dropout2d(0.1)
+
+
+def test_masks_of_other_shapes_decide_nothing():
+    found = proof(OnTorch(), Channels())
+    assert found.verdict == "undecided"
+    assert "The masks of dropout do not fit" in str(found)
+
+
+def test_dropout_that_drops_nothing_may_be_left_out():
+    found = proof(OnTorch(layer=0.0), OnChainer(first=None))
+    assert found.proved, found
 
 
 def test_where_masks_cannot_be_forced_evaluation_is_judged():

@@ -67,14 +67,12 @@ class Original(chainer.Chain):
 class Port(nn.Module):
     """The same where nothing is said."""
 
-    def __init__(self, eps=2e-5, momentum=0.1, slope=0.2, ceil=True, stride=1):
+    def __init__(self, slope=0.2, ceil=True):
         super().__init__()
         self.slope, self.ceil = slope, ceil
         self.conv1 = nn.Conv2d(1, 4, 3, padding=1, bias=False)
         self.conv2 = nn.Conv2d(4, 6, 3, padding=1, bias=False)
-        self.norm1, self.norm2 = (
-            nn.BatchNorm2d(count, eps=eps, momentum=momentum) for count in (4, 6)
-        )
+        self.norm1, self.norm2 = (nn.BatchNorm2d(count, eps=2e-5) for count in (4, 6))
         self.hidden, self.out = nn.Linear(6 * 3 * 3, 8), nn.Linear(8, 5)
 
     def step(self, x):
@@ -108,27 +106,6 @@ def test_a_right_port_of_a_chainer_snapshot_is_proved_on_every_level(snapshot):
     assert not np.array_equal(port.conv1.weight.detach().numpy(), snapshot.c1.W.array), (
         "the port itself is left alone"
     )
-
-
-def test_epsilon_of_chainers_norms(snapshot):
-    proof = compare(snapshot, Port(eps=1e-5), PICTURES, weights="load", levels=QUICK)
-    assert [(place, what) for place, what, _ in found(proof)] == [
-        ("b1", "output"),
-        ("b2", "output"),
-    ]
-    assert "eps=1e-5 instead of 2e-5 (match" in sole(proof, "b1", "output")
-
-
-def test_momentum_of_chainers_norms_which_call_it_decay(snapshot):
-    proof = compare(snapshot, Port(momentum=0.9), PICTURES, weights="load", levels=QUICK)
-    assert "momentum" in sole(proof, "b1", "running_mean")
-    assert sole(proof, "b1", "running_mean").startswith("Explained")
-
-
-def test_slope_of_a_leaky_relu_between_layers(snapshot):
-    proof = compare(snapshot, Port(slope=0.01), PICTURES, weights="load", levels=QUICK)
-    why = sole(proof, "the network", "output")
-    assert why.startswith("Explained by negative_slope=0.01 instead of 0.2 (exact match")
 
 
 def test_a_slope_that_no_list_names(snapshot):
@@ -380,22 +357,6 @@ def test_a_right_batch_norm_may_take_a_batch_of_one_that_pytorch_refuses():
     assert proof.proved, proof
 
 
-def test_a_port_that_cannot_evaluate_a_single_sample_diverges():
-    class Squeezing(FlaxNormed):
-        def __call__(self, x):
-            return super().__call__(x).squeeze() + jnp.zeros(3)[None]
-
-    class Torn(Squeezing):
-        def __call__(self, x):
-            assert len(x) > 1
-            return super().__call__(x)
-
-    sides = [Normed(nn.LayerNorm(4)), Torn(nnx.LayerNorm)]
-    proof = compare(*sides, VECTORS, weights="load", levels=("L0", "L1", "L7"))
-    assert proof.diverges
-    assert "inputs of one sample, raises AssertionError: assert 1 > 1" in proof.headline
-
-
 def optimized(network, make):
     """A side with a framework's own optimizer."""
     wrapped = backends.of(network).wrap(network)
@@ -463,19 +424,13 @@ def around(middle):
     [
         (nn.Conv2d(4, 4, 3, bias=False), nn.Conv2d(4, 4, 3), "a bias that the reference has not"),
         (nn.BatchNorm2d(4), nn.BatchNorm2d(4, affine=False), "no weight, no bias"),
-        (
-            nn.Conv2d(4, 4, 3, bias=False),
-            nn.Conv2d(4, 4, 3, bias=False, groups=2),
-            "weight of the shape (4, 2, 3, 3) instead of (4, 4, 3, 3) (2 times as many groups)",
-        ),
     ],
 )
 def test_a_layer_that_differs_and_has_other_tensors_is_explained_by_these(mine, theirs, cause):
     torch.manual_seed(1)
     for parameter in mine.parameters():
         nn.init.normal_(parameter)
-    if "shape" not in cause:
-        theirs.load_state_dict(mine.state_dict(), strict=False)
+    theirs.load_state_dict(mine.state_dict(), strict=False)
     proof = compare(around(mine), around(theirs), PICTURES, levels=QUICK)
     assert proof.headline.startswith(f"DIVERGES at 1 ({type(mine).__name__}), forward, ")
     assert f"Explained by {cause} (seen in its own numbers)." in proof.headline

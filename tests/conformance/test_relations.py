@@ -11,12 +11,6 @@ X = numbers(2, 3, 4, 5, seed=1)
 INPUT = numbers(2, 3, 4, 5, seed=2)
 
 
-def bfloat16(x):
-    """Rounded to eight bits of mantissa, half to even."""
-    mantissa, exponent = np.frexp(x)
-    return np.ldexp(np.round(mantissa * 256) / 256, exponent)
-
-
 @pytest.mark.parametrize(
     ("candidate", "cause"),
     [
@@ -25,7 +19,6 @@ def bfloat16(x):
         (0 * X + 2, "all 2, as at a fresh start"),
         (-X, "negated"),
         (X + 0.25, "plus 0.25"),
-        (2 * X - 1, "times 2 plus -1"),
         (0 * X, "zero"),
         (X.transpose(0, 1, 3, 2), "axes permuted to (0, 1, 3, 2)"),
         (X.transpose(0, 2, 3, 1).reshape(2, -1), "axes permuted to (0, 2, 3, 1), then reshaped"),
@@ -34,9 +27,6 @@ def bfloat16(x):
         (X[:, [1, 2, 0]], "axis 1 in the order [1, 2, 0]"),
         (np.maximum(X, 0), "relu of it"),
         (np.tanh(X), "tanh of it"),
-        (X.astype(np.float32).astype(float), "computed in float32"),
-        (X.astype(np.float16).astype(float), "computed in float16"),
-        (bfloat16(X), "computed in bfloat16"),
         (None, "missing"),
         (X * np.nan, "not finite"),
     ],

@@ -3,6 +3,7 @@
 import functools
 import io
 import math
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +11,6 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from matplotlib import style
 from rich.console import Console
 
 from deliralike.conformance.findings import FAILED, Explanation, Finding
@@ -70,7 +70,8 @@ def test_columns_of_text_are_aligned():
     lines = str(diverging()).splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("level "))
     starts = {
-        name: lines[head].index(name) for name in ("level", "what", "result", "largest", "remark")
+        name: lines[head].index(name)
+        for name in ("level", "what", "result", "difference", "remark")
     }
     rows = lines[head + 1 : head + 6]
     assert [row[: starts["what"]].strip() for row in rows] == [
@@ -105,7 +106,9 @@ def test_a_terminal_gets_colours():
     console.print(diverging())
     shown = console.file.getvalue()
     assert shown.startswith("\x1b[1;31mDIVERGES at bn1")  # bold red
-    assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines())) <= 80
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("L3     layers alone at equal inputs  failed") for line in lines)
 
 
 def test_of_many_findings_the_text_shows_some_and_counts_the_rest():
@@ -134,10 +137,6 @@ def test_proofs_of_one_name_are_numbered_in_the_matrix():
     ]
 
 
-def test_versions_are_not_named_twice():
-    assert "versions              torch 2.13.0, jax 0.10.2, deliralike 0.1" in str(proved())
-
-
 def test_null_gradients_and_reasons_are_told():
     text = str(proved())
     assert "Gradients that are zero but for rounding, not compared: fc.0.bias, conv1.bias." in text
@@ -162,18 +161,6 @@ def test_details_stand_below_the_headline_and_the_effect_ends_it():
         "Explained by eps=2e-5 instead of 1e-5 (match 3e-15). No effect on evaluation outputs."
     )
     assert "L3: bn1, output: Only the candidate calls fc." in str(proof)
-    assert Proof.from_dict(proof.to_dict()) == proof
-
-
-def test_null_gradients_that_a_note_names_are_not_named_again():
-    noted = level(
-        "L1",
-        worst=0.0,
-        notes=("Null: conv1.bias.",),
-        figures={"null": ["conv1.bias", "conv2.bias"]},
-    )
-    text = str(Proof("A", "B", (noted,)))
-    assert text.count("conv1.bias") == 1 and "not compared: conv2.bias." in text
 
 
 def test_names_are_shown_as_they_are_in_text():
@@ -290,32 +277,15 @@ def test_null_gradients_come_last_and_are_not_judged():
     assert re.search(r"conv1\.bias</th>.*?class=\"status null\">null</td>", page)
 
 
-def test_equal_reports_give_equal_files_whatever_the_user_has_set(tmp_path):
-    report = diverging()
-    once = [
-        report.save(tmp_path / f"one{suffix}").read_bytes()
-        for suffix in (".txt", ".md", ".json", ".html")
-    ]
-    with style.context(["dark_background", {"axes.linewidth": 5, "font.size": 20}]):
-        again = [
-            report.save(tmp_path / f"two{suffix}").read_bytes()
-            for suffix in (".txt", ".md", ".json", ".html")
-        ]
-    assert once == again
-
-
-def test_another_process_writes_the_same_page(tmp_path):
-    diverging().save(tmp_path / "here.json")
-    code = (
-        "import sys; from deliralike.conformance.proof import load\n"
-        "load(sys.argv[1] + '/here.json').save(sys.argv[1] + '/there.html')"
-    )
-    subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
+def test_another_process_writes_the_same_page():
+    code = "from tests.conformance.proofs import diverging; print(diverging()._repr_html_())"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
         check=True,
-        env={"PYTHONHASHSEED": "7", "PATH": ""},
+        capture_output=True,
+        env=os.environ | {"PYTHONHASHSEED": "7"},
     )
-    assert (tmp_path / "there.html").read_text(encoding="utf-8") == page_of("diverging")
+    assert run.stdout.decode() == f"{diverging()._repr_html_()}\n"
 
 
 def test_layers_that_l3_accuses_are_accused_in_the_table_of_another_level():
@@ -335,11 +305,6 @@ def test_a_bar_is_as_long_as_a_difference_has_decades():
     page = html.page(with_layers([{"path": str(value), "train": value} for value in values]))
     found = re.findall(r'class="(\w+)" style="width: ([\d.]+)rem"', page)
     assert found == [("passed", "0.00"), ("failed", "4.00"), ("failed", "8.00")]
-
-
-@pytest.mark.parametrize("rows", [[{"path": ""}], [{"path": "fc", "train": None, "forced": 0.0}]])
-def test_missing_values_are_shown(rows):
-    assert Page(html.page(with_layers(rows))).all("table")
 
 
 def test_differences_by_name_are_a_table():

@@ -10,7 +10,7 @@ from deliralike.conformance.observe import Call, Recording
 from deliralike.conformance.places import Tap
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
-from tests.conformance.small import Deep, Network, Plain, batch, get, made, squares
+from tests.conformance.small import Deep, Network, Plain, batch, get, made
 
 
 def look(network, training=True, given=None, loss=classification_loss, **options):
@@ -101,51 +101,9 @@ def test_gradients_alone_may_differ(backend):
     assert found.differences["gradient of the input"].difference > 1e-3
 
 
-def test_an_error_is_a_finding():
-    class Raising(Plain):
-        def forward(self, x):
-            raise ZeroDivisionError("planted")
-
-    seen = look(made(Raising))
-    assert seen.error.text == "ZeroDivisionError: planted"
-    assert seen.output is None
-    level = semantics.level(modes(made(Plain), made(Raising)))
-    assert [finding.what for finding in level.findings] == ["raises ZeroDivisionError: planted"] * 2
-    assert level.worst == np.inf
-
-
 def test_nothing_compared_is_not_reached():
     level = semantics.level({})
     assert (level.status, level.worst) == (NOT_REACHED, None)
-
-
-def test_blind_is_who_has_parameters_and_no_gradient():
-    class Bare(Network):
-        def forward(self, x):
-            return self.nn.tanh(x)
-
-    def constant(network, x, labels):
-        return network.nn.sum(network(x) * 0.0)
-
-    assert modes(made(Plain), made(Plain), loss=constant)["train"].is_blind
-    assert not modes(made(Bare), made(Bare), loss=squares, given=batch()[:1])["train"].is_blind
-
-
-class Noisy(Plain):
-    """Draws between its layers."""
-
-    def forward(self, x):
-        y = self.one(x)
-        return self.two(y + self.nn.constant(np.random.standard_normal(tuple(y.shape)), y))
-
-
-@pytest.mark.filterwarnings("ignore:Noisy draws random numbers")
-def test_what_differs_between_two_runs_is_named(backend):
-    for kind, wanted in ((Plain, []), (Noisy, [Tap("two"), Tap()])):
-        side = Subject(made(kind, backend))
-        first = look(side.network)
-        with get("jax").op_by_op():
-            assert semantics.unsteady(side, batch(), True, first) == wanted
 
 
 def call(output):

@@ -176,35 +176,6 @@ def test_a_candidate_of_one_size_alone_is_proved_for_that_size():
     assert "raises ValueError: six tokens are wanted, with inputs of (3, 5)" in str(proof)
 
 
-def test_what_a_single_sample_of_another_size_alone_shows_is_a_finding():
-    class Wrong(Words):
-        def forward(self, x):
-            return super().forward(x) * (2.0 if x.shape == (1, 5) else 1.0)
-
-    proof = compare(Words(), Wrong(), tokens(), levels=("L0", "L1", "L7"))
-    assert proof.headline.startswith("DIVERGES at inputs of (1, 5), output, eval: float64 1.0e+00")
-
-
-@pytest.mark.parametrize(("least", "verdict"), [(1.0, "proved"), (0.0, "diverges")])
-def test_a_loss_without_any_label_is_zero_on_both_sides_or_a_finding(least, verdict):
-    def loss(network, x, labels, least=1.0):
-        scores = torch.log_softmax(network(x), 1)
-        kept = labels >= 0
-        picked = scores.gather(1, labels.clamp(min=0)[:, None])[:, 0] * kept
-        return -picked.sum() / kept.sum().clamp(min=least)
-
-    def other(network, x, labels):
-        return loss(network, x, labels, least)
-
-    x, labels = tokens()
-    labels[1] = -100
-    sides = Subject(Words(), loss), Subject(Words(), other)
-    proof = compare(*sides, (x, labels), levels=("L0", "L1", "L7"))
-    assert proof.verdict == verdict
-    if verdict == "diverges":
-        assert proof.headline == "DIVERGES at all labels ignored, loss, eval: not comparable."
-
-
 def test_an_evaluation_is_one_program_on_jax():
     """Operations one by one would each be compiled for the new size."""
     compiled = []

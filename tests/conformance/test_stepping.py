@@ -6,9 +6,7 @@ import numpy as np
 import optax
 import pytest
 import torch
-from flax import nnx
 
-from deliralike import DataParallel
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import stepping
@@ -16,7 +14,6 @@ from deliralike.optim import rules
 from deliralike.training.schedules import StepDecay
 from tests.conformance.optimizing import (
     Laid,
-    decay,
     following,
     get,
     of_chainer,
@@ -25,7 +22,6 @@ from tests.conformance.optimizing import (
     right,
     with_optimizers,
 )
-from tests.parallel.networks import devices
 
 
 def sides(first, second, backend="torch"):
@@ -51,18 +47,6 @@ def test_the_gradient_is_the_forced_one_in_every_layout(backend):
     for name, before in parameters.items():
         update, wanted = side.moved(name, before), -gradients[name]
         assert abs(update - wanted).max() <= 4 * 2.0**-52 * abs(parameters[name]).max(), name
-
-
-def test_the_gradient_is_the_forced_one_in_a_network_of_flax():
-    """Its kernels have their axes in another order, and their sizes differ."""
-    native = get("jax").wrap(nnx.Conv(2, 3, (4, 5), rngs=nnx.Rngs(0)))
-    forced = stepping.Forced.of(native, 12, 0, unused=True)
-    side = stepping._Side(native, following("sgd", lr=1.0))
-    assert forced.shapes["weight"] == (3, 2, 4, 5)
-    parameters, wanted = forced.parameters(0), -forced.gradients(0)["weight"]
-    side.step(parameters, forced.gradients(0), None)
-    moved = side.moved("weight", parameters["weight"])
-    np.testing.assert_allclose(moved, wanted, atol=1e-12)  # in float32
 
 
 def test_forced_numbers_are_portable_varied_and_hold_zeros_and_pauses():
@@ -110,27 +94,6 @@ RIGHT = {
         "RMSprop",
         {"lr": 0.01, "alpha": 0.95, "eps": 1e-8},
     ),
-    "AdaGrad": (
-        "chainer",
-        following("adagrad", lr=0.01, eps=1e-8),
-        of_chainer,
-        "AdaGrad",
-        {"lr": 0.01, "eps": 1e-8},
-    ),
-    "torch SGD": (
-        "torch",
-        following("sgd", lr=0.1, momentum=0.9, nesterov=True),
-        of_torch,
-        torch.optim.SGD,
-        {"lr": 0.1, "momentum": 0.9, "nesterov": True},
-    ),
-    "torch Adam": (
-        "torch",
-        following("adam", lr=0.01, weight_decay=0.1),
-        of_torch,
-        torch.optim.Adam,
-        {"lr": 0.01, "weight_decay": 0.1, "foreach": True},
-    ),
     "torch AdamW": (
         "torch",
         following("adamw", lr=0.01, weight_decay=0.1),
@@ -145,13 +108,6 @@ RIGHT = {
         optax.sgd,
         {"learning_rate": 0.1, "momentum": 0.9, "nesterov": True},
     ),
-    "optax rmsprop": (
-        "jax",
-        following("rmsprop", lr=0.01, alpha=0.9),
-        of_optax,
-        optax.rmsprop,
-        {"learning_rate": 0.01, "decay": 0.9, "eps": 1e-8, "eps_in_sqrt": False},
-    ),
 }
 
 
@@ -162,16 +118,6 @@ def test_native_optimizers_that_are_the_same_are_not_accused(case):
     found = stepping.level(*sides(reference, make(kind, **settings), backend))
     assert (found.status, found.findings, found.notes) == (PASSED, (), ())
     assert found.worst < 1e-13
-
-
-def test_decay_as_chainers_hook_is_l2():
-    native = of_chainer(chainer.optimizers.SGD, decay(0.02), lr=0.1)
-    assert (
-        stepping.level(
-            *sides(following("sgd", lr=0.1, weight_decay=0.02), native, "chainer")
-        ).status
-        == PASSED
-    )
 
 
 def test_groups_of_parameters_are_right_and_wrong():
@@ -187,22 +133,6 @@ def test_groups_of_parameters_are_right_and_wrong():
     (found,) = stepping.level(*sides(right_one, grouped(weight_decay=0.0), "chainer")).findings
     assert "of biases and other vectors alone" in found.explanation.cause
     assert found.explanation.cause.startswith("learning rate times 0.333333")
-
-
-@pytest.mark.parametrize(
-    ("backend", "name"), [("torch", "clipped"), ("chainer", "sgd"), ("jax", "sgd")]
-)
-def test_replicated_networks_are_judged_too(backend, name):
-    backend = get(backend)
-    reference, plain = right(get("torch")), right(backend)
-    candidate = plain.but(network=DataParallel(plain.network, devices(backend, 2)))
-    reference, candidate = (
-        each.but(optimizers={name: each.optimizers[name]}, schedule=None)
-        for each in (reference, candidate)
-    )
-    assert stepping.level(reference, candidate).status == PASSED
-    wrong = candidate.but(optimizers={name: following("sgd", lr=0.05, momentum=0.8)})
-    assert stepping.level(reference, wrong).status == FAILED
 
 
 # What is found
@@ -223,7 +153,6 @@ def test_a_finding_names_optimizer_parameter_and_first_step():
     assert finding.explanation.cause == "the learning rate inside the velocity"
     # the velocity, a sum of gradients at the old rate, is ten times what it should be
     assert 8 < finding.difference < 10
-    assert max(found.figures["updates"]["x"][:6]) < 1e-13
 
 
 def test_one_count_for_all_shows_in_unused_parameters_alone():

@@ -65,22 +65,6 @@ def test_gradients_that_are_not_finite_are_named(backend):
     assert "have a gradient that is not finite: " in str(found)
 
 
-def test_a_frozen_parameter_is_none_of_them(backend):
-    net = made(backend)
-    net.set_trainable("unused.*", False)
-    net.set_trainable("dead.bias", False)
-    assert net.detect_anomalous_params(loss, X, 1.0) == Anomalies(zero=("dead.weight",))
-
-
-def test_a_network_without_anomalies_says_so(backend):
-    net = made(backend)
-    for name in ("unused.*", "dead.*"):
-        net.set_trainable(name, False)
-    found = net.detect_anomalous_params(loss, X, 1.0)
-    assert not found
-    assert str(found) == "every trainable parameter has a gradient"
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_looking_changes_neither_weights_nor_buffers_nor_modes_nor_what_follows(backend, count):
     """Two networks take the same steps, native dropout included; in one of them somebody looks

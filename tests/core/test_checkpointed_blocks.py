@@ -155,14 +155,6 @@ def test_mixed_precision_is_that_of_the_first_time(name, precision):
         np.testing.assert_allclose(found[1][weight], value, rtol=1e-6, atol=1e-8)
 
 
-def test_nothing_is_different_in_evaluation(backend):
-    plain, network = made(backend).eval(), made(backend, checkpointed).eval()
-    outputs = [backend.numpy(each(*backend.prepare(BATCH[:2], each))) for each in (plain, network)]
-    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-13)
-    gradients = [backend.gradients(loss, each, *BATCH).parameters for each in (plain, network)]
-    agree(gradients[1], gradients[0])
-
-
 def test_patterns_of_no_block_are_refused(backend):
     with pytest.raises(UnknownName, match=r"no block of Net matches 'frist'. Did you mean 'first'"):
         checkpoint_blocks(made(backend), "frist")

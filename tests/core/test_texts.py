@@ -76,15 +76,6 @@ def test_an_optimizer_prints_its_rule_and_its_updates(backend):
     assert ">accuracy</td>" in trainer._repr_html_()
 
 
-def test_an_optimizer_of_a_framework_prints_its_class():
-    import torch
-
-    network = backends.wrap(torch.nn.Linear(3, 2))
-    native = torch.optim.RMSprop(network.native.parameters(), lr=0.25)
-    text = repr(network.backend.wrap_optimizer(native, network))
-    assert text == "TorchOptimizer(RMSprop(lr=0.25), steps=0)"
-
-
 def test_data_print_sizes_instead_of_numbers(tmp_path):
     samples = data.Samples(np.zeros((7, 1, 3, 2), np.float32), np.arange(7) % 2)
     assert repr(samples) == "Samples(inputs: float32 (7, 1, 3, 2), labels: int64 (7,))"

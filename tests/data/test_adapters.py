@@ -93,14 +93,6 @@ def test_albumentations_draws_the_same_whatever_the_batches_and_workers(library,
     assert same(together, [joined])
 
 
-def test_a_single_transform_of_albumentations_is_accepted(library):
-    augment = data.albumentations(library.HorizontalFlip(p=1.0))
-    found = augment(
-        (np.arange(35.0, dtype=np.float32).reshape(1, 7, 5), "label"), np.random.default_rng(0)
-    )
-    assert (found[0][0, 0].tolist(), found[1]) == ([4, 3, 2, 1, 0], "label")
-
-
 @pytest.mark.parametrize("mask", [(7, 5), (1, 7, 5)])
 def test_a_mask_that_would_stay_behind_is_asked_for(mask):
     sample = {"x": np.zeros((3, 7, 5)), "y": np.zeros(mask, np.uint8)}
@@ -132,13 +124,6 @@ def test_a_transform_without_a_seed_of_its_own_draws_from_seeded_globals():
     assert global_draw() == wanted  # the states are as they were
     assert all(np.array_equal(one[0], other[0]) for one, other in zip(first, second, strict=True))
     assert not np.array_equal(first[0][0], next(loader.batches(1))[0])
-
-
-def test_a_sample_that_is_a_picture_alone_is_transformed():
-    found = data.albumentations(lambda image: {"image": image[::-1]})(
-        np.arange(6.0).reshape(1, 3, 2), np.random.default_rng(0)
-    )
-    assert found.tolist() == [[[4, 5], [2, 3], [0, 1]]]
 
 
 def test_masks_with_channels_are_moved_too():
@@ -269,18 +254,6 @@ def test_the_batch_itself_is_not_written_into():
     )
     assert (batch["data"].any(), batch["seg"][0, 0].tolist()) == (False, [0, 1])
     assert (bool(found["data"].all()), found["seg"][0, 0].tolist()) == (True, [1, 0])
-
-
-def test_a_transform_without_masks_gets_none():
-    found = data.batchgenerators(lambda data: {"data": data + 1})(
-        np.zeros((2, 1, 3, 2)), np.random.default_rng(0)
-    )
-    assert found.min() == 1
-
-
-def test_what_is_no_array_is_refused():
-    with pytest.raises(BatchError, match="as 'data', and gave None"):
-        data.batchgenerators(lambda data: None)((np.zeros((2, 1, 3)),), np.random.default_rng(0))
 
 
 def test_global_states_are_seeded_with_numbers_of_all_their_bits(monkeypatch):

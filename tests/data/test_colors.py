@@ -72,15 +72,6 @@ def test_the_changes_come_in_the_order_that_is_drawn():
     assert generator.bounds == ((0.6, 1.4), (0.0, 2.5), (1.0, 1.0), (-0.1, 0.1))
 
 
-def test_a_grey_picture_is_torchvisions():
-    wanted = TORCHVISION.rgb_to_grayscale(torch.tensor(PICTURE), 3).numpy()
-    found = Grayscale(1.0)(PICTURE, np.random.default_rng(0))
-    np.testing.assert_allclose(found, wanted, atol=1e-12)
-    assert Grayscale(0.0)(PICTURE, np.random.default_rng(0)) is PICTURE
-    are_grey = [(Grayscale(0.3)(PICTURE, RNG) != PICTURE).any() for _ in range(400)]
-    assert 80 < sum(are_grey) < 160
-
-
 @pytest.mark.parametrize("sizes", [(3, 2), (7, 5), (11, 16), (1, 9)], ids=str)
 def test_resizing_is_that_of_pytorch(sizes):
     wanted = torch.nn.functional.interpolate(

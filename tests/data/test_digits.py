@@ -26,18 +26,6 @@ def test_every_digit_of_scikit_learn_is_there_once(digits):
     assert sorted(map(tuple, wanted)) == sorted(map(tuple, np.concatenate(parts)))
 
 
-def test_arrays_are_channels_first_floats_and_int64_labels(digits):
-    inputs, labels = digits.train
-    assert (inputs.shape[1:], inputs.dtype, labels.dtype) == ((1, 8, 8), np.float32, np.int64)
-    assert (inputs.min(), inputs.max()) == (0.0, 1.0)
-    assert digits.classes == tuple("0123456789")
-
-
-def test_every_class_gives_the_same_fraction(digits):
-    held, everything = np.bincount(digits.held_out.labels), np.bincount(load_digits().target)
-    assert held.tolist() == [round(0.2 * count) for count in everything]
-
-
 def test_the_seed_decides_which_samples_are_held_out(digits):
     again, other = data.load("digits", seed=0), data.load("digits", seed=1)
     assert (again.held_out.inputs == digits.held_out.inputs).all()

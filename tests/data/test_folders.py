@@ -2,14 +2,13 @@
 name the file."""
 
 import struct
-import sys
 import zlib
 
 import numpy as np
 import pytest
 
 from deliralike import data, zoo
-from deliralike.errors import BatchError, DataUnavailable, SettingError
+from deliralike.errors import BatchError, SettingError
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -58,13 +57,6 @@ def test_a_picture_has_the_values_that_were_written(animals):
     assert picture.flags.c_contiguous
 
 
-def test_grey_is_the_weighted_sum_of_the_colours(animals):
-    picture = data.image_folder(animals, mode="L")[4].inputs
-    wanted = pixels(0, 7, 5, 3) @ np.array([0.299, 0.587, 0.114]) / 255  # ITU-R 601
-    assert picture.shape == (1, 7, 5)
-    assert np.abs(picture[0] - wanted).max() < 1 / 255
-
-
 def test_pictures_are_scaled_to_a_size(tmp_path):
     save(np.kron(pixels(0, 7, 5), np.ones((4, 4), np.uint8)), tmp_path / "a/x.png")
     (small,) = (data.image_folder(tmp_path, size=(7, 5), mode="L")[0].inputs,)
@@ -106,14 +98,6 @@ def test_a_loader_reads_a_folder(animals, way):
     assert [type(batch) for batch in batches] == [data.Samples] * 3
     assert [batch.labels.tolist() for batch in batches] == [[0, 0], [0, 1], [1]]
     assert batches[0].inputs.shape == (2, 3, 6, 6)
-
-
-def test_pictures_of_different_sizes_need_one_for_a_batch(animals):
-    save(pixels(0, 9, 5, 3), animals / "ape/a.png")
-    with pytest.raises(
-        BatchError, match=r"sample.inputs has shape \(3, 7, 5\) .* and shape \(3, 9, 5\)"
-    ):
-        list(data.Loader(data.image_folder(animals), 6, shuffle=False))
 
 
 @pytest.mark.parametrize("damage", [b"", b"no picture", None], ids=["empty", "text", "truncated"])
@@ -207,16 +191,6 @@ def test_unknown_classes_modes_and_sizes_are_refused(animals):
         data.image_folder(animals, size=0)
 
 
-def test_a_missing_pillow_is_named(animals, monkeypatch):
-    folder = data.image_folder(animals)
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(
-        DataUnavailable,
-        match=r"reading pictures needs the package 'pillow'.*'deliralike\[images\]'",
-    ):
-        folder[0]
-
-
 # Pictures with masks
 # -----------------------------------------------------------------------------
 
@@ -284,12 +258,6 @@ def test_a_picture_without_a_mask_is_named_and_the_other_way_round(scans):
         SettingError, match="'p1' of folder '.*images' has no partner of that name in '.*masks'"
     ):
         data.paired_folders(scans / "masks", scans / "images")
-
-
-def test_two_files_of_one_name_are_refused(scans):
-    save(pixels(0, 7, 5), scans / "masks/p1.png")
-    with pytest.raises(SettingError, match="p1.bmp' and '.*p1.png' have the same name"):
-        data.paired_folders(scans / "images", scans / "masks")
 
 
 def test_a_mask_of_another_size_or_with_colours_is_named(scans):

@@ -2,7 +2,6 @@
 source."""
 
 import json
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -51,23 +50,9 @@ def test_an_indexable_dataset_gives_the_same_batches_as_its_arrays():
     assert same(list(data.Loader(Squares(), 7, seed=1).batches(1)), wanted)
 
 
-def test_arrays_with_a_transform_give_the_same_as_a_dataset_with_it():
-    arrays = {
-        "x": np.stack([np.full((3, 2), i**2, np.float32) for i in range(23)]),
-        "y": np.arange(23),
-    }
-    wanted = list(data.Loader(Squares(), 7, **RANDOM).batches())
-    assert same(list(data.Loader(arrays, 7, **RANDOM).batches()), wanted)
-
-
 def test_a_stream_gives_its_samples_in_order_in_every_epoch():
     loader = data.Loader(data.Stream(lambda: ({"y": i} for i in range(5))), 2)
     assert [labels(loader), labels(loader)] == [[[0, 1], [2, 3], [4]]] * 2
-
-
-def test_the_factory_of_a_stream_may_take_the_epoch():
-    loader = data.Loader(data.Stream(lambda epoch: [{"y": 10 * epoch + i} for i in range(3)]), 2)
-    assert labels(loader.batches(epoch=4)) == [[40, 41], [42]]
 
 
 def test_an_endless_stream_can_be_read():
@@ -87,22 +72,11 @@ class Pair(NamedTuple):
     rest: dict
 
 
-@dataclass
-class Case:
-    picture: np.ndarray
-    name: str
-
-
 def test_named_tuples_and_nested_dicts_are_kept():
     arrays = Pair(np.arange(6.0).reshape(3, 2), {"label": [np.arange(3)], "name": "train"})
     (batch,) = data.Loader(arrays, 3, shuffle=False)
     assert isinstance(batch, Pair)
     assert (batch.rest["label"][0].tolist(), batch.rest["name"]) == ([0, 1, 2], "train")
-
-
-def test_a_dataclass_of_arrays_is_a_source():
-    (batch,) = data.Loader(Case(np.arange(3), "a"), 3, shuffle=False)
-    assert (type(batch), batch.picture.tolist(), batch.name) == (Case, [0, 1, 2], "a")
 
 
 def test_a_list_is_a_list_of_samples():
@@ -190,15 +164,6 @@ def test_an_epoch_without_any_batch_is_refused():
 # -----------------------------------------------------------------------------
 
 
-def test_each_iteration_is_the_next_epoch():
-    loader = data.Loader({"y": np.arange(9)}, 4)
-    assert [labels(loader), labels(loader)] == [
-        labels(loader.batches(0)),
-        labels(loader.batches(1)),
-    ]
-    assert labels(loader.batches(0)) != labels(loader.batches(1))
-
-
 def test_no_skipped_sample_is_loaded():
     dataset = Squares(23)
     assert len(list(data.Loader(dataset, 5, seed=1).batches(epoch=1, first=3))) == 2
@@ -250,19 +215,6 @@ def test_the_random_numbers_of_a_sample_are_known_in_advance():
     found = {int(y): u for batch in loader.batches(2) for y, u in zip(batch["y"], batch["u"])}
     assert found[11] == generator.random()
     assert len(set(found.values())) == 13
-
-
-def test_the_random_numbers_change_with_epoch_and_seed():
-    draws = [
-        next(
-            data.Loader(
-                {"y": np.arange(1)}, seed=seed, transform=lambda s, rng: rng.random()
-            ).batches(epoch)
-        ).item()
-        for seed in (0, 1)
-        for epoch in (0, 1)
-    ]
-    assert len(set(draws)) == 4
 
 
 def test_a_sample_that_comes_twice_is_transformed_differently():
@@ -374,12 +326,6 @@ def test_a_foreign_position_is_refused_and_changes_nothing(state, message):
 # -----------------------------------------------------------------------------
 
 
-def test_a_loader_is_passed_through():
-    loader = data.Loader(Squares(), 5)
-    assert data.Loader.of(loader, batch_size=3) is loader
-    assert data.Loader.of(Squares(), batch_size=3).batch_size == 3
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -475,9 +421,3 @@ def test_a_table_is_refused_in_the_place_of_its_arrays():
 def test_a_stream_wants_a_function():
     with pytest.raises(ArgumentError, match="returns a fresh iterator, not <list_iterator"):
         data.Stream(iter([1, 2]))
-
-
-@pytest.mark.parametrize("seed", [None, -1, 2**64, 1.5, "a"])
-def test_a_seed_is_a_whole_number(seed):
-    with pytest.raises(SettingError, match="seed must be a whole number from 0 to"):
-        list(data.Loader(np.arange(5.0), 2, seed=seed))

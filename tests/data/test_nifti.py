@@ -227,14 +227,6 @@ def test_labels_with_one_channel_have_the_size_of_their_picture(tmp_path):
     np.testing.assert_array_equal(files[0].labels, labels[..., 0])
 
 
-def test_half_precision_is_written_as_single(tmp_path):
-    array = np.random.default_rng(0).random((3, 5, 4)).astype(np.float16)
-    data.write_nifti(tmp_path / "a.nii", Volume(array, TURNED))
-    np.testing.assert_array_equal(
-        data.read_nifti(tmp_path / "a.nii", orientation=None).array, array
-    )
-
-
 def test_a_small_file_of_a_huge_volume_is_not_unpacked(tmp_path):
     image = nibabel.Nifti1Image(np.zeros((1, 1, 1), np.uint8), np.eye(4))
     image.header.set_data_shape((1024, 1024, 1024))

@@ -78,18 +78,6 @@ def test_every_square_of_a_photograph_is_in_one_part_and_only_once(pictures, nam
     assert np.allclose(*sums, rtol=1e-6, atol=1e-9)
 
 
-def test_size_fraction_and_seed_can_be_chosen():
-    small = data.load("pictures", size=50, held_out=0.5, seed=3)
-    assert small.sample_shape == (1, 50, 50)
-    assert abs(len(small.train.labels) - len(small.held_out.labels)) <= len(NAMES)
-    again, other = (
-        data.load("pictures", size=50, held_out=0.5, seed=3),
-        data.load("pictures", size=50, held_out=0.5),
-    )
-    assert (again.held_out.inputs == small.held_out.inputs).all()
-    assert (other.held_out.inputs != small.held_out.inputs).any()
-
-
 def test_faces_are_scikit_images_hundred_faces_and_hundred_others():
     faces, raw = data.load("faces"), skimage.data.lfw_subset()
     inputs = np.concatenate([faces.train.inputs, faces.held_out.inputs])

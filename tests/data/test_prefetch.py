@@ -56,15 +56,6 @@ def test_workers_change_nothing_about_the_batches(way):
     )
 
 
-@WAYS
-def test_workers_change_nothing_about_a_stream(way):
-    source = data.Stream(lambda: map(Squares().__getitem__, range(23)))
-    plain = data.Loader(source, 5, **RANDOM)
-    assert same(
-        list(data.Loader(source, 5, **way, **RANDOM).batches(1, 1)), list(plain.batches(1, 1))
-    )
-
-
 def test_arrays_go_through_processes():
     arrays = {"x": np.arange(23.0), "y": np.arange(23), "name": "train"}
     with data.Loader(arrays, 5, **PROCESSES) as loader:
@@ -128,12 +119,6 @@ def test_an_error_of_a_transform_names_the_sample_and_the_epoch():
     assert raised.value.__notes__ == ["while sample 0 was transformed, in epoch 3"]
 
 
-def test_an_error_of_a_batch_transform_names_the_batch():
-    with pytest.raises(Stubborn) as raised:
-        next(data.Loader(Squares(), 5, batch_transform=fail_stubbornly).batches(3, 2))
-    assert raised.value.__notes__ == ["while batch 2 was transformed, in epoch 3"]
-
-
 def test_an_error_that_pickle_cannot_carry_is_told_in_words():
     with pytest.raises(BatchError, match="a worker process raised Stubborn: one and two") as raised:
         next(
@@ -179,15 +164,6 @@ def test_a_script_needs_a_main_guard_and_is_told_so(tmp_path, guard, wanted):
     script.write_text(SCRIPT.format(guard=guard))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=LIMIT)
     assert wanted in done.stdout
-
-
-def test_samples_that_a_process_cannot_import_are_told_so():
-    """As in a notebook: the class is in a main module that the workers do not have."""
-    code = SCRIPT.format(guard="if True:")
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT
-    )
-    assert "a worker process cannot load the samples or transforms (AttributeError" in done.stdout
 
 
 STOPS = [

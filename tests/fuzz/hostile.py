@@ -17,8 +17,6 @@ from tests.fuzz.pickle_writing import (
     called,
     checkpoint_bytes,
     named,
-    number,
-    storage,
     table,
     tensor,
     text,
@@ -80,20 +78,8 @@ def _hdf5(fill: Callable[[h5py.File], None]) -> Files:
     return {"x": written.getvalue()}
 
 
-def _bomb(file: h5py.File) -> None:
-    file["a"].create_dataset("w", (2**20, 2**20), "f4", chunks=(2**10, 2**10), compression="gzip")
-
-
-def _link(file: h5py.File) -> None:
-    file["a"]["w"] = h5py.ExternalLink("/etc/hostname", "/")
-
-
 def _loop(file: h5py.File) -> None:
     file["a"]["w"] = h5py.SoftLink("/a/w")
-
-
-def _outside(file: h5py.File) -> None:
-    file["a"].create_dataset("w", (4,), "u1", external=[("/etc/passwd", 0, 4)])
 
 
 def _checkpoint(files: dict[str, object], state: object, contents: Files | None = None) -> Files:
@@ -120,15 +106,12 @@ _MANY = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,)}"
 # HDF5 and TOML nested 3,000 deep, YAML in itself and damaged folders of Orbax are tested with their
 # readers. By format and what it does: the files.
 HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
-    ("npz", "a zip bomb"): lambda: {"x": _zip({"w.npy": bytes(200 * MEBIBYTE)})},
     ("npz", "many members that unfold"): lambda: {
         "x": _zip({f"{n}.npy": bytes(MEBIBYTE) for n in range(80)})
     },
-    ("npz", "a huge shape"): lambda: _npz(_MANY % 2**40),
     ("npz", "a shape beyond counting"): lambda: _npz(
         _MANY % "2**62, 2**62, 0".replace("2**62", str(2**62))
     ),
-    ("npz", "a negative shape"): lambda: _npz(_MANY % "-4, -1", bytes(16)),
     ("npz", "a shape of truth values"): lambda: _npz(_MANY % "True", bytes(4)),
     ("npz", "a deep header"): lambda: _npz("(" * 9000),
     ("npz", "a header that is a call"): lambda: _npz("__import__('os').abort()"),
@@ -142,9 +125,6 @@ HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
     ("npz", "a header without end"): lambda: {
         "x": _zip({"w.npy": b"\x93NUMPY\x02\x00\xff\xff\xff\xff"})
     },
-    ("npz", "objects"): lambda: _npz(
-        "{'descr': '|O', 'fortran_order': False, 'shape': ()}", b"\x80\x02N."
-    ),
     ("pth", "a zip bomb as a pickle"): lambda: _pth(
         b"}" * (60 * MEBIBYTE), {}, zipfile.ZIP_DEFLATED
     ),
@@ -154,23 +134,14 @@ HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
     ("pth", "a huge text"): lambda: _pth(b"X\xff\xff\xff\xffabc"),
     ("pth", "a huge text of 64 bits"): lambda: _pth(b"\x8d" + b"\xff" * 7 + b"\x7fabc"),
     ("pth", "a huge place in the memo"): lambda: _pth(b"}r\xff\xff\xff\x7fN"),
-    ("pth", "a call of eval"): lambda: _pth(
-        called(named("builtins", "eval"), text("__import__('os').abort()"))
-    ),
-    ("pth", "bytes from nothing"): lambda: _pth(
-        called(named("builtins", "bytearray"), number(2**31 - 1))
-    ),
     ("pth", "deep tuples as a key"): lambda: _pth(b"})" + b"\x85" * 100_000 + b"Ns"),
     ("pth", "deep tuples"): lambda: _pth(table(w=b")" + b"\x85" * 1_000_000)),
     ("pth", "tuples of themselves twice"): lambda: _pth(b"})" + b"q\x00h\x00\x86" * 99 + b"Ns"),
-    ("pth", "lists in themselves"): lambda: _pth(b"]q\x00" + b"h\x00a" * 1000),
     ("pth", "dicts under every name"): lambda: _pth(_branching(30)),
     ("pth", "many tensors of one storage"): lambda: _pth(
         table(**{f"w{n}": tensor(shape=(2**10, 2**10), strides=(0, 0)) for n in range(300)})
     ),
     ("pth", "calls in calls"): lambda: _pth(_calls_in_calls(5000)),
-    ("pth", "a place far outside"): lambda: _pth(table(w=tensor(offset=2**60))),
-    ("pth", "a path as a key"): lambda: _pth(table(w=tensor(storage(4, "../../../../etc/passwd")))),
     ("pth-legacy", "storages that are missing"): lambda: _legacy(table(w=tensor())),
     ("pth-legacy", "a call"): lambda: _legacy(called(named("os", "abort"))),
     ("safetensors", "a deep header"): lambda: _safetensors(b'{"a":' * 100_000),
@@ -190,17 +161,13 @@ HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
     ("msgpack", "a huge dict"): lambda: {"x": b"\xdf\xff\xff\xff\xff"},
     ("msgpack", "a huge text"): lambda: {"x": b"\x81\xa1a\xdb\xff\xff\xff\xff"},
     ("msgpack", "a huge shape"): lambda: {"x": _array([2**40], b"float32", bytes(4))},
-    ("msgpack", "objects"): lambda: {"x": _array([1], b"object", bytes(8))},
     ("msgpack", "a huge type"): lambda: {"x": _array([1], b"V2147483647", bytes(8))},
     ("msgpack", "chunks of a huge shape"): lambda: {
         "x": msgpack.packb(
             {"w": {"__msgpack_chunked_array__": True, "shape": {"0": 2**40}, "chunks": {"0": 1.0}}}
         )
     },
-    ("hdf5", "an array that unfolds"): lambda: _hdf5(_bomb),
-    ("hdf5", "a link to another file"): lambda: _hdf5(_link),
     ("hdf5", "a link to itself"): lambda: _hdf5(_loop),
-    ("hdf5", "bytes of another file"): lambda: _hdf5(_outside),
     ("keras", "a zip bomb"): lambda: {"x": _zip({"model.weights.h5": bytes(200 * MEBIBYTE)})},
     ("checkpoint", "a deep state"): _deep_checkpoint,
     ("checkpoint", "a part outside of the folder"): lambda: _checkpoint(
@@ -230,10 +197,6 @@ HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
     ("yaml", "a long number in base 60"): lambda: {
         "x.yaml": b"network: mlp\nseed: " + b"1:" * 99_999 + b"1"
     },
-    ("yaml", "a long float in base 60"): lambda: {
-        "x.yaml": b"network: mlp\nseed: " + b"1:" * 99_999 + b"1.5"
-    },
-    ("toml", "a long number"): lambda: {"x.toml": b'network = "mlp"\nseed = ' + b"9" * 9999},
     ("toml", "a long hexadecimal number"): lambda: {
         "x.toml": b'network = "mlp"\nseed = 0x' + b"1" * 99_999
     },

@@ -141,19 +141,6 @@ def test_without_inputs_nothing_runs_and_no_shape_is_shown():
     assert "output" not in str(found)
 
 
-def test_the_lines_fit_the_terminal_and_lose_nothing(monkeypatch):
-    name = "a_block_with_a_name_that_is_longer_than_anybody_would_like"
-    network = torch.nn.Sequential()
-    network.add_module(name, torch.nn.Linear(3, 2))
-    network[0].register_module("inner_" + name, torch.nn.ReLU())
-    for columns in ("80", "43"):
-        monkeypatch.setenv("COLUMNS", columns)
-        lines = str(deliralike.summary(network, (3,))).splitlines()
-        assert max(map(len, lines)) <= int(columns)
-        first_column = "".join(line.split("  ")[0] if line[0] != " " else "" for line in lines)
-        assert name in first_column
-
-
 def test_a_notebook_shows_a_table_whose_texts_are_escaped():
     kind = type("Tag<script>", (torch.nn.Linear,), {})
     html = deliralike.summary(kind(3, 2), (3,))._repr_html_()

@@ -351,15 +351,6 @@ def drawn(count, strategies):
     return found
 
 
-def per_axis(elements, n):
-    """One number, or one for each of `n` axes."""
-    return st.one_of(elements, st.tuples(*[elements] * n))
-
-
-def spread(value, n):
-    return (value,) * n if isinstance(value, int) else tuple(value)
-
-
 # The oracle's side
 # -----------------------------------------------------------------------------
 
@@ -438,9 +429,3 @@ def random_state(module, rng):
 
 def normal(seed, *shape, scale=1.0, shift=0.0):
     return shift + scale * np.random.default_rng(seed).normal(size=shape)
-
-
-def clamped(x, low, high):
-    """Return ``torch.clamp`` as it was up to PyTorch 2.13, with derivative 1 at both bounds."""
-    x = x + (low - x) * (x < low)
-    return x + (high - x) * (x > high)

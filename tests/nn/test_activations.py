@@ -13,8 +13,6 @@ from tests.nn.agreement import (
     normal,
 )
 
-F = torch.nn.functional
-
 
 @pytest.mark.parametrize("slope", [0.2, 0.0, 1.5, -0.3])
 @pytest.mark.parametrize("name", NAMES)

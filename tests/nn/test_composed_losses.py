@@ -87,7 +87,6 @@ def test_levels_that_do_not_fit_are_refused(name):
 
 
 SMALL = {"layers": (1, 1, 1, 1), "num_classes": 2}
-STAGES = {"stem": "relu", "layer2": "layer2"}
 
 
 @pytest.mark.parametrize("name", BACKENDS)

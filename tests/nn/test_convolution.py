@@ -1,7 +1,6 @@
 """Convolution and transposed convolution in 1 to 3 dimensions."""
 
 import pytest
-import torch
 
 from tests.nn.agreement import (
     NAMES,
@@ -9,9 +8,6 @@ from tests.nn.agreement import (
     agree_all,
     normal,
 )
-
-F = torch.nn.functional
-
 
 # Settings that the zoo's models have (ZOO.md, section 3), at odd sizes.
 

@@ -8,9 +8,6 @@ import pytest
 from deliralike import random
 from tests.nn.agreement import (
     NAMES,
-    FunctionCase,
-    LayerCase,
-    agree_all,
     get,
     hold,
     normal,
@@ -32,24 +29,6 @@ def run(name, network, *inputs, layer="layer"):
     return backend.numpy(getattr(network, layer)(*backend.prepare(inputs, network)))
 
 
-def by_formula(layer, x, p, seed=3, step=2, first_sample=0):
-    """What portable dropout gives, from `random.keep_mask` alone; the layer's path is "layer"."""
-    shape = x.shape if layer == "Dropout" else x.shape[: 1 if layer == "DropPath" else 2]
-    mask = random.keep_mask(seed, "layer", step, first_sample, shape, p)
-    return x * mask.reshape(shape + (1,) * (x.ndim - len(shape))) / (1.0 - p)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_portable_masks_follow_from_seed_path_step_and_sample(name):
-    for layer, shape in SHAPES.items():
-        x = normal(0, *shape)
-        network = hold(name, layer, {"p": 0.4}).train()
-        with random.portable(seed=3, step=2):
-            found = run(name, network, x)
-        same(found, by_formula(layer, x, 0.4), f"output of {layer}")
-        assert 0 < (found == 0).mean() < 1, layer
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_two_halves_of_a_batch_have_the_masks_of_the_whole(name):
     for layer, shape in SHAPES.items():
@@ -61,21 +40,6 @@ def test_two_halves_of_a_batch_have_the_masks_of_the_whole(name):
         with random.portable(seed=3, step=2, first_sample=4):
             second = run(name, network, x[4:])
         np.testing.assert_array_equal(np.concatenate([first, second]), whole, err_msg=layer)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_gradients_pass_where_elements_are_kept(name):
-    x = normal(0, *SHAPES["Dropout"])
-    network = hold(name, "Dropout", {"p": 0.4}).train()
-    with random.portable(seed=3, step=2):
-        found = get(name).gradients(lambda network, x: network.nn.sum(network(x)), network, x)
-    same(found.inputs[0], by_formula("Dropout", np.ones_like(x), 0.4), "gradient")
-
-
-@pytest.mark.parametrize("change", [{"seed": 4}, {"step": 5}, {"first_sample": 100}])
-def test_another_seed_step_or_sample_has_another_mask(change):
-    x = np.ones(SHAPES["Dropout"])
-    assert (by_formula("Dropout", x, 0.5, **change) != by_formula("Dropout", x, 0.5)).any()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,22 +56,6 @@ def test_native_dropout_drops_at_its_rate_and_scales_what_is_left(name):
             assert (units.all(-1) == units.any(-1)).all(), layer  # whole channels
             units = units.any(-1)
         assert abs(units.mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / units.size), layer
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_native_masks_differ_from_call_to_call(name):
-    network = hold(name, "Dropout", {"p": 0.5}).train()
-    x = np.ones((4, 50))
-    assert (run(name, network, x) != run(name, network, x)).any()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_evaluation_drops_nothing(name):
-    for layer, shape in SHAPES.items():
-        x = normal(0, *shape)
-        np.testing.assert_array_equal(
-            run(name, hold(name, layer, {"p": 0.9}).eval(), x), x, err_msg=layer
-        )
 
 
 @pytest.mark.parametrize("portable", [False, True], ids=["native", "portable"])
@@ -198,15 +146,3 @@ def test_a_number_equal_to_the_threshold_is_kept():
     )
     assert random.keep_mask(7, "a.b", 11, 5, (1, 1), int(words[0]) / 65536).all()
     assert not random.keep_mask(7, "a.b", 11, 5, (1, 1), (int(words[0]) + 1) / 65536).any()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_dropout_of_probability_zero_agrees_in_training(name):
-    layer = LayerCase("Dropout", {"p": 0.0}, [normal(0, 3, 4)])
-    agree_all(
-        name,
-        {
-            "layer": layer,
-            "product": FunctionCase(lambda nn, x: x * 1.0, lambda x: x, [normal(0, 3)]),
-        },
-    )

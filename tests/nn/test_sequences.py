@@ -16,8 +16,6 @@ from tests.nn.agreement import (
     property_test,
 )
 
-F = torch.nn.functional
-
 
 @st.composite
 def attentions(draw):

@@ -95,11 +95,6 @@ class Function(torch.nn.Module):
         self.forward = function
 
 
-def in_place(name, x, inplace):
-    """PyTorch's function, on an array that it may write over."""
-    return getattr(F, name)(x * 1.0, inplace=inplace)
-
-
 def celu(x, alpha):
     return torch.where(x > 0, x, alpha * torch.expm1(x / alpha))
 

@@ -28,25 +28,12 @@ FACTORS = 0.55 + 0.45 * np.cos(
 )  # of the learning rate, a new one with every step
 CLIP = 12.0
 CASES = {
-    "adagrad": {"lr": 0.05, "weight_decay": 0.02},
-    "adagrad, large eps": {"lr": 0.05, "eps": 0.1},
     "adadelta": {"lr": 1.0, "weight_decay": 0.02},
-    "adadelta, rho": {"lr": 0.5, "rho": 0.8, "eps": 1e-3},
     "amsgrad": {"lr": 0.02, "weight_decay": 0.02},
-    "adam, amsgrad": {"lr": 0.02, "amsgrad": True, "betas": (0.8, 0.9), "eps": 1e-2},
     "adamw, amsgrad": {"lr": 0.02, "weight_decay": 0.3, "amsgrad": True, "betas": (0.9, 0.8)},
-    "lion": {"lr": 0.01},
     "lion, decay": {"lr": 0.01, "weight_decay": 0.3, "betas": (0.8, 0.95)},
-    "lamb": {"lr": 0.02},
     "lamb, decay": {"lr": 0.02, "weight_decay": 0.1, "eps": 1e-3, "betas": (0.8, 0.95)},
-    "sgd, plain": {"lr": 0.1},
     "sgd": {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.02},
-    "adam": {"lr": 0.02, "weight_decay": 0.02},
-    "adam, large eps": {"lr": 0.02, "eps": 0.1, "betas": (0.8, 0.95), "weight_decay": 0.1},
-    "adamw": {"lr": 0.02},
-    "rmsprop, plain": {"lr": 0.01},
-    "rmsprop": {"lr": 0.01, "alpha": 0.9, "momentum": 0.8, "weight_decay": 0.02},
-    "nadam": {"lr": 0.02, "weight_decay": 0.02},
     "nadam, decoupled": {
         "lr": 0.02,
         "weight_decay": 0.3,
@@ -55,7 +42,6 @@ CASES = {
         "momentum_decay": 0.3,
     },
     "adamax": {"lr": 0.02, "weight_decay": 0.02, "eps": 1e-3},
-    "rprop": {"lr": 0.02},
     "rprop, etas": {
         "lr": 0.02,
         "etas": (0.3, 1.5),
@@ -67,11 +53,6 @@ CASES = {
     "rmsprop, centered": {"lr": 0.01, "alpha": 0.9, "momentum": 0.8, "eps": 0.01, "centered": True},
     "adagrad, lr_decay": {"lr": 0.05, "lr_decay": 0.1},
 }
-NEW = [
-    case
-    for case in CASES
-    if case.partition(",")[0] not in ("sgd", "rmsprop") and case not in ("adam", "adamw")
-]
 
 
 def lion(p, g, s, t, lr, weight_decay=0.0, betas=(0.9, 0.99)):
@@ -195,23 +176,11 @@ def test_fifty_steps_with_schedule_decay_and_clipping_are_those_of_numpy(backend
     np.testing.assert_array_equal(trace[-1]["frozen"], [2.0] * 4)
 
 
-def test_the_clipping_of_these_tests_bites_in_some_steps_and_not_in_others():
-    norms = [np.sqrt(sum((g**2).sum() for g in gradients.values())) for gradients in GRADIENTS]
-    assert 5 < sum(norm > CLIP for norm in norms) < 45
-
-
 def test_parameters_that_take_no_part_have_no_state(backend):
-    named = {case: {key.partition("/")[0] for key in fifty_steps(backend, case)[1]} for case in NEW}
+    named = {
+        case: {key.partition("/")[0] for key in fifty_steps(backend, case)[1]} for case in CASES
+    }
     assert {case: names for case, names in named.items() if names != {"steps", "w", "b"}} == {}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_state_has_the_same_names_and_values_on_every_backend(case):
-    states = [fifty_steps(backends.get(name), case)[1] for name in BACKENDS]
-    for state in states[1:]:
-        assert state.keys() == states[0].keys()
-        for key, value in states[0].items():
-            np.testing.assert_allclose(state[key], value, rtol=1e-12, atol=1e-15, err_msg=key)
 
 
 # Each goes on from another; what they have after three steps is the same on all, so every pair
@@ -219,24 +188,7 @@ def test_the_state_has_the_same_names_and_values_on_every_backend(case):
 BEFORE = dict(zip(BACKENDS, (*BACKENDS[1:], BACKENDS[0]), strict=True))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        "adagrad",
-        "adadelta",
-        "amsgrad",
-        "lion, decay",
-        "lamb, decay",
-        "sgd",
-        "nadam",
-        "adamax",
-        "rprop, etas",
-        "asgd",
-        "sgd, dampening",
-        "rmsprop, centered",
-        "adagrad, lr_decay",
-    ],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_a_run_goes_on_alike_on_another_backend(backend, case):
     trace, state = fifty_steps(backends.get(BEFORE[backend.name]), case)
     network = parts(backend)

@@ -203,22 +203,3 @@ def test_synchronised_statistics_are_those_of_the_whole_batch(backend, monkeypat
 def loaded(network, state):
     network.load_neutral_state(state)
     return network
-
-
-@pytest.mark.parametrize("momentum", [None, 0.3])
-def test_synchronised_statistics_in_updates_are_those_of_one_network(backend, momentum):
-    """With the loss in the replicas, where each has a backward pass of its own; a plain average
-    too."""
-    networks = [replicated(backend, 3, 2, momentum, network=Norm, settings={"buffers": "sync"})]
-    networks.append(built(backend, Norm, 2, momentum))
-    for network in networks:
-        optimizer = optimizer_of(network)
-        for x in np.random.default_rng(0).normal(1, 2, size=(3, 7, 3, 3, 2)):
-            optimizer.update(in_replicas(mean_square_of_the_rest), x)
-    same_named(networks[0].neutral_state(), networks[1].neutral_state())
-
-
-def mean_square_of_the_rest(network, x):
-    """Not a function of the mean square alone, which batch normalisation fixes."""
-    y = network(x)
-    return network.nn.mean(y * y * y + x * y)

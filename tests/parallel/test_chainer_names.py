@@ -3,7 +3,6 @@ trainer with them."""
 
 import copy
 import pickle
-from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -33,7 +32,6 @@ from deliralike.backends.chainer import (  # noqa: E402
 
 RNG = np.random.default_rng(8)
 HOST = "@numpy"
-Pair = namedtuple("Pair", ["first", "second"])
 
 
 @pytest.fixture(autouse=True)
@@ -111,10 +109,6 @@ def test_scatter_and_gather_take_another_dimension():
     )
     network = DataParallelChainerNetwork(Same(), [HOST, HOST], batch_dim=1)
     np.testing.assert_array_equal(network(x), x)
-
-
-# Devices
-# -----------------------------------------------------------------------------
 
 
 # Names, counts, files
@@ -355,14 +349,6 @@ def test_steps_are_those_of_one_device(rule, replicas):
         same({name: p.array for name, p in sorted(replica.native.namedparams())}, wanted)
 
 
-def test_a_loss_in_the_replicas_gives_the_same_steps():
-    alone = Plain()
-    network = over(alone.copy("copy"), 2)
-    wanted = trained(alone, RULES["Adam"]().setup(alone))
-    loss = in_replicas(lambda net, x, y: F.softmax_cross_entropy(net(x), y))
-    same(trained(network, wrapped(RULES["Adam"](), network), loss), wanted)
-
-
 def test_hooks_that_the_user_adds_to_a_plain_optimizer_do_the_same():
     alone = Plain()
     network = over(alone.copy("copy"), 2)
@@ -414,17 +400,6 @@ def test_an_update_on_gradients_that_are_there_accumulates_them():
     same(
         {n: p.array for n, p in network.namedparams()}, {n: p.array for n, p in alone.namedparams()}
     )
-
-
-def test_a_replicated_network_inside_another_link_is_kept_in_step():
-    alone = L.Classifier(Plain())
-    model = L.Classifier(over(alone.predictor.copy("copy"), 2))
-    optimizers = RULES["MomentumSGD"]().setup(alone), wrapped(RULES["MomentumSGD"](), model)
-    for net, optimizer in zip((alone, model), optimizers, strict=True):
-        rng = np.random.default_rng(2)
-        for _ in range(4):
-            optimizer.update(net, rng.normal(size=(5, 6)), rng.integers(0, 3, 5).astype(np.int32))
-    same({n: p.array for n, p in model.namedparams()}, {n: p.array for n, p in alone.namedparams()})
 
 
 def test_a_loss_of_each_replica_that_is_not_made_one_is_an_error():
@@ -484,17 +459,6 @@ def test_a_replicated_network_inside_another_is_kept_in_step_by_the_neutral_opti
         for _ in range(3):
             optimizer.update(lambda net, x, y: net(x, y), x, y)
     same({n: p.array for n, p in model.namedparams()}, {n: p.array for n, p in alone.namedparams()})
-
-
-def test_parameters_without_a_shape_are_trained_as_on_one_device():
-    def run(replicas):
-        np.random.seed(3)
-        net = chainer.Sequential(L.Linear(None, 5), F.tanh, L.Linear(None, 3))
-        net = net if replicas == 1 else over(net, replicas)
-        rule = RULES["Adam"]()
-        return trained(net, rule.setup(net) if replicas == 1 else wrapped(rule, net))
-
-    same(run(2), run(1))
 
 
 class _Neutral:

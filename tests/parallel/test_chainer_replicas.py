@@ -1,6 +1,5 @@
 """Replicas on Chainer: what each owns, what reaches its thread, and what of it comes back."""
 
-import functools
 import threading
 import time
 
@@ -89,22 +88,6 @@ def test_an_optimizer_and_gradients_of_before_stay_the_roots_alone():
     assert copied.update_rule is None and copied.grad is None
 
 
-def test_parameters_without_a_shape_start_as_on_one_device():
-    def lazy():
-        return chainer.Sequential(L.Linear(None, 5), F.relu, L.Linear(None, 4))
-
-    x = RNG.normal(size=(7, 6))
-    np.random.seed(4)
-    wanted = lazy()(x).array
-    after = np.random.rand()
-    np.random.seed(4)
-    network = over(lazy(), 3)
-    np.testing.assert_allclose(network(x).array, wanted, rtol=1e-14)
-    assert np.random.rand() == after
-    for parameter, *others in network._copies.parameters:
-        assert all((other.array == parameter.array).all() for other in others)
-
-
 def test_parameters_that_get_their_shape_on_the_root_alone_reach_the_replicas():
     network, x = over(chainer.Sequential(L.Linear(None, 5))), RNG.normal(size=(4, 3))
     wanted = network.module(x).array
@@ -120,21 +103,6 @@ def test_parameters_without_a_shape_are_made_in_replicas_that_took_no_part():
     assert type(network.module[0].W.initializer).__name__ == "LeCunNormal"
 
 
-def test_a_first_call_with_parameters_without_a_shape_moves_running_statistics_once():
-    def lazy():
-        return chainer.Sequential(L.Linear(None, 5), L.BatchNormalization(axis=0))
-
-    x = RNG.normal(size=(6, 3))
-    np.random.seed(2)
-    alone = lazy()
-    alone(x)
-    np.random.seed(2)
-    network = over(lazy(), 2, buffers="sync")
-    network(x)
-    np.testing.assert_allclose(network.module[1].avg_mean, alone[1].avg_mean, rtol=1e-13)
-    np.testing.assert_allclose(network.module[1].avg_var, alone[1].avg_var, rtol=1e-13)
-
-
 def test_settings_are_shared_and_arrays_are_copied():
     module = Small()
     module.options, module.table, module.helper = {"p": 1}, np.ones(3), lambda: 1
@@ -143,69 +111,8 @@ def test_settings_are_shared_and_arrays_are_copied():
     assert not np.shares_memory(replica.table, module.table)
 
 
-class Indirect(chainer.Chain):
-    """Reaches its layers through a bound method and a partial function."""
-
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.fc = L.Linear(3, 2)
-        self.bound, self.partial = self.layer, functools.partial(call, self.fc)
-
-    def layer(self, x):
-        return self.fc(x)
-
-    def forward(self, x, way):
-        return getattr(self, way)(x)
-
-
-def call(function, x):
-    return function(x)
-
-
-@pytest.mark.parametrize("way", ["bound", "partial"])
-def test_functions_that_hold_the_network_are_the_replicas_own(way):
-    network = over(Indirect())
-    network.cleargrads()
-    F.sum(network(RNG.normal(size=(5, 3)), way)).backward()
-    np.testing.assert_array_equal(network.replicas[1].native.fc.b.grad, [2.0, 2.0])
-    np.testing.assert_array_equal(network.module.fc.b.grad, [3.0, 3.0])
-
-
 # What follows the root
 # -----------------------------------------------------------------------------
-
-
-class Scaled(chainer.Chain):
-    def __init__(self):
-        super().__init__()
-        self.scale, self.seen = 1.0, None
-        with self.init_scope():
-            self.fc = L.Linear(3, 2)
-
-    def forward(self, x):
-        self.seen = len(x)
-        return self.fc(x) * self.scale
-
-
-def test_what_a_replica_noted_in_a_call_that_failed_stays_its_own(within):
-    network = over(Scaled())
-    network(RNG.normal(size=(5, 3)))
-    with pytest.raises(chainer.utils.type_check.InvalidType):
-        within(network, np.ones((4, 5)))
-    network.replicas[1].native.seen = "its own"
-    network.parallelism.prepare_run()
-    assert network.replicas[1].native.seen == "its own"
-
-
-def test_a_persistent_value_added_later_follows_the_policy():
-    network = over(Scaled(), buffers="mean")
-    network.module.add_persistent("late", np.zeros(2))
-    network(RNG.normal(size=(5, 3)))
-    network.module.late += 4.0
-    network(RNG.normal(size=(5, 3)))
-    np.testing.assert_array_equal(network.replicas[1].native.late, [4.0, 4.0])
-    assert not np.shares_memory(network.replicas[1].native.late, network.module.late)
 
 
 class Moded(Network):
@@ -503,32 +410,6 @@ def test_synchronised_native_batch_normalisation_is_that_of_the_whole_batch(
         np.testing.assert_allclose(replica.native[0].avg_var, alone[0].avg_var, rtol=1e-12)
 
 
-def test_finetuning_counts_alike_in_all_replicas(within):
-    alone = chainer.Sequential(L.BatchNormalization(3))
-    network = over(alone.copy("copy"), 2, buffers="sync")
-    x = np.random.default_rng(0).normal(size=(5, 3))  # a mean near zero is not known to 1e-13
-    for _ in range(3):
-        alone[0](x, finetune=True)
-        shares = network.parallelism.scatter(((x,), {}))
-        within(
-            network.parallelism.run,
-            lambda net, args: net.native[0](*args[0], finetune=True),
-            shares,
-        )
-    assert [replica.native[0].N for replica in network.replicas] == [3, 3]
-    np.testing.assert_allclose(network.module[0].avg_mean, alone[0].avg_mean, rtol=1e-13)
-    np.testing.assert_allclose(network.module[0].avg_var, alone[0].avg_var, rtol=1e-13)
-
-
-def test_synchronisation_leaves_the_users_link_as_it_was(within):
-    module = Small()
-    network = over(module, 2, buffers="sync")
-    within(network, images(5)[0])
-    assert "forward" not in vars(module.bn)
-    x = images(6)[0]
-    np.testing.assert_allclose(module(x).array, module.copy("copy")(x).array, rtol=1e-13)
-
-
 # Persistent values
 # -----------------------------------------------------------------------------
 
@@ -648,13 +529,6 @@ def two_parts(replicas):
 
 def squares(network, x):
     return network.nn.mean(network(x) ** 2)
-
-
-def test_adding_gradients_leaves_shared_arrays_alone():
-    total = np.ones(3)
-    np.testing.assert_array_equal(CHAINER.add(total, np.full(3, 2.0), "@numpy"), [3.0, 3.0, 3.0])
-    np.testing.assert_array_equal(total, np.ones(3))
-    assert not np.shares_memory(CHAINER.add(None, total, "@numpy"), total)
 
 
 class SumOfParameters(chainer.Link):

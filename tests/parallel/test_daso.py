@@ -1,6 +1,5 @@
 """What DASO decides at each batch and after each epoch, without processes."""
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -15,7 +14,6 @@ from deliralike.parallel.averaging.daso import (
     State,
     averages_within,
     decide,
-    merged,
     next_epoch,
 )
 
@@ -77,49 +75,6 @@ def test_what_has_arrived_is_merged_before_the_next_is_sent(batches):
                 assert here == sorted(here, key=lambda event: ("merge", False) != event), pace
 
 
-def test_sendings_come_every_so_many_batches():
-    for pace, batches in itertools.product(PACES, (1, 7, 19)):
-        (decisions, _), *_ = epochs(pace, batches, 2)
-        came = [batch for batch, decision in enumerate(decisions) if decision.sends]
-        assert came == sorted({*range(0, batches, pace.between), batches - 1})
-
-
-@pytest.mark.parametrize("members", [1, 2, 3, 4, 5])
-def test_members_take_turns_over_epochs(members):
-    """Also where an epoch has fewer sendings than a node has members."""
-    for pace, batches in itertools.product(PACES, (1, 2, 7)):
-        found = epochs(pace, batches, members, count=members * 2)
-        turns = [
-            decision.sends.member
-            for decisions, _ in found
-            for decision in decisions
-            if decision.sends
-        ]
-        assert turns == [turn % members for turn in range(len(turns))]
-        assert set(turns) == set(range(members))
-
-
-def test_gradients_are_averaged_within_nodes_every_so_many_batches_and_while_a_sum_is_under_way():
-    """By hand: sendings after batches 0 and 8, merges after 2 and 10, the last batch is 11."""
-    (decisions, _), *_ = epochs(Pace(8, 2, 3), 12, 2)
-    assert [batch for batch, decision in enumerate(decisions) if decision.within] == [
-        0,
-        1,
-        2,
-        3,
-        6,
-        8,
-        9,
-        10,
-        11,
-    ]
-    for pace, batches in itertools.product(PACES, (1, 7, 19)):
-        for decisions, _ in epochs(pace, batches, 2):
-            within = [decision.within for decision in decisions]
-            assert pace.local > 1 or all(within)
-            assert all(within[:: pace.local])
-
-
 def test_the_coming_batch_is_known_beforehand():
     for pace in PACES:
         state = State(pace)
@@ -137,13 +92,6 @@ def test_a_batch_more_than_was_told_ends_in_a_blocking_average_too():
     assert decision.sends == Sent(5, 0, 0) and decision.within and state.under_way == ()
 
 
-def test_the_weights_of_a_merge():
-    """(2S own + sum) / (P + 2S), in numbers."""
-    assert merged(1.0, 12.0, nodes=3, waited=0) == 4.0
-    assert merged(1.0, 12.0, nodes=3, waited=1) == 14 / 5
-    assert merged(1.0, 12.0, nodes=3, waited=4) == 20 / 11
-
-
 def paces(plan, losses):
     """The pace of each epoch, given the loss of each."""
     state, found = State.of(plan), []
@@ -154,21 +102,6 @@ def paces(plan, losses):
 
 
 BLOCK = (BLOCKING.between, BLOCKING.wait, BLOCKING.local)
-
-
-def test_a_run_whose_loss_falls_keeps_its_pace_between_warm_up_and_cool_down():
-    losses = [0.9**epoch for epoch in range(12)]
-    assert (
-        paces(Plan(epochs=12, warmup=3, cooldown=2), losses)
-        == [BLOCK] * 3 + [(4, 1, 1)] * 7 + [BLOCK] * 2
-    )
-
-
-def test_a_constant_loss_cycles_every_third_epoch():
-    """The loss of the last epoch of the warm-up is the first that counts."""
-    cycle = [(4, 1, 1), (2, 1, 1), (1, 1, 1), (8, 2, 2), (4, 1, 1), (2, 1, 1)]
-    wanted = [BLOCK] * 4 + [pace for pace in cycle for _ in range(3)]
-    assert paces(Plan(epochs=100), [1.0] * 22) == wanted
 
 
 @pytest.mark.parametrize(

@@ -232,15 +232,6 @@ def test_a_settings_spec_speaks_of_calls_and_not_of_losses(backend):
     )
 
 
-def test_replicas_one_after_the_other_give_the_same(backend):
-    loss, batches = in_replicas(cross_entropy), [batch_of(7, seed=step) for step in range(2)]
-    runs = [
-        train(replicated(backend, 3, 0.3, False, settings={"parallel": together}), loss, batches)
-        for together in (True, False)
-    ]
-    same_runs(*runs)
-
-
 def test_a_loss_that_is_no_scalar_is_refused(backend):
     network = replicated(backend, 2, 0.0)
     with pytest.raises(ShapeError, match="wanted a scalar"):

@@ -7,13 +7,6 @@ from deliralike.errors import SettingError
 from deliralike.parallel.batches.partition import partition
 
 
-@pytest.mark.parametrize("parts", range(1, 9))
-def test_shares_are_those_of_numpy_without_the_empty_ones(parts):
-    for size in range(1, 41):
-        theirs = [len(share) for share in np.array_split(np.zeros(size), parts) if len(share)]
-        assert list(partition(size, parts)) == theirs
-
-
 @pytest.mark.parametrize("parts", [1, 2, 8])
 def test_no_samples_make_one_share(parts):
     assert partition(0, parts) == (0,)

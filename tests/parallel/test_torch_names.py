@@ -4,7 +4,6 @@ one device."""
 import copy
 import inspect
 import pickle
-from collections import namedtuple
 
 import pytest
 import torch
@@ -22,8 +21,6 @@ from deliralike.errors import (
     StateError,
 )
 from deliralike.optim.rules import SGD, rule
-
-Pair = namedtuple("Pair", "first second")
 
 
 @pytest.fixture(autouse=True)
@@ -143,15 +140,6 @@ def test_leaves_that_are_buffers_or_attributes_get_the_whole_gradient(wrap):
     kept = 2 * total + 14
     wanted = {"offset": torch.full((3,), 14.0), "factor": total, "kept.0": kept, "kept.1": kept}
     same({name: leaf.grad for name, leaf in module.leaves().items()}, wanted)
-
-
-def test_sparse_gradients_reach_the_module():
-    """Token k is seen k times, so its row gets k."""
-    table = nn.Embedding(5, 3, sparse=True)
-    tokens = torch.tensor([1, 4, 2, 4, 3, 4, 2, 4, 3, 3])
-    names.DataParallel(table, ["cpu"] * 3)(tokens).sum().backward()
-    assert table.weight.grad.is_sparse
-    assert torch.equal(table.weight.grad.to_dense(), torch.arange(5.0)[:, None].expand(5, 3))
 
 
 def test_detached_replicas_send_no_gradients():
@@ -375,40 +363,6 @@ def test_synchronised_batch_norm_is_that_of_the_whole_batch(wrap, momentum, samp
     torch.testing.assert_close(parallel(x), plain.eval()(x), rtol=1e-12, atol=1e-12)
 
 
-def test_outside_of_replicas_it_is_plain_batch_norm():
-    layer, plain, x = names.SynchronizedBatchNorm1d(3).double(), nn.BatchNorm1d(3).double(), batch()
-    assert torch.equal(layer(x), plain(x))
-    same(layer.state_dict(), plain.state_dict())
-    with pytest.raises(ValueError, match="expected 4D input"):
-        names.DataParallel(names.SynchronizedBatchNorm2d(3), ["cpu"] * 2)(batch(4).float())
-
-
-NORMALISED = {
-    1: (nn.Linear(3, 4), nn.BatchNorm1d(4)),
-    2: (nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)),
-    3: (nn.Conv3d(2, 4, 1), nn.BatchNorm3d(4)),
-}
-ROWS = {1: (7, 3), 2: (7, 2, 3, 5), 3: (7, 2, 3, 1, 5)}
-
-
-@pytest.mark.parametrize("n", NORMALISED)
-def test_a_converted_model_is_synchronised_and_keeps_its_parameters(n):
-    """An optimizer that was made before the conversion trains what was converted, as on one
-    device."""
-    plain = nn.Sequential(*copy.deepcopy(NORMALISED[n]), nn.Sequential(nn.Tanh())).double()
-    module = copy.deepcopy(plain)
-    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (module, plain)]
-    parallel = names.DataParallelWithCallback(names.convert_model(module), ["cpu"] * 3)
-    assert type(module[1]) is getattr(names, f"SynchronizedBatchNorm{n}d")
-    x = torch.randn(ROWS[n], dtype=torch.float64)
-    for net, optimizer in zip((parallel, plain), optimizers, strict=True):
-        for _ in range(2):
-            optimizer.zero_grad()
-            squared(net, x).backward()
-            optimizer.step()
-    same(module.state_dict(), plain.state_dict())
-
-
 def test_what_is_converted_keeps_ties_modes_and_classes_of_my_own():
     class Mine(nn.BatchNorm1d):
         pass
@@ -611,17 +565,6 @@ def test_a_closure_is_accumulated_each_time_that_it_is_called():
     assert losses[0][-1] < losses[0][0] / 10
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(parallel.state_dict()[name], value, rtol=1e-6, atol=1e-8)
-
-
-def test_a_pickled_one_still_accumulates():
-    plain, parallel = replicated()
-    optimizer = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
-    other = pickle.loads(pickle.dumps(optimizer))
-    theirs, x = torch.optim.SGD(plain.parameters(), lr=0.1), batch()
-    for net, each in ((other.network, other), (plain, theirs)):
-        squared(net, x).backward()
-        each.step()
-    same(other.network.state_dict(), plain.state_dict())
 
 
 def test_over_a_part_of_a_network_it_leaves_the_rest_alone():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from deliralike import DataParallel, backends, in_replicas
+from deliralike import backends, in_replicas
 from deliralike.backends.torch import (
     DataParallelTorchNetwork,
     DataParallelTorchOptimizer,
@@ -108,14 +108,6 @@ def test_as_a_part_of_a_larger_module_it_is_saved_and_loaded_with_it():
     assert not any(replica.training for replica in larger["inside"].replicas)
 
 
-def test_start_values_set_by_a_function_reach_every_replica():
-    network = over(layers(nn.Linear(3, 2), nn.BatchNorm1d(2))).apply(
-        lambda module: nn.init.constant_(module.weight, 2.0) if hasattr(module, "weight") else None
-    )
-    for replica in network.replicas:
-        assert all(bool((module.weight == 2.0).all()) for module in replica.native)
-
-
 def test_hooks_on_the_wrapper_run_once_for_the_whole_batch():
     network, seen = over(layers(nn.Linear(3, 2))), []
     network.register_forward_hook(lambda module, args, output: seen.append((module, len(output))))
@@ -130,13 +122,6 @@ def test_changing_the_type_reaches_every_replica():
     assert {p.dtype for replica in network.replicas for p in replica.parameters()} == {
         torch.float64
     }
-
-
-def test_memory_that_is_made_anew_is_copied_to_the_replicas():
-    network = over(layers(nn.Linear(3, 2))).to_empty(device="cpu")
-    root, *others = (list(replica.parameters()) for replica in network.replicas)
-    for other in others:
-        torch.testing.assert_close(other, root, rtol=0, atol=0, equal_nan=True)
 
 
 def test_moving_it_to_another_device_is_refused():
@@ -156,71 +141,12 @@ def test_a_module_on_another_device_than_the_first_is_refused():
         over(nn.Linear(3, 2, device="meta"))
 
 
-def test_devices_may_be_called_device_ids_and_be_device_objects():
-    network = DataParallelTorchNetwork(
-        nn.Linear(3, 2), device_ids=[torch.device("cpu"), "cpu"], output_device="cpu"
-    )
-    assert network.settings.devices == ("cpu", "cpu")
-    assert network(torch.ones(3, 3)).shape == (3, 2)
-
-
 def test_all_parameters_are_frozen_and_thawed_in_every_replica():
     network = over(layers(nn.Linear(3, 2)))
     for flag in (False, True):
         network.requires_grad_(flag)
         parameters = [p for replica in network.replicas for p in replica.parameters()]
         assert [parameter.requires_grad for parameter in parameters] == [flag] * 6
-
-
-class Holding(nn.Module):
-    """Layers, tensors and methods that an attribute holds beside their registration."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
-        self.order = [self.first, (self.second, {"again": self.first})]
-        self.weights = [self.first.weight, self.second.weight]
-        self.steps = {"last": self.last}
-        self.scale = torch.tensor([0.5, 1.5, 2.0], dtype=torch.float64)
-
-    def last(self, x):
-        return x @ self.weights[0].T + x @ self.weights[1].T
-
-    def forward(self, x):
-        for layer in (self.order[0], self.order[1][0], self.order[1][1]["again"]):
-            x = layer(x)
-        return self.steps["last"](x) * self.scale
-
-
-@both_losses
-def test_layers_parameters_and_methods_in_attributes_are_the_replicas_own(loss):
-    network = same_training(Holding().double(), batch(), loss)
-    for module in (replica.native for replica in network.replicas):
-        assert module.order[0] is module.order[1][1]["again"] is module.first
-        assert module.order[1][0] is module.second
-        assert module.weights[0] is module.first.weight
-        assert module.steps["last"].__self__ is module
-    assert len({replica.native.scale.data_ptr() for replica in network.replicas}) == 3
-
-
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(3, 4, num_layers=2, batch_first=True, bidirectional=True)
-
-    def forward(self, x):
-        return self.lstm(x)[0]
-
-
-@both_losses
-def test_recurrent_layers_train_as_on_one_device(loss):
-    same_training(Recurrent().double(), torch.randn(5, 4, 3, dtype=torch.float64), loss)
-    network = over(Recurrent())
-    for lstm in (replica.native.lstm for replica in network.replicas):
-        assert all(
-            one is other for one, other in zip(lstm._flat_weights, lstm.parameters(), strict=True)
-        )
-        assert not lstm._weights_have_changed()
 
 
 def test_torchscript_modules_are_refused():
@@ -238,22 +164,6 @@ def test_torchscript_modules_are_refused():
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before wrapping", "after wrapping"])
-@both_losses
-def test_hooks_run_once_in_each_replica(before, loss):
-    module, seen = layers(nn.Linear(3, 2), nn.ReLU()), []
-    network = None if before else over(module)
-    module.register_forward_pre_hook(lambda m, args: seen.append(("pre", len(args[0]))))
-    module[0].register_forward_hook(lambda m, args, output: seen.append(("forward", len(output))))
-    module[1].register_full_backward_hook(
-        lambda m, into, out: seen.append(("backward", len(out[0])))
-    )
-    BACKEND.optimizer(SGD(lr=0.1), network or over(module)).update(loss, batch(7))
-    assert sorted(seen) == sorted(
-        (what, size) for what in ("pre", "forward", "backward") for size in (3, 2, 2)
-    )
-
-
 def test_a_hook_that_is_a_method_gets_the_replicas_own_object():
     class Hooked(nn.Linear):
         def __init__(self):
@@ -264,15 +174,6 @@ def test_a_hook_that_is_a_method_gets_the_replicas_own_object():
             assert self is module
 
     over(Hooked())(torch.ones(3, 3))
-
-
-def test_a_hook_that_was_removed_does_not_run():
-    module, seen = layers(nn.Linear(3, 2)), []
-    handle = module.register_forward_hook(lambda *_: seen.append(1))
-    network = over(module)
-    handle.remove()
-    network(batch())
-    assert not seen
 
 
 def _clamped(weight, seen):
@@ -350,63 +251,8 @@ def test_gradients_from_before_a_hook_are_kept_and_untouched_by_it():
     assert module.weight.grad.item() == 21.0 + 1.0
 
 
-NORMS = {
-    "old weight_norm": nn.utils.weight_norm,
-    "old spectral_norm": nn.utils.spectral_norm,
-    "weight_norm": nn.utils.parametrizations.weight_norm,
-    "spectral_norm": nn.utils.parametrizations.spectral_norm,
-}
-
-
-@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
-@pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
-@pytest.mark.parametrize("after", [False, True], ids=["before wrapping", "after wrapping"])
-@both_losses
-def test_weight_norms_train_as_on_one_device(norm, after, loss):
-    def made():
-        torch.manual_seed(5)
-        return layers(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-
-    plain, inside = made(), made()
-    torch.manual_seed(6)
-    norm(plain[0])
-    if after:
-        network = over(inside)
-        network(batch())
-    torch.manual_seed(6)
-    norm(inside[0])
-    network = network if after else over(inside)
-    x = batch()
-    before = {name: buffer.clone() for name, buffer in plain.named_buffers()}
-    same_named(trained(network, loss, x), trained(plain, squared, x))
-    for name, buffer in plain.named_buffers():  # the vectors of power iteration
-        assert not torch.equal(buffer, before[name])
-
-
 # Lazily shaped parameters
 # -----------------------------------------------------------------------------
-
-
-@both_losses
-def test_lazily_shaped_parameters_are_those_of_one_device(loss):
-    def made():
-        torch.manual_seed(8)
-        return nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.LazyLinear(2))
-
-    x = torch.randn(8, 3)
-    plain, seen = made(), []
-    plain(x)
-    state = torch.get_rng_state()
-    lazy = made()
-    network = over(lazy, buffers="sync")
-    lazy.register_forward_hook(lambda *_: seen.append(1))
-    network(x)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert len(seen) == 3
-    same_named(network.neutral_state(), BACKEND.wrap(plain).neutral_state(), tolerance=1e-6)
-    torch.manual_seed(9)
-    same_named(trained(network, loss, x), trained(plain, squared, x), tolerance=1e-5)
-    assert len(network.replicas) == 3
 
 
 def test_making_lazy_parameters_leaves_other_buffers_alone():
@@ -666,25 +512,6 @@ def test_after_an_error_the_replicas_have_the_roots_buffers():
 # -----------------------------------------------------------------------------
 
 
-@both_losses
-def test_sparse_gradients_are_accumulated_sparse(loss):
-    def made():
-        torch.manual_seed(1)
-        return nn.Sequential(nn.Embedding(6, 3, sparse=True), nn.Linear(3, 2)).double()
-
-    index = torch.tensor([[0, 1], [1, 1], [2, 0], [5, 1], [4, 4]])
-    network, seen = over(made()), []
-    optimizer = BACKEND.optimizer(SGD(lr=0.1), network)
-    optimizer.pre_update_hooks.append(
-        lambda _, gradients: seen.append(gradients["0.weight"].is_sparse) or gradients
-    )
-    for _ in range(3):
-        optimizer.update(loss, index)
-    wanted = trained(made(), squared, index, momentum=0.0)
-    same_named(network.neutral_state(), wanted)
-    assert seen == [True] * 3
-
-
 def test_sparse_and_dense_gradients_add_up():
     dense, sparse = torch.ones(3), torch.tensor([0.0, 2.0, 0.0]).to_sparse()
     wanted = [1.0, 3.0, 1.0]
@@ -728,13 +555,6 @@ def test_a_loss_that_calls_the_whole_network_from_a_replica_is_refused(within):
         match="a replica calls the replicated network that it belongs to: a loss in repl",
     ):
         within(in_replicas(lambda _, x: network(x).sum()), network, batch())
-
-
-def test_statistics_that_the_module_gathered_on_its_own_reach_the_replicas():
-    network, x = over(layers(nn.BatchNorm1d(3))), batch()
-    network.module(x)
-    network.eval()
-    torch.testing.assert_close(network(x), network.module(x), rtol=1e-12, atol=1e-12)
 
 
 def test_an_error_in_backward_keeps_its_type_and_ends_the_others(within):
@@ -788,10 +608,6 @@ def test_a_network_that_was_compiled_in_place_is_refused():
             match="compiled in place by module.compile.. cannot be replicated: wrap what",
         ):
             replicate()
-
-
-def test_the_factory_of_the_package_makes_one():
-    assert isinstance(DataParallel(nn.Linear(3, 2), ["cpu", "cpu"]), DataParallelTorchNetwork)
 
 
 def test_synchronised_layers_need_two_values(within):

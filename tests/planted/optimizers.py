@@ -14,7 +14,7 @@ import numpy as np
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim import rules
-from deliralike.optim.clipping import ClipNorm, ClipValue
+from deliralike.optim.clipping import ClipNorm
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import Rule
 from tests.planted import Mistake
@@ -171,10 +171,8 @@ def _formula(name: str, update: Callable[..., Any]) -> Plant:
     """
     kind: Any = {
         "sgd": rules.SGD,
-        "nesterov": rules.SGD,
         "adam": rules.Adam,
         "adamw": rules.AdamW,
-        "rmsprop": rules.RMSprop,
     }[name]
 
     class Mistaken(kind):
@@ -212,34 +210,9 @@ def _right(m, v, first, second, eps):
     return m / first / ((v / second) ** 0.5 + eps)
 
 
-def _momentum(weight: Callable[[int], float], inside: bool = False) -> Callable[..., Any]:
-    """SGD whose velocity takes the gradient with a weight, and the learning rate if `inside`."""
-
-    def update(rule, p, g, state, t):
-        g = g * (rule.lr if inside else 1.0)
-        velocity = rule.momentum * state["momentum_buffer"] + weight(t) * g
-        return p - velocity * (1.0 if inside else rule.lr), {"momentum_buffer": velocity}
-
-    return update
-
-
-def _of_chainer(rule, p, g, state, t):
-    velocity = rule.momentum * state["momentum_buffer"] - rule.lr * g
-    step = rule.momentum**2 * velocity - (1 + rule.momentum) * rule.lr * g
-    return p + step, {"momentum_buffer": velocity}
-
-
-def _rmsprop(is_inside: bool, rate_inside: bool) -> Callable[..., Any]:
-    """RMSprop with its epsilon inside the root, and its learning rate inside the velocity."""
-
-    def update(rule, p, g, state, t):
-        square = rule.alpha * state["square_avg"] + (1 - rule.alpha) * g * g
-        step = g / ((square + rule.eps) ** 0.5 if is_inside else square**0.5 + rule.eps)
-        rates = (rule.lr, 1.0) if rate_inside else (1.0, rule.lr)
-        velocity = rule.momentum * state["momentum_buffer"] + rates[0] * step
-        return p - rates[1] * velocity, {"square_avg": square, "momentum_buffer": velocity}
-
-    return update
+def _dampened(rule, p, g, state, t):
+    velocity = rule.momentum * state["momentum_buffer"] + (1 - rule.momentum) * g
+    return p - velocity * rule.lr, {"momentum_buffer": velocity}
 
 
 # Hosts and hooks
@@ -293,23 +266,13 @@ _decay = _hook(lambda found, p: {name: g + 0.01 * p[name] for name, g in found.i
 _SETTINGS = [
     ("adam: epsilon 3e-6", {"eps": 3e-6}, "eps=3e-06 instead of 1e-08"),
     ("adam: betas swapped", {"betas": (0.999, 0.9)}, "beta1 and beta2 swapped"),
-    ("adam: beta2 0.99", {"betas": (0.9, 0.99)}, "beta2=0.99"),
     ("adamw: decay lost", {"weight_decay": 0.0}, "no weight decay"),
-    ("rmsprop: alpha 0.9", {"alpha": 0.9}, "alpha=0.9 instead of 0.99"),
     ("rmsprop: momentum lost", {"momentum": 0.0}, "no momentum"),
-    ("adagrad: epsilon 1e-8", {"eps": 1e-8}, "eps=1e-08"),
-    ("adadelta: rho 0.95", {"rho": 0.95}, "rho=0.95 instead of 0.9"),
-    ("lion: betas swapped", {"betas": (0.99, 0.9)}, "beta1 and beta2 swapped"),
     ("sgd: nesterov", {"nesterov": True}, "Nesterov momentum instead"),
     ("sgd: decay doubled", {"weight_decay": 0.02}, "weight_decay=0.02 instead of 0.01"),
     ("nesterov: lost", {"nesterov": False}, "Nesterov lost"),
 ]
 _FORMULAS = [
-    (
-        "adam: epsilon unscaled",
-        _adam(lambda m, v, first, second, eps: second**0.5 / first * m / (v**0.5 + eps)),
-        "epsilon unscaled",
-    ),
     (
         "adam: epsilon inside the root",
         _adam(lambda m, v, first, second, eps: m / first / (v / second + eps) ** 0.5),
@@ -322,31 +285,21 @@ _FORMULAS = [
     ),
     ("adam: step off by one", _adam(_right, offset=1), "step count off by one"),
     ("adamw: decay not times lr", _adam(_right), "not times the learning rate"),
-    ("rmsprop: epsilon inside the root", _rmsprop(True, False), "epsilon inside the root"),
-    ("rmsprop: lr inside the velocity", _rmsprop(False, True), "inside the velocity"),
-    ("sgd: lr inside the velocity", _momentum(lambda t: 1.0, inside=True), "inside the velocity"),
-    ("sgd: dampening from the start", _momentum(lambda t: 0.1), "dampening"),
-    ("sgd: dampening 0.3", _momentum(lambda t: 1.0 if t == 1 else 0.7), "dampening=0.3"),
-    ("nesterov: of Chainer", _of_chainer, "Chainer's NesterovAG"),
+    ("sgd: dampening from the start", _dampened, "dampening"),
 ]
 _OTHERS = [
-    ("adam: decay decoupled", on_host("adam", rules.AdamW), "weight decay decoupled"),
     ("amsgrad: lost", on_host("amsgrad", rules.Adam, amsgrad=False), "no amsgrad"),
-    ("adamw: as L2", on_host("adamw", rules.Adam), "as L2"),
     ("adam: gradients never cleared", on_host("adam", host=NeverCleared), "never cleared"),
     ("adam: built with lr 0.02", with_settings("adam", lr=0.02), "lr=0.02 instead of 0.01"),
     ("adam: unused parameters updated", with_hook("adam", _unused), "unused parameters updated"),
     ("sgd: gradients times four", with_hook("sgd", _times(4.0)), "gradients times 4"),
     ("sgd: ascent", with_hook("sgd", _times(-1.0)), "gradient ascent"),
-    ("sgd: clipped where it should not be", with_hook("sgd", ClipNorm(3.0)), "bound 3"),
     (
         "clipped: decay before clipping",
         with_hook("clipped", _decay, ClipNorm(BOUND), weight_decay=0.0),
         "decay before clipping",
     ),
-    ("clipped: by value", with_hook("clipped", ClipValue(BOUND)), "clipping by value"),
     ("clipped: tensor by tensor", with_hook("clipped", _hook(_clip_each)), "clipping per tensor"),
-    ("clipped: not at all", with_hook("clipped"), "no clipping"),
     (
         "clipped: 1e-6 added to the norm",
         with_hook("clipped", _hook(_clip_with_epsilon)),

@@ -1,13 +1,9 @@
 """What goes wrong in one of the processes of the tests."""
 
 import errno
-import importlib
 import os
 import signal
-import time
 import warnings
-from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +12,7 @@ from deliralike import backends, in_replicas
 from deliralike.backends.processes.environment import restarts
 from deliralike.data import Loader
 from deliralike.optim.rules import rule
-from deliralike.training import Trainer, array_file, checkpoint
+from deliralike.training import array_file, checkpoint
 from deliralike.training.callbacks import Callback, StopOnNaN
 from deliralike.training.experiment import Experiment
 from deliralike.training.interrupt import Interrupted
@@ -36,37 +32,6 @@ class Fault(Callback):
             self.what()
 
 
-SHORT = 3.0  # seconds that a process waits for one that stops
-
-
-def raising():
-    raise ValueError("the disk is full of cats")
-
-
-FAULTS = {
-    "raises": raising,
-    "is killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "stops": lambda: time.sleep(600),
-}
-
-
-def one_fails(processes, backend, fault, rank=1):
-    """A run in which something happens to one process."""
-    trainer: Trainer = training.trainer(backend, processes)
-    # a short time limit from that step on: before it, a busy machine may keep a process waiting
-    what = FAULTS[fault] if processes.rank == rank else partial(time_limit, processes)
-    trainer.callbacks += [Fault(what)] if fault == "stops" or processes.rank == rank else []
-    trainer.fit(training.pictures(), epochs=training.EPOCHS, batch_size=training.BATCH)
-
-
-def time_limit(processes):
-    """Give up the others after a short time from now on."""
-    processes.timeout = SHORT
-    if processes.engine == "torch.distributed":
-        torch = importlib.import_module("torch")
-        torch.distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=SHORT))
-
-
 def in_its_loss(processes, backend, in_backward):
     """An error in the second process between forward and backward, while the first one's loss is
     under way."""
@@ -75,7 +40,9 @@ def in_its_loss(processes, backend, in_backward):
 
     def loss(network, *batch):
         found = subject.loss.function(network, *batch)
-        return found if processes.rank == 0 else raising()
+        if processes.rank == 1:
+            raise ValueError("the disk is full of cats")
+        return found
 
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     with network.training_mode(True), processes.telling(lambda: "the update"):
@@ -147,13 +114,3 @@ def one_has_nan(processes, backend):
         warnings.simplefilter("ignore")
         history = trainer.fit(Loader((x, labels), training.BATCH, shuffle=False), epochs=1)
     return [history.stopped, len(history.steps)]
-
-
-def fewer_batches(processes, backend):
-    """The second process has one batch less than the first."""
-    subject = subjects.subject(backend)
-    network = backends.DistributedDataParallel(subject.network, processes)
-    optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
-    with network.training_mode(True):
-        for _ in range(3 - processes.rank):
-            optimizer.update(subject.loss, *subjects.batch(3))

@@ -263,9 +263,6 @@ READS = {
     "state_dict": lambda inside, optimizer, network: network.state_dict(),
     "the module's own state_dict": lambda inside, optimizer, network: inside.state_dict(),
     "parameters": lambda inside, optimizer, network: dict(network.named_parameters()),
-    "the module's own parameters": lambda inside, optimizer, network: dict(
-        inside.named_parameters()
-    ),
     "a copy of the module": lambda inside, optimizer, network: copy.deepcopy(inside).state_dict(),
     "the module": lambda inside, optimizer, network: network.module.state_dict(),
     "the neutral state": lambda inside, optimizer, network: {
@@ -276,20 +273,9 @@ READS = {
         inside[2](torch.ones(1, 6).double()),
         _tensors(inside),
     )[1],
-    "parameters of a container": lambda inside, optimizer, network: {
-        name.removeprefix("0.module."): p
-        for name, p in torch.nn.Sequential(network).named_parameters()
-    },
-    "the state of a container": lambda inside, optimizer, network: {
-        name.removeprefix("0."): p for name, p in torch.nn.Sequential(network).state_dict().items()
-    },
     "after the optimizer's state": lambda inside, optimizer, network: (
         optimizer.state_dict() and _tensors(inside)
     ),
-    "after a call of the module": lambda inside, optimizer, network: (
-        inside(torch.ones(1, 5).double()),
-        _tensors(inside),
-    )[1],
 }
 
 

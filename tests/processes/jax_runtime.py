@@ -1,7 +1,5 @@
 """What the processes of the tests do on JAX's own runtime."""
 
-import time
-
 import jax
 import numpy as np
 from flax import nnx
@@ -10,8 +8,6 @@ from deliralike import backends, random
 from deliralike.errors import DeliralikeError
 from deliralike.optim.rules import rule
 from tests.processes import steps, subjects
-
-RULES = {"fc.weight": (None, "processes"), "bn.*": None}
 
 
 def adam(network):
@@ -193,55 +189,3 @@ def _refused(call):
     except DeliralikeError as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
-
-
-# Faults
-# -----------------------------------------------------------------------------
-
-
-def one_fails(processes, how):
-    """Something happens to the second process at its third step, while the first goes on."""
-    subject, network = of_subject(processes)
-    optimizer = adam(network)
-    share = steps.share_of(steps.batch(7), [4, 3], processes.rank)
-    with network.training_mode(True):
-        for step in range(5):
-            if step == 2 and processes.rank == 1:
-                _FAULTS[how]()
-            if step == 2 and how == "stops":
-                processes.timeout = 3.0  # until here a busy machine may keep a process waiting
-            optimizer.update(subject.loss, *share)
-
-
-def raising():
-    raise ValueError("the disk is full of cats")
-
-
-_FAULTS = {
-    "raises": raising,
-    "stops": lambda: time.sleep(600),
-}
-
-
-# Messages
-# -----------------------------------------------------------------------------
-
-
-def messages(processes):
-    """Sums in several types, the lengths of long messages, and what a group of two says and
-    adds."""
-    dtypes = ("float64", "float32", "float16", "int64", "int8")
-    sums = processes.all_reduce("numbers", [np.array([1, 2, 3], dtype) for dtype in dtypes])
-    came = processes.all_gather_object("long ones", b"x" * (20_000 + processes.rank))
-    group = processes.subgroup([0, 2])
-    of_group = [None, None]
-    if processes.rank != 1:
-        of_group = [
-            ["here", *group.all_gather_object("rank", processes.rank)],
-            group.all_reduce_flat(np.array([1.0, 2.0])).tolist(),
-        ]
-    return [
-        [[str(each.dtype), each.tolist()] for each in sums],
-        [len(each) for each in came],
-        of_group,
-    ]

@@ -353,31 +353,6 @@ def pending(processes, mixed):
     return found
 
 
-def compilations(processes, buffers):
-    """How many programs XLA compiled in each of six steps on JAX."""
-    import jax  # here, as the other functions need none
-
-    compiled = []
-
-    def note(event, seconds, **settings):
-        if event.endswith("backend_compile_duration"):
-            compiled.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(note)
-    network = backends.DistributedDataParallel(
-        Random.on("jax", seed=4)(), processes, buffers=buffers
-    )
-    optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
-    samples, counts = 3 + processes.rank, []
-    x, labels = np.ones((samples, 70), np.float32), np.arange(samples) % 4
-    for _ in range(6):
-        before = len(compiled)
-        with network.training_mode(True):
-            optimizer.update(mean_loss, x, labels)
-        counts.append(len(compiled) - before)
-    return counts
-
-
 def compilations_of_epochs(processes):
     """Return what XLA compiled at each step of three epochs, whose last batch is smaller."""
     import jax  # here, as the other functions need none

@@ -70,7 +70,6 @@ def test_one_process_needs_no_averages():
     ("engine", "backend", "plan", "shares", "loss", "in_backward"),
     [
         ("torch", "torch", {"every": 3, "warmup": 2}, OF_TWO, "denominator", {}),
-        ("mpi", "chainer", {"every": 4}, OF_TWO, "mean", None),
         ("torch", "jax", {"every": 3, "warmup": 1}, OF_TWO, "denominator", None),
         ("torch", "torch", NESTED, OF_FOUR, "mean", None),
         ("mpi", "torch", {"every": 3, "warmup": 1, "together": 2}, OF_FOUR, "denominator", None),

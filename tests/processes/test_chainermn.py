@@ -19,7 +19,6 @@ TRAIN, PROGRAM = "tests.processes.steps:train", "tests.processes.multi_node:prog
     [
         ("chainer", [4, 3], None),
         ("chainer", [7, 0], {}),
-        ("torch", [4, 3], None),
     ],
 )
 def test_updates_over_mpi_are_those_of_one_process(backend, shares, in_backward):

@@ -9,7 +9,6 @@ import torch
 from tests.processes import daso_runs
 from tests.processes.crews import call, together
 from tests.processes.daso_runs import BATCHES, EPOCHS
-from tests.processes.running import ENGINES, run
 
 pytestmark = together
 
@@ -31,7 +30,6 @@ JOBS = {
     "mpi": [
         ("by_heats_names", "chainer", (2, 1)),
         ("by_updates", "torch", (7, 1)),
-        ("by_updates", "chainer", (8, 4)),
     ],
 }
 
@@ -51,22 +49,20 @@ def test_runs_are_those_of_numpy(engine):
 
 
 @cache
-def various(engine):
-    return call(engine, 4, "tests.processes.daso_runs:various")
+def various():
+    return call("mpi", 4, "tests.processes.daso_runs:various")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_run_that_was_broken_off_goes_on_with_the_same_numbers(engine):
+def test_a_run_that_was_broken_off_goes_on_with_the_same_numbers():
     """In the middle of a cycle, with a sum under way."""
-    came = [each["resumed"] for each in various(engine)]
+    came = [each["resumed"] for each in various()]
     assert [each["same"] for each in came] == [True] * 4
     assert [each["under way"] for each in came] == [1] * 4
     assert all(each["last"] == came[0]["last"] for each in came)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_running_statistics_travel_and_counts_stay(engine):
-    came = [each["statistics"] for each in various(engine)]
+def test_running_statistics_travel_and_counts_stay():
+    came = [each["statistics"] for each in various()]
     for epoch in range(1, 4):
         ends = [each[epoch * BATCHES - 1] for each in came]
         assert all(end == ends[0] for end in ends)
@@ -75,75 +71,51 @@ def test_running_statistics_travel_and_counts_stay(engine):
     assert before[0] != before[2]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("wire", "dtype"), [("halves", torch.half), ("bfloat16", torch.bfloat16)])
-def test_messages_of_another_type(engine, wire, dtype):
+def test_messages_of_another_type(wire, dtype):
     """The members that send are the first of each node: processes 0 and 2."""
-    came = [each[wire] for each in various(engine)]
+    came = [each[wire] for each in various()]
     first, second = (torch.tensor(came[rank][0], dtype=torch.float64).to(dtype) for rank in (0, 2))
     wanted = (first + second).double() / 2
     assert all(after == wanted.tolist() for _, after in came)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_what_is_not_finite_ends_all_together(engine):
+def test_what_is_not_finite_ends_all_together():
     """Process 3 spoils its node, whose turn to send is process 2's; the others hear of it with the
     merge."""
     at_once = ["what was sent after batch 4 of epoch 0: not finite in process 2", 4]
     later = ["what was sent after batch 4 of epoch 1: not finite in process 2", BATCHES + 5]
-    assert [each["not finite"] for each in various(engine)] == [[at_once, later]] * 4
+    assert [each["not finite"] for each in various()] == [[at_once, later]] * 4
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_epochs_that_differ_in_length_are_told_at_their_beginning(engine):
+def test_epochs_that_differ_in_length_are_told_at_their_beginning():
     wanted = (
         "epoch 0 has [5, 5, 5, 4] batches in the processes, in the order of ranks: "
         "all need the same number"
     )
-    assert [each["other lengths"] for each in various(engine)] == [wanted] * 4
+    assert [each["other lengths"] for each in various()] == [wanted] * 4
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_gradients_may_be_averaged_before_the_step(engine):
+def test_gradients_may_be_averaged_before_the_step():
     """For clipping; asked for twice, they are averaged once."""
-    own, once, twice = np.moveaxis([each["clipped"] for each in various(engine)], 1, 0)
+    own, once, twice = np.moveaxis([each["clipped"] for each in various()], 1, 0)
     np.testing.assert_allclose(
         once, np.repeat([own[:2].mean(0), own[2:].mean(0)], 2, axis=0), rtol=1e-15
     )
     assert (once == twice).all() and (own[0] != own[1]).all()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_losses_may_be_scaled_by_numbers_that_differ(engine):
+def test_losses_may_be_scaled_by_numbers_that_differ():
     (wanted, *_), *_ = daso_runs.in_numpy([BLOCK])
-    for each in various(engine):
+    for each in various():
         np.testing.assert_allclose(each["scaled"], wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("made", "why"),
-    [
-        (4, "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told"),
-        (6, "is at one batch more in epoch 0"),
-    ],
-)
-def test_a_process_with_another_number_of_batches_than_was_told_ends_all(made, why):
-    batches = [5, 5, 5, made]
-    ended = run(
-        "mpi", 4, "tests.processes.daso_runs:epochs", [5] * 4, batches, "chainer", check=False
-    )
-    assert ended.code != 0 and not ended.results
-    assert why in ended.said
-
-
-def test_updates_of_ours_after_the_last_batch_are_refused():
-    said = call(
-        "mpi",
-        4,
-        "tests.processes.refusals:said",
-        ["tests.processes.daso_runs:updates", [BATCHES + 1] * 4],
-    )
-    for (each,) in said:
+def test_a_number_of_batches_other_than_was_told_is_refused():
+    fewer = ["tests.processes.daso_runs:epochs", [5] * 4, [4] * 4]
+    more = ["tests.processes.daso_runs:updates", [BATCHES + 1] * 4]
+    for few, many in call("mpi", 4, "tests.processes.refusals:said", fewer, more):
+        assert "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told" in few
         assert (
-            "all batches of the epoch were made: call end_epoch(loss) before the next one" in each
+            "all batches of the epoch were made: call end_epoch(loss) before the next one" in many
         )

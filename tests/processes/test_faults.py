@@ -22,11 +22,6 @@ FAULTS, PROGRAMS, REFUSALS = (
     "tests.processes.programs",
     "tests.processes.refusals:said",
 )
-FAILS = f"{FAULTS}:one_fails"
-BACKENDS = {
-    "torch": "torch",
-    "mpi": "chainer",
-}  # a process of MPI needs no PyTorch, whose import takes longest
 
 
 @pytest.mark.parametrize(
@@ -53,15 +48,6 @@ def test_an_error_that_nothing_catches_is_told_once(error, told, monkeypatch):
     assert sent == getattr(error, "__notes__", []) == ([words] if told else [])
 
 
-def test_an_exception_in_one_process_ends_all_and_is_told():
-    ended = run("mpi", 2, FAILS, "chainer", "raises", check=False)
-    assert ended.code != 0 and not ended.results
-    assert re.search(
-        rf"process 1 of 2 .*failed in epoch 1, step {STEP}: ValueError: the disk is full of cats",
-        ended.said,
-    )
-
-
 def test_an_exception_in_a_loss_while_that_of_others_is_under_way_is_told():
     ended = run("torch", 2, f"{FAULTS}:in_its_loss", "torch", {}, check=False)
     assert ended.code != 0 and not ended.results
@@ -71,22 +57,18 @@ def test_an_exception_in_a_loss_while_that_of_others_is_under_way_is_told():
     )
 
 
-def test_a_process_that_is_killed_ends_all():
-    ended = run("mpi", 2, FAILS, "chainer", "is killed", check=False)
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("torch", "process 1 has not come to a step of my own, and no answer"),
+        ("mpi", "process 1 has not come to a step of my own, and no answer"),
+        ("jax", "process 1 has not come in 3 seconds"),
+    ],
+)
+def test_a_process_that_stops_is_given_up_after_the_timeout_and_named(engine, words):
+    ended = run(engine, 2, f"{PROGRAMS}:one_stops", check=False)
     assert ended.code != 0 and not ended.results
-    assert "on signal 9" in " ".join(ended.said.split())  # as mpirun tells
-    assert re.search(rf"process 0 of 2 \(.*\).* in epoch 1, step {STEP}", ended.said)
-
-
-@pytest.mark.parametrize("engine", ["torch", "mpi"])
-def test_a_process_that_stops_is_given_up_after_the_timeout_and_named(engine):
-    ended = run(engine, 2, FAILS, BACKENDS[engine], "stops", check=False)
-    assert ended.code != 0 and not ended.results
-    assert re.search(
-        r"ProcessError: process 0 of 2 \(.*\): process 1 has not come to .*, and no answer",
-        ended.said,
-    )
-    assert re.search(rf"process 0 of 2 \(.*\) was in epoch 1, step {STEP}", ended.said)
+    assert re.search(rf"ProcessError: process 0 of 2 \(.*\): {words}", ended.said)
 
 
 def test_a_process_that_never_starts_is_given_up_by_the_others():
@@ -149,12 +131,14 @@ def test_a_signal_to_one_process_ends_all_after_the_same_step_with_a_checkpoint(
 
 
 def test_a_run_goes_on_by_itself_after_a_process_was_killed(tmp_path):
-    came = run("mpi", 2, f"{FAULTS}:killed_once", "chainer", str(tmp_path), restarts=1).of_ranks()
+    ended = run("mpi", 2, f"{FAULTS}:killed_once", "chainer", str(tmp_path), restarts=1)
+    assert "on signal 9" in " ".join(ended.said.split())  # as mpirun tells
+    assert re.search(rf"process 0 of 2 \(.*\).* in epoch 0, step {STEP}", ended.said)
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "killed").touch()
     wanted, _ = faults.killed_once(SingleProcess(), "chainer", str(tmp_path / "alone"))
     assert (tmp_path / "killed").exists()
-    for losses, count in came:
+    for losses, count in ended.of_ranks():
         assert count == [1, 1]
         np.testing.assert_allclose(losses, wanted, rtol=1e-12)
 
@@ -181,13 +165,13 @@ def test_processes_at_different_places_do_not_mix_their_numbers(engine):
         ]
 
 
-def test_a_process_with_fewer_batches_is_told_from_one_with_more():
-    ended = run("mpi", 2, f"{FAULTS}:fewer_batches", "chainer", check=False)
+def test_a_process_at_its_end_is_told_from_one_that_goes_on():
+    ended = run("mpi", 2, f"{PROGRAMS}:one_batch_less", check=False)
     assert ended.code != 0 and 0 not in ended.results
-    at_batch, at_end = "is at a batch, the samples of each share", "is at the end"
+    at_step, at_end = "is at a step of my own", "is at the end"
     assert (
-        f"process 0 {at_batch} while process 1 {at_end}" in ended.said
-        or f"process 1 {at_end} while process 0 {at_batch}" in ended.said
+        f"process 0 {at_step} while process 1 {at_end}" in ended.said
+        or f"process 1 {at_end} while process 0 {at_step}" in ended.said
     )
 
 
@@ -222,17 +206,18 @@ def test_a_process_that_has_finished_is_told_as_such_at_once(engine):
 
 
 @pytest.mark.parametrize(
-    ("engine", "words"),
+    ("engine", "launcher", "words"),
     [
-        ("torch", "1 of 2 (torch.distributed) failed: KeyError: 'the colour of the bikeshed'"),
-        ("mpi", "KeyError: 'the colour of the bikeshed'"),
-        ("jax", "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'"),
+        ("torch", "torch", "1 of 2 (torch.distributed) failed: KeyError: 'the colour of the"),
+        ("mpi", "mpi", "KeyError: 'the colour of the bikeshed'"),
+        ("jax", "mpi", "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'"),
     ],
 )
 def test_an_error_in_a_loop_of_ones_own_is_told_to_the_others_by_one_that_started_late(
-    engine, words
+    engine, launcher, words
 ):
-    ended = run(engine, 2, f"{PROGRAMS}:fails_in_its_own_loop", check=False, patience=1000, late=3)
+    program = f"{PROGRAMS}:fails_in_its_own_loop"
+    ended = run(engine, 2, program, check=False, patience=1000, late=3, launcher=launcher)
     assert ended.code != 0 and not ended.results
     assert words in ended.said
 

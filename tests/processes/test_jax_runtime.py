@@ -108,7 +108,7 @@ def test_layers_of_flax_are_synchronised_with_one_stream_and_what_does_not_fit_i
 def test_sums_and_long_messages_of_groups_keep_their_type():
     """Three processes, and two of them as a group; a message that is longer than the coordinator's
     store takes."""
-    came = run("jax", 3, "tests.processes.jax_runtime:messages").of_ranks()
+    came = run("jax", 3, "tests.processes.programs:messages").of_ranks()
     for rank, (sums, lengths, of_group) in enumerate(came):
         assert sums == [
             [dtype, [3, 6, 9]] for dtype in ("float64", "float32", "float16", "int64", "int8")
@@ -125,17 +125,3 @@ def test_a_process_that_is_killed_ends_all_and_is_told():
     ended = run("jax", 2, "tests.processes.programs:killed_at_first", check=False, patience=1000)
     assert ended.code != 0
     assert "process 1 of 2 ended by signal 9" in ended.said
-
-
-def test_a_process_that_fails_under_mpiexec_ends_all_and_is_told():
-    ended = run(
-        "jax", 2, "tests.processes.jax_runtime:one_fails", "raises", check=False, launcher="mpi"
-    )
-    assert ended.code != 0 and not ended.results
-    assert "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats" in ended.said
-
-
-def test_a_process_that_stops_is_given_up_after_the_timeout():
-    ended = run("jax", 2, "tests.processes.jax_runtime:one_fails", "stops", check=False)
-    assert ended.code != 0 and not ended.results
-    assert "ProcessError: process 0 of 2 (JAX): process 1 has not come in 3 seconds" in ended.said

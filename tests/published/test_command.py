@@ -71,16 +71,6 @@ def test_the_zoo_lists_the_weights_of_one_or_all():
     assert "Did you mean" in printed("zoo", "squeezenet1_9", "--weights", code=2)
 
 
-def test_a_check_without_a_download_says_what_it_left_out(entry):
-    out = printed("weights", "check", "squeezenet1_1")
-    assert out.count("not checked") == 4  # hash, keys, accuracy, and the rest
-    assert (
-        "Of 1 entries agree: address 1, size 1, hash 0, keys 0, accuracy 0. "
-        "Everything else was not checked."
-    ) in out
-    assert entry.file.stored() is None
-
-
 def test_a_check_with_a_download_reads_hash_and_keys(entry):
     found = checking.check(entry, download=True)
     assert found.findings == ("agrees", "agrees", "agrees", "agrees", "not checked")
@@ -123,7 +113,3 @@ def test_a_check_that_finds_a_difference_fails(entry, host):
     del host.files[PATH]
     out = printed("weights", "check", "squeezenet1_1", code=1)
     assert "Differ: address 1." in out
-
-
-def test_a_check_of_nothing_is_an_error():
-    assert "no published weights match 'lenet'" in printed("weights", "check", "lenet", code=2)

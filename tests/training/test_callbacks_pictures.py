@@ -87,22 +87,6 @@ def test_metrics_of_a_family_share_a_panel_and_intervals_are_bands(tmp_path, dra
     assert (tmp_path / "c.svg").read_text().lstrip().startswith("<?xml")
 
 
-def styles(lines):
-    return {(line.get_color(), line.get_linestyle(), line.get_linewidth()) for line in lines}
-
-
-def test_lines_of_one_panel_can_be_told_apart(tmp_path, drawn):
-    """Six metrics of a run have as many colours; runs that lie on one another, widths too."""
-    same = history(**{f"dice/{each}": [0.1, 0.2] for each in range(6)})
-    draw_curves({"run": same}, tmp_path / "one.png")
-    assert len({line.get_color() for line in drawn[0].axes[1].lines}) == 6
-    runs = dict.fromkeys("abcde", same)
-    draw_curves(runs, tmp_path / "five.png", metrics=["dice/1"])
-    lines = drawn[1].axes[1].lines
-    assert len(styles(lines)) == len({line.get_color() for line in lines}) == 5
-    assert len({line.get_linewidth() for line in lines}) > 2
-
-
 def test_runs_lie_over_one_another_with_their_differences(tmp_path, drawn):
     first, second = history(accuracy=[0.5, 0.75]), history(accuracy=[0.25, 0.5])
     draw_curves({"torch": first, "jax": second}, tmp_path / "c.png", metrics=["accuracy"])
@@ -186,14 +170,6 @@ def test_volumes_show_their_middle_slices():
     figure = drawn_of(volume, targets, np.stack([1 - targets, targets], 1))
     assert (np.asarray(figure.axes[0].images[0].get_array()) == 2.0).all()
     assert sum(len(lines.get_segments()) for lines in figure.axes[1].collections) == 4
-
-
-def test_values_are_shown_in_the_range_of_the_target():
-    figure = drawn_of(
-        np.zeros((2, 3, 7, 5)), np.full((2, 1, 7, 5), 2.0), np.full((2, 1, 7, 5), 9.0)
-    )
-    assert len(figure.axes) == 6
-    assert figure.axes[4].images[0].get_clim() == figure.axes[2].images[0].get_clim()
 
 
 def test_what_is_no_image_is_an_error():

@@ -3,20 +3,15 @@ notebook."""
 
 import io
 import re
-from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
-from nbclient import NotebookClient
 from rich.console import Console
 
 from deliralike import data
 from deliralike.training import EarlyStopping, ProgressBar
 from deliralike.training.callbacks.progress import bars
 from tests.training.small_runs import Broken, Do, fail, samples, scripted, trainer
-
-ROOT = Path(__file__).parents[2]
 
 
 def screen(width=140):
@@ -50,18 +45,6 @@ def test_the_bar_ends_with_steps_rate_loss_and_metrics():
         r"torch +━+ 4/4 .* steps/s, [\d,]+ samples/s 0:00:\d\d loss 0\.\d+ validation .*first 0.25",
         last,
     )
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 200])
-def test_a_bar_is_one_line_on_any_terminal(width):
-    def run(progress):
-        trainer("torch", [ProgressBar("torch 2.13.0+cpu", progress=progress)]).fit(
-            samples(), samples(3), epochs=2
-        )
-
-    lines = shown(run, width)
-    assert all(len(line) <= width and line.startswith("torch 2.1") for line in lines)
-    assert "2/2" in lines[-1]
 
 
 def test_several_bars_stand_below_one_another():
@@ -146,33 +129,6 @@ def test_each_epoch_is_a_line_where_there_is_no_terminal(capsys, monkeypatch, as
 def test_a_trainer_shows_nothing_of_itself(capsys):
     trainer("torch").fit(samples(), samples(3))
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_notebook_has_one_output_that_is_drawn_anew(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    code = """
-        from tests.training.small_runs import Do, samples, trainer
-        from deliralike.training import ProgressBar
-        training, validation = samples(70), samples(5)
-        trainer("torch", [ProgressBar("run")]).fit(
-            training, validation, epochs=20, batch_size=7
-        ).stopped
-    """
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(re.sub("(?m)^        ", "", code))]
-    )
-    NotebookClient(
-        notebook,
-        timeout=600,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(tmp_path)}},
-    ).execute()
-    bar, result = notebook.cells[0].outputs
-    assert result["data"] == {"text/plain": "''"}
-    assert list(bar["data"]) == ["text/plain"]
-    (line,) = bar["data"]["text/plain"].splitlines()
-    assert re.match(r"run ━+ 200/200 .* loss .* validation", line)
 
 
 def test_an_output_of_a_notebook_is_drawn_at_most_twice_a_second(monkeypatch):

@@ -226,15 +226,6 @@ def test_several_learning_rates_have_a_column_each(tmp_path):
     assert (found["lr/generator"], found["lr/critic"]) == (["0.1"], ["0.2"])
 
 
-def test_tables_are_those_of_the_history(tmp_path, backend):
-    history = trainer(backend.name, [Csv(tmp_path)]).fit(
-        samples(), samples(3), epochs=2, batch_size=4
-    )
-    steps, epochs = (columns(tmp_path / f"{kind}.csv") for kind in ("steps", "epochs"))
-    assert numbers(steps["loss"]) == history.losses.tolist()
-    assert numbers(epochs["validation/loss"]) == history.held_out("loss").tolist()
-
-
 # TensorBoard
 # -----------------------------------------------------------------------------
 

@@ -47,11 +47,6 @@ def test_a_plateau_is_that_of_torch_with_two_steps_an_epoch(backend):
     assert len(set(wanted)) > 2
 
 
-def test_two_replicas_have_the_same_rates(backend):
-    devices = backend.devices()[:2] if backend.name == "jax" else backend.devices()[:1] * 2
-    assert trace(backend.name, devices=devices) == trace("torch")
-
-
 @pytest.mark.filterwarnings("ignore:accumulate=2 with batch normalisation")
 def test_accumulated_batches_have_the_same_rates_epoch_by_epoch():
     assert trace("torch", accumulate=2) == trace("torch")[::2]

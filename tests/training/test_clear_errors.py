@@ -256,19 +256,3 @@ def test_a_signal_ends_validation_after_a_batch_and_the_epoch_is_validated_when_
     assert [each.epoch for each in resumed.epochs] == [0, 1]
     assert resumed.losses.tolist() == whole.losses[2:].tolist()
     assert resumed.held_out("loss").tolist() == whole.held_out("loss").tolist()
-
-
-# Pictures
-# -----------------------------------------------------------------------------
-
-
-def test_names_with_dollars_are_drawn_as_they_are(tmp_path):
-    from deliralike.training import curves
-    from deliralike.training.history import Epoch, History, Step
-
-    names = [r"$\alpha{$", "$", "$$", r"a\$b$c", r"$\frac$"]
-    history = History([Step(0, 0, 1.0, 0.1, 2)], [Epoch(0, 1, dict.fromkeys(names, 0.5))])
-    curves.draw_curves(
-        dict.fromkeys([*names, "other"], history), tmp_path / "x.svg", title=names[0]
-    )
-    assert (tmp_path / "x.svg").stat().st_size > 0

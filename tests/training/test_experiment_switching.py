@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from deliralike import backends
-from deliralike.training.experiment import Experiment, Settings, read_history
+from deliralike.training.experiment import Experiment, Settings
 from tests.training.experiments import StopAt
 
 pytestmark = pytest.mark.usefixtures("drawn")
@@ -64,23 +64,6 @@ def relative(found, wanted):
     return float(np.abs(found - wanted).max() / np.abs(wanted).max())
 
 
-def first_loss(folder, **changes):
-    """The loss of the first step; there is no second one."""
-    with pytest.raises(KeyboardInterrupt):
-        Experiment(SETTINGS, **changes).run(folder, callbacks=[StopAt(1)])
-    (step,) = read_history(folder).steps
-    return step.loss
-
-
-@pytest.mark.parametrize(
-    "off",
-    [{"transforms": ()}, {"network_settings": {"hidden": [13]}}],
-    ids=["transforms", "dropout"],
-)
-def test_augmentation_and_dropout_are_on(off, reference, tmp_path):
-    assert abs(first_loss(tmp_path / "run", **off) - reference.history.losses[0]) > 1e-4
-
-
 @pytest.mark.parametrize(
     ("first", "second"),
     [("torch", OTHERS[0]), (OTHERS[-1], "torch")],
@@ -94,13 +77,3 @@ def test_a_run_that_was_stopped_within_an_epoch_goes_on_with_another_backend(
     assert len(found.history.losses) == 18
     assert max(differences(found, reference)) < 1e-10
     assert found.settings.backend == second
-
-
-def test_native_random_numbers_are_others(reference, tmp_path):
-    assert first_loss(tmp_path / "run", rng="native") != reference.history.losses[0]
-
-
-def test_native_random_numbers_are_reproducible(tmp_path):
-    experiment = Experiment(SETTINGS, rng="native", epochs=1, batch_size=719)
-    first, second = (experiment.run(tmp_path / name) for name in ("first", "second"))
-    assert first.history.losses.tolist() == second.history.losses.tolist()

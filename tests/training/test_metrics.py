@@ -133,30 +133,6 @@ def test_intervals_are_those_of_scipy_up_to_the_noise_of_the_draws(method):
     assert wanted.high - wanted.low > 0.3
 
 
-def test_the_draws_are_known_in_advance():
-    """Raw words of Philox, modulo the number of samples, written out here."""
-    import hashlib
-
-    key = np.array(
-        [
-            7,
-            int.from_bytes(
-                hashlib.blake2b(b"training/bootstrap", digest_size=8).digest(), "little"
-            ),
-        ],
-        "u8",
-    )
-    words = np.random.Philox(key=key).random_raw(6) % np.uint64(3)
-    seen = []
-    bootstrap.intervals(
-        lambda rows: seen.append(rows.tolist()) or np.zeros(1),
-        bootstrap.units(3, None),
-        resamples=2,
-        seed=7,
-    )
-    assert seen == [[0, 1, 2], words[:3].tolist(), words[3:].tolist()]
-
-
 def test_groups_are_drawn_as_a_whole():
     """Ten patients with twenty equal samples each: as uncertain as ten samples, not as two
     hundred."""

@@ -8,7 +8,7 @@ from deliralike import backends, data, zoo
 from deliralike.errors import ArgumentError, SettingError
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm
-from deliralike.training import Trainer, evaluate, predict
+from deliralike.training import Trainer
 
 RNG = np.random.default_rng(0)
 SAMPLES = data.Samples(RNG.normal(size=(23, 5)), RNG.integers(0, 3, 23))
@@ -217,20 +217,3 @@ def test_a_native_network_is_taken_with_an_optimizer_of_its_framework(backend):
     Trainer(layer, native_sgd(backend, layer, 0.5)).fit((x, y), epochs=1, batch_size=7)
     after = weight - 0.5 * 2 / y.size * (x @ weight.T - y).T @ x
     np.testing.assert_allclose(backends.wrap(layer).neutral_state()["weight"], after, atol=1e-5)
-
-
-def test_a_native_network_is_taken_as_it_is(backend):
-    """By a trainer, and for evaluation and prediction; what is trained is that network."""
-    x, y = (RNG.normal(size=(7, size)).astype(np.float32) for size in (5, 3))
-    weight = RNG.normal(size=(3, 5)).astype(np.float32)
-    layer = native_linear(backend, weight)
-    Trainer(layer, rules.rule("sgd", lr=0.5)).fit((x, y), epochs=1, batch_size=7)
-    after = weight - 0.5 * 2 / y.size * (x @ weight.T - y).T @ x
-    np.testing.assert_allclose(backends.wrap(layer).neutral_state()["weight"], after, atol=1e-5)
-    np.testing.assert_allclose(np.concatenate(list(predict(layer, x))), x @ after.T, atol=1e-5)
-    squares = evaluate(
-        layer,
-        (x, y),
-        metrics={"squares": lambda outputs, targets: ((outputs - targets) ** 2).mean()},
-    )
-    assert squares["squares"] == pytest.approx(((x @ after.T - y) ** 2).mean(), abs=1e-5)

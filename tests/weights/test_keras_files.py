@@ -244,14 +244,6 @@ def test_another_number_of_layers_is_told(tmp_path, file):
         zoo.convert(file, tmp_path / "y.npz", "mlp", in_features=20, out_features=20, hidden=(20,))
 
 
-def test_damage_is_a_clear_error(tmp_path, file):
-    whole = file.read_bytes()
-    for cut in (8, 100, len(whole) // 2):
-        (tmp_path / "cut").write_bytes(whole[:cut])
-        with pytest.raises(WeightFileError, match="cut looks like an HDF5 file but cannot be read"):
-            weights.read(tmp_path / "cut")
-
-
 def test_an_array_that_lies_in_another_file_is_not_followed(tmp_path):
     (tmp_path / "secret").write_bytes(bytes(32))
     with h5py.File(tmp_path / "x.h5", "w") as file:

@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from deliralike import backends, nest, zoo
-from deliralike.optim import rules
 from deliralike.zoo.inputs import inputs
 
 
@@ -302,22 +301,6 @@ def evaluate(
     arrays = [backend.prepare(x, network) for x in inputs]
     with network.training_mode(training), backend.evaluating():
         return by_path(call(*arrays), backend.numpy)
-
-
-@cache
-def stepped(label: str, backend_name: str) -> tuple[list[float], dict[str, np.ndarray]]:
-    """The losses of two training steps with SGD, and the state after them."""
-    from tests.zoo.cases import CASES
-
-    backend, network = backends.get(backend_name), started(label, backend_name)
-
-    def loss(network, *inputs):
-        return weighted_mean(network(*inputs), network.nn)
-
-    optimizer = backend.optimizer(rules.rule("sgd", lr=1e-3, momentum=0.9), network.train())
-    inputs = CASES[label].inputs()
-    losses = [float(backend.numpy(optimizer.update(loss, *inputs))) for _ in range(2)]
-    return losses, network.neutral_state()
 
 
 def close(

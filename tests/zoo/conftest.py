@@ -24,7 +24,6 @@ def pytest_runtest_teardown(item, nextitem):
             case.built,
             case.computed,
             case.start_state,
-            case.stepped,
         ):
             results.cache_clear()
         if "jax" in sys.modules:

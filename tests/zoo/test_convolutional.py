@@ -14,7 +14,7 @@ from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import SettingError, ShapeError
 from deliralike.zoo.classification.inception import Auxiliary
-from deliralike.zoo.mobile import ConvNormActivation, SqueezeExcitation, make_divisible
+from deliralike.zoo.mobile import make_divisible
 from tests.zoo.case import close
 from tests.zoo.cases.inception import SMALL, reference
 
@@ -79,12 +79,6 @@ def test_settings_that_make_no_sense_are_refused(subtests):
 
 FIVE = ("vgg16", "densenet121", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x1_0")
 FIVE += ("regnet_y_400mf", "mnasnet0_5", "googlenet")
-
-
-def test_there_are_stages_at_five_halvings():
-    halvings = {(2**i, 2**i) for i in range(1, 6)}
-    found = {name: {each.reduction for each in zoo.stages(name).values()} for name in FIVE}
-    assert [name for name in FIVE if not halvings <= found[name]] == []
 
 
 def test_stages_run_no_further_than_is_asked_for(backend):
@@ -246,28 +240,6 @@ def test_start_values_have_torchvisions_distributions(name, monkeypatch):
 
 # Shared blocks
 # -----------------------------------------------------------------------------
-
-
-def test_shared_blocks_are_torchvisions():
-    from torchvision.ops.misc import Conv2dNormActivation
-    from torchvision.ops.misc import SqueezeExcitation as Theirs
-
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 6, 9, 7)))
-    pairs = [
-        (
-            ConvNormActivation.on("torch", dtype="float64")(6, 4, 5, 2, 2, 2, "SiLU", 1e-2, 0.3),
-            Conv2dNormActivation(
-                6, 4, 5, 2, None, 2, lambda n: torch.nn.BatchNorm2d(n, 1e-2, 0.3), torch.nn.SiLU, 2
-            ),
-        ),
-        (SqueezeExcitation.on("torch", dtype="float64")(6, 3, "SiLU"), Theirs(6, 3, torch.nn.SiLU)),
-    ]
-    for ours, theirs in pairs:
-        theirs = theirs.double()
-        ours.load_neutral_state({key: value.numpy() for key, value in theirs.state_dict().items()})
-        close(ours(x).detach().numpy(), theirs(x).detach().numpy(), 1e-12)
-        for key, value in theirs.state_dict().items():
-            close(ours.state_dict()[key].numpy(), value.numpy(), 1e-12, name=key)
 
 
 def test_widths_are_rounded_as_torchvisions():

@@ -328,13 +328,6 @@ def test_an_own_class_is_an_encoder_in_any_dimensions(dims, backend):
     ]
 
 
-def test_an_encoder_is_named_or_given():
-    registered = zoo.Architecture("own", Own, variant={"width": 3})
-    for encoder, width in ((Own, 4), (registered, 3)):
-        slots = zoo.find("encoder_unet").on(OUTLINE)(**{**OWN, "encoder": encoder}).neutral_slots()
-        assert slots["encoder.first.weight"].shape == (width, 3, 3, 3)
-
-
 # Depth, dilation, joins
 # -----------------------------------------------------------------------------
 

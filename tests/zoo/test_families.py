@@ -55,31 +55,6 @@ def test_the_small_residual_network_computes_what_the_paper_says():
     torch.testing.assert_close(net(SAMPLE).detach(), expected, rtol=1e-10, atol=1e-10)
 
 
-def test_the_perceptron_flattens_images():
-    net = zoo.build("mlp", backend="torch", in_features=12, out_features=2)
-    x = torch.randn(3, 1, 3, 4)
-    torch.testing.assert_close(net(x), net(x.reshape(3, 12)))
-
-
-def test_a_perceptron_without_hidden_layers_is_linear():
-    net = zoo.build("mlp", backend="torch", in_features=4, out_features=2, hidden=())
-    assert list(net.neutral_state()) == ["layers.0.weight", "layers.0.bias"]
-
-
-def spread(name, **settings):
-    """The standard deviation of each start value."""
-    return {
-        key: value.std()
-        for key, value in zoo.build(name, backend="torch", **settings).neutral_state().items()
-    }
-
-
-def test_small_residual_networks_start_he_normal_by_fan_in():
-    std = spread("resnet20", shortcut="B")
-    assert std["layer2.0.conv1.weight"] == pytest.approx((2 / (16 * 9)) ** 0.5, rel=0.05)
-    assert std["layer2.0.downsample.0.weight"] == pytest.approx((2 / 16) ** 0.5, rel=0.1)
-
-
 @pytest.mark.parametrize(
     ("name", "last", "other"), [("resnet18", "bn2", "bn1"), ("resnet50", "bn3", "bn2")]
 )

@@ -85,21 +85,6 @@ def test_features_are_compiled_once_on_jax_and_follow_the_network():
         twin.load_neutral_state(state)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "vgg11", "densenet121", "mobilenet_v2"])
-def test_nothing_runs_after_the_last_wanted_stage(name):
-    net, ran = build(backends.get("torch"), **CASES[name].settings, name=name).eval(), []
-    for path, block in net.named_modules():
-        block.register_forward_hook(lambda _b, _i, _o, path=path: ran.append(path))
-    x, stages = (
-        torch.from_numpy(CASES[name].inputs()[0]),
-        list(zoo.stages(name, **CASES[name].settings)),
-    )
-    zoo.features(net, x, stages=stages[:2])
-    few, ran[:] = len(ran), []
-    zoo.features(net, x)
-    assert 0 < few < len(ran)
-
-
 def test_an_unknown_stage_is_told_the_nearest(backend):
     features = as_one_program(
         backend, lambda net, x: zoo.features(net, x, stages=["layer1", "layer5"])
@@ -155,62 +140,6 @@ def test_a_network_without_stages_is_refused_by_name(backend):
         zoo.features(Stageless.on(backend)(), backend.array(sample((2, 3))))
     with pytest.raises(CapabilityError, match="Plain has no forward_stages"):
         zoo.stages(Plain, (3,))
-
-
-def test_a_perceptual_loss_has_the_gradients_of_the_formula(backend):
-    """The mean squared distance of a fixed network's features, with respect to another network and
-    to the input."""
-    fixed = build(backend).eval()
-    fixed.set_trainable("*", False)
-    net = zoo.build(
-        "unet",
-        backend=backend.name,
-        dtype="float64",
-        in_channels=3,
-        out_channels=3,
-        features=(4, 5, 4),
-    )
-    x, target = sample((1, 3, 16, 18)), sample((1, 3, 16, 18), seed=6)
-
-    def distance(network, x, target):
-        nn = network.nn
-        came, wanted = (
-            zoo.features(fixed, image, stages=["layer1", "layer3"])
-            for image in (network(x), target)
-        )
-        return sum(nn.mean((came[name] - wanted[name]) ** 2) for name in came)
-
-    gradients = backend.gradients(distance, net, x, target)
-
-    reference = zoo.build(
-        "unet", backend="torch", dtype="float64", in_channels=3, out_channels=3, features=(4, 5, 4)
-    )
-    import torchvision
-
-    layers = (
-        torchvision.models.resnet.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], 4)
-        .double()
-        .eval()
-    )
-    layers.load_state_dict(
-        {name: torch.from_numpy(np.asarray(v)) for name, v in fixed.neutral_state().items()}
-    )
-
-    def stages(image):
-        first = layers.layer1(layers.maxpool(layers.relu(layers.bn1(layers.conv1(image)))))
-        return first, layers.layer3(layers.layer2(first))
-
-    image = torch.from_numpy(x).requires_grad_()
-    pairs = zip(stages(reference(image)), stages(torch.from_numpy(target)), strict=True)
-    loss = sum(torch.nn.functional.mse_loss(came, wanted) for came, wanted in pairs)
-    loss.backward()
-    assert float(np.asarray(gradients.loss)) == pytest.approx(loss.item(), rel=1e-9)
-    np.testing.assert_allclose(gradients.inputs[0], image.grad.numpy(), rtol=1e-8, atol=1e-12)
-    for name, parameter in reference.named_parameters():
-        np.testing.assert_allclose(
-            gradients.parameters[name], parameter.grad.numpy(), rtol=1e-7, atol=1e-12
-        )
-    assert all(not slot.trainable for slot in fixed.neutral_slots().values())
 
 
 # A new head
@@ -306,19 +235,6 @@ def test_a_new_head_starts_from_its_seed_and_the_rest_stays(label, backend):
             np.testing.assert_array_equal(value, states[0][name])
 
 
-def test_a_new_head_leaves_the_old_network_alone_and_shares_nothing(backend):
-    net = build(backend)
-    before = net.neutral_state()
-    new = zoo.reset_head(net, 2)
-    new.load_neutral_state(
-        {name: np.zeros_like(value) for name, value in new.neutral_state().items()}
-    )
-    for name, value in net.neutral_state().items():
-        np.testing.assert_array_equal(value, before[name])
-    assert net.init_kwargs["num_classes"] == 4
-    assert new.init_kwargs["num_classes"] == 2
-
-
 def test_mode_and_frozen_parameters_are_carried_over_apart_from_the_head(backend):
     net = build(backend)
     net.set_trainable("*", False)
@@ -342,17 +258,6 @@ def test_mode_and_frozen_parameters_are_carried_over_apart_from_the_head(backend
     }
     assert not modes["layer1.0.conv1"]
     assert modes["layer2"]
-
-
-def test_the_head_goes_and_comes_back(backend):
-    net = build(backend)
-    headless = zoo.reset_head(net, 0)
-    assert "fc.weight" not in headless.neutral_slots()
-    again = zoo.reset_head(headless, 7)
-    assert again.neutral_slots()["fc.weight"].shape == (7, 512)
-    np.testing.assert_array_equal(
-        again.neutral_state()["conv1.weight"], net.neutral_state()["conv1.weight"]
-    )
 
 
 def test_heads_that_cannot_be_replaced_are_refused(backend):

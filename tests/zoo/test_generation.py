@@ -106,23 +106,6 @@ def test_a_text_ends_with_the_first_end_token():
     assert len({len(text) - len(prompt) for text, prompt in zip(came, PROMPTS, strict=True)}) > 1
 
 
-def test_one_text_comes_back_as_one():
-    name = "gpt2"
-    for text in (PROMPTS[2], np.array(PROMPTS[2], np.int32), torch.tensor(PROMPTS[2])):
-        came = zoo.generate(network(name, "torch"), text, NEW)
-        assert came.dtype == np.int64
-        assert came.tolist() == ours(name, "torch")[2]
-
-
-def test_the_mode_and_the_weights_stay_as_they_were(backend):
-    net = network("gpt2", backend.name).train()
-    before = net.neutral_state()
-    zoo.generate(net, PROMPTS, 2)
-    assert net.training
-    for name, value in net.neutral_state().items():
-        np.testing.assert_array_equal(value, before[name])
-
-
 def test_a_compiled_step_serves_texts_of_all_lengths(backend, monkeypatch):
     """JAX runs Python where it compiles alone: once for the first tokens and once for a step."""
     settings = llama.SMALL | {"vocab_size": 13, "max_position_embeddings": 64}

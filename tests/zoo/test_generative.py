@@ -2,21 +2,15 @@
 with a penalty."""
 
 import re
-from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from diffusers.models.embeddings import get_timestep_embedding
 from torch.utils.flop_counter import FlopCounterMode
 
-from deliralike import Network, backends, build, zoo
+from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import SettingError, ShapeError
-from deliralike.optim import rules
-from deliralike.zoo.generative.dcgan import Generator
-from deliralike.zoo.generative.ddpm import time_waves
-from deliralike.zoo.generative.wgan import Critic
 from tests.zoo.case import close, evaluate, scrambled
 from tests.zoo.cases.generative import (
     AUTOENCODER,
@@ -26,10 +20,7 @@ from tests.zoo.cases.generative import (
     TINY_REFERENCE,
     UNET,
     autoencoder,
-    discriminator,
-    generator,
     latent_unet,
-    monai_unet,
     unet,
 )
 
@@ -82,18 +73,6 @@ def test_start_values_are_those_of_pytorchs_example(name, last):
 
 # Noise and time
 # -----------------------------------------------------------------------------
-
-
-def test_the_embedding_of_time_is_diffusers_up_to_its_single_precision(subtests):
-    time = torch.tensor([0, 1, 17, 500, 999])
-    network = zoo.build("ddpm_cifar10", backend="torch", dtype="float64", **TINY)
-    for flip, shift in product((True, False), (0.0, 1.0)):
-        like = torch.zeros(5, dtype=torch.float64)
-        came = time_waves(network, time, 8, like, flip, shift)
-        wanted = get_timestep_embedding(time, 8, flip, shift)
-        with subtests.test(flip=flip, shift=shift):
-            np.testing.assert_allclose(came.numpy(), wanted.numpy(), atol=1e-4)
-            assert came.dtype == torch.float64
 
 
 def test_the_other_settings_of_the_diffusion_network_are_diffusers():
@@ -167,13 +146,6 @@ def test_files_from_before_monai_1_4_are_those_that_monai_reads(subtests):
                 np.testing.assert_array_equal(value, state[key], err_msg=key)
 
 
-def test_what_starts_at_zero_in_monai_does_so_here():
-    reference = monai_unet.DiffusionModelUNet(2, 1, 1, **CONDITIONED)
-    state = zoo.build("diffusion_model_unet", backend="torch", **CONDITIONED).neutral_state()
-    for name, value in reference.named_parameters():
-        assert value.any() == state[name].any(), name
-
-
 def test_labels_are_the_third_input_of_a_network_without_a_context():
     settings = UNET | {"num_class_embeds": 3}
     network = zoo.build("diffusion_model_unet", backend="torch", dtype="float64", **settings)
@@ -221,23 +193,6 @@ def test_without_noise_the_mean_is_decoded(name, backend):
     assert np.abs(drawn[0] - still[0]).max() > 1e-6
     for mine, other in zip(still[1:], drawn[1:], strict=True):
         close(mine, other, 1e-12)
-
-
-def test_a_perceptron_gives_scores_instead_of_probabilities_on_request():
-    settings = {"in_features": 8, "hidden": 5, "latent_size": 3}
-    pictures, noise = map(torch.from_numpy, zoo.find("vae").sample(2, **settings))
-    with_sigmoid, scores = (
-        zoo.build("vae", backend="torch", sigmoid=on, **settings) for on in (True, False)
-    )
-    torch.testing.assert_close(
-        torch.sigmoid(scores(pictures, noise)[0]), with_sigmoid(pictures, noise)[0]
-    )
-
-
-def test_noise_of_the_examples_shape_is_taken_as_well():
-    network = zoo.build("dcgan_generator", backend="torch", width=2, image_size=8).eval()
-    noise = torch.randn(2, 100)
-    torch.testing.assert_close(network(noise), network(noise[:, :, None, None]))
 
 
 # Bad input
@@ -316,97 +271,3 @@ def test_time_steps_are_whole_numbers():
     network = zoo.build("ddpm_cifar10", backend="torch", **TINY)
     with pytest.raises(SettingError, match=r"DiffusionUNet: time steps: got an array of float32"):
         network(torch.zeros(1, 2, 4, 4), torch.zeros(1))
-
-
-# Training in turns
-# -----------------------------------------------------------------------------
-
-
-class Pair(Network):
-    """A generator and its critic."""
-
-    def __init__(self):
-        super().__init__()
-        self.generator = Generator(5, 3, 2, 16)
-        self.critic = Critic(2, 3, 16)
-
-    def forward(self, noise):
-        return self.generator(noise)
-
-
-def critic_loss(network, real, noise, mix):
-    nn = network.nn
-    fake = nn.stop_gradient(network.generator(noise))
-    apart = nn.discriminator_loss(network.critic(real), network.critic(fake), "wasserstein")
-    return apart + 10.0 * nn.gradient_penalty(network.critic, real, fake, mix)
-
-
-def generator_loss(network, noise):
-    return network.nn.generator_loss(network.critic(network.generator(noise)), "wasserstein")
-
-
-def batches():
-    """Two rounds: pictures, noise and places between them for the critic, and noise for the
-    generator."""
-    draw = np.random.default_rng(0)
-    return [
-        (
-            draw.normal(size=(3, 2, 16, 16)),
-            draw.normal(size=(3, 5)),
-            draw.random(3),
-            draw.normal(size=(3, 5)),
-        )
-        for _ in range(2)
-    ]
-
-
-def by_pytorch(state):
-    """The same training with PyTorch alone: losses, and the state afterwards."""
-    pair = torch.nn.Module()
-    pair.generator = generator(5, 3, 2, 2)
-    pair.critic = discriminator(2, 3, 2, lambda channels: torch.nn.GroupNorm(1, channels), True)
-    pair.double().load_state_dict({name: torch.tensor(value) for name, value in state.items()})
-    options = {"lr": 1e-3, "betas": (0.5, 0.9)}
-    steps = (
-        torch.optim.Adam(pair.critic.parameters(), **options),
-        torch.optim.Adam(pair.generator.parameters(), **options),
-    )
-    losses = []
-    for real, noise, mix, later in (map(torch.from_numpy, batch) for batch in batches()):
-        fake = pair.generator(noise[:, :, None, None]).detach()
-        between = (
-            mix[:, None, None, None] * real + (1.0 - mix[:, None, None, None]) * fake
-        ).requires_grad_()
-        (slope,) = torch.autograd.grad(pair.critic(between).sum(), between, create_graph=True)
-        penalty = ((slope.flatten(1).norm(dim=1) - 1.0) ** 2).mean()
-        losses.append(pair.critic(fake).mean() - pair.critic(real).mean() + 10.0 * penalty)
-        steps[0].zero_grad()
-        losses[-1].backward()
-        steps[0].step()
-        losses.append(-pair.critic(pair.generator(later[:, :, None, None])).mean())
-        steps[1].zero_grad()
-        losses[-1].backward()
-        steps[1].step()
-    return [loss.item() for loss in losses], {
-        name: value.numpy() for name, value in pair.state_dict().items()
-    }
-
-
-def test_steps_with_a_gradient_penalty_are_pytorchs_on_every_backend(backend):
-    network = build(Pair.on(backend), dtype="float64").train()
-    wanted_losses, wanted = by_pytorch(
-        build(Pair.on(backends.get("torch")), dtype="float64").neutral_state()
-    )
-    rule = rules.rule("adam", lr=1e-3, betas=(0.5, 0.9))
-    critic = backend.optimizer(rule, network, parameters="critic.*")
-    maker = backend.optimizer(rule, network, parameters="generator.*")
-    losses = []
-    for *batch, later in batches():
-        losses += [critic.update(critic_loss, *batch), maker.update(generator_loss, later)]
-    np.testing.assert_allclose(
-        [float(backend.numpy(loss)) for loss in losses], wanted_losses, rtol=1e-9
-    )
-    state = network.neutral_state()
-    assert list(state) == list(wanted)
-    for name, value in wanted.items():
-        close(state[name], value, 1e-9, name=name)

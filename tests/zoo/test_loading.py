@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import weights, zoo
+from deliralike import zoo
 from deliralike.errors import StateError, WeightFileError, WeightFileMissing
 from deliralike.network import Network
 from deliralike.zoo import KeyMap, Model, settings_search
@@ -121,19 +121,6 @@ def test_every_backend_takes_the_same_file(backend, file):
     assert all((state[name] == value.numpy()).all() for name, value in module.state_dict().items())
 
 
-def test_a_mapping_is_as_good_as_a_file(x):
-    module = theirs()
-    network = zoo.build(
-        "resnet50",
-        backend="torch",
-        weights={"model": module.state_dict(), "step": 5},
-        **BOTTLENECKS,
-    )
-    np.testing.assert_array_equal(
-        network.neutral_state()["fc.weight"], module.fc.weight.detach().numpy()
-    )
-
-
 def test_of_two_states_the_one_that_fits_is_taken(file):
     module = theirs()
     report = zoo.load(
@@ -159,13 +146,6 @@ def test_replicas_take_their_models_layouts():
     network = backends.DataParallel(ours("torch", in_channels=1), ["cpu", "cpu"])
     report = zoo.load(network, prefixed(theirs().state_dict(), "module."))
     assert [entry.name for entry in report.adapted] == ["conv1.weight"]
-
-
-def test_settings_beside_the_weights_do_not_disturb(file):
-    zoo.load(
-        ours("torch"),
-        file({"model": {"name": "resnet50", "depth": 50}, "state_dict": theirs().state_dict()}),
-    )
 
 
 class Whole(Network):
@@ -205,32 +185,6 @@ def _raise_flat(run):
 # -----------------------------------------------------------------------------
 
 
-def test_the_example_of_the_guide(tmp_path):
-    module = torchvision.models.resnet50()
-    weights.write(
-        tmp_path / "x.safetensors",
-        {name: value.numpy() for name, value in module.state_dict().items()},
-    )
-    network = zoo.build(
-        "resnet50",
-        backend="chainer",
-        in_channels=1,
-        num_classes=4,
-        weights=tmp_path / "x.safetensors",
-    )
-    state, start = (
-        network.neutral_state(),
-        zoo.build("resnet50", backend="torch", num_classes=4).neutral_state(),
-    )
-    np.testing.assert_allclose(
-        state["conv1.weight"], module.conv1.weight.detach().sum(1, keepdim=True), atol=1e-6
-    )
-    np.testing.assert_array_equal(state["fc.weight"], start["fc.weight"])
-    np.testing.assert_array_equal(
-        state["layer4.2.conv3.weight"], module.layer4[2].conv3.weight.detach()
-    )
-
-
 @pytest.mark.parametrize("channels", [1, 2, 4, 7])
 def test_a_stem_for_other_channels_is_timms(channels):
     """timm's own function is the answer; for one channel it gives the same sum."""
@@ -253,14 +207,6 @@ def test_a_stem_for_other_channels_is_timms(channels):
     )
 
 
-def test_a_grey_image_in_each_channel_gives_what_one_channel_gives(x):
-    module, grey = theirs(), x[:, :1]
-    network = ours("torch", in_channels=1)
-    zoo.load(network, module.state_dict())
-    wanted = module.double()(torch.from_numpy(np.repeat(grey, 3, axis=1))).detach().numpy()
-    np.testing.assert_allclose(output(network, grey), wanted, atol=1e-5)
-
-
 def test_other_classes_leave_the_head_and_say_so(caplog):
     network = ours("torch", num_classes=4)
     before = network.neutral_state()
@@ -273,12 +219,6 @@ def test_other_classes_leave_the_head_and_say_so(caplog):
     (record,) = caplog.records
     assert (record.levelno, record.getMessage()) == (logging.WARNING, str(report))
     assert "left alone: fc.weight, fc.bias: 5 outputs came" in str(report)
-
-
-def test_a_load_without_exceptions_is_information_not_a_warning(caplog):
-    with caplog.at_level(logging.INFO, "deliralike"):
-        zoo.load(ours("torch"), theirs().state_dict())
-    assert [record.levelno for record in caplog.records] == [logging.INFO]
 
 
 def test_a_network_without_a_head_leaves_the_files(x):

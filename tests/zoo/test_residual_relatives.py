@@ -7,7 +7,6 @@ import torch
 
 from deliralike import zoo
 from deliralike.errors import SettingError
-from deliralike.zoo.sequences.wavenet import mu_law, signal_of
 
 # name, settings: patterns of weights and the deviation at which they start
 STARTS = {
@@ -169,12 +168,3 @@ def test_an_output_depends_on_its_receptive_field_alone(name, backend):
         assert steps.min() == step
         assert steps.max() <= step + length - 1
     assert changed[0].max() == length - 1
-
-
-def test_levels_are_finer_where_a_signal_is_small():
-    signal = np.linspace(-1, 1, 100_001)
-    levels = mu_law(signal)
-    assert (levels.min(), levels.max()) == (0, 255)
-    assert np.unique(levels).size == 256
-    error = np.abs(signal_of(levels) - signal)
-    assert error[np.abs(signal) < 0.01].max() < 5e-4 < error.max() < 0.025

@@ -1,7 +1,5 @@
 """Networks over tokens: masks, lengths, ties, other layouts of files, bad input, counts."""
 
-import inspect
-import math
 from functools import cache
 from itertools import product
 
@@ -11,9 +9,6 @@ import torch
 
 from deliralike import backends, random, zoo
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
-from deliralike.optim import rules
-from deliralike.zoo.sequences import bert as zoo_bert
-from deliralike.zoo.sequences.gpt2 import GPT2
 from deliralike.zoo.sequences.rotary import frequencies
 from deliralike.zoo.sequences.t5 import Stack
 from tests.references import Later
@@ -81,48 +76,6 @@ def quickly(backend, net, *inputs):
         return backend.numpy(program(backend)(net, *arrays))
 
 
-# As they were published
-# -----------------------------------------------------------------------------
-
-# Devlin et al. 2019, sections 3 and A.2, and Radford et al. 2019, section 2.3.
-BERT_BASE = {
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-}
-GPT2_SMALL = {
-    "vocab_size": 50257,
-    "n_positions": 1024,
-    "n_embd": 768,
-    "n_layer": 12,
-    "n_head": 12,
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-}
-
-
-@pytest.mark.parametrize(
-    ("make", "published"),
-    [
-        (zoo_bert.BERT.__init__, BERT_BASE),
-        (zoo_bert.BERTClassifier.__init__, {"hidden_size": 768, "dropout": 0.1}),
-        (zoo_bert.bert, BERT_BASE),
-        (GPT2.__init__, GPT2_SMALL),
-    ],
-    ids=["BERT", "classifier", "bert", "GPT-2"],
-)
-def test_settings_that_are_not_given_are_the_published_ones(make, published):
-    """Chances of dropout stand in no file of weights."""
-    parameters = inspect.signature(make).parameters
-    assert {name: parameters[name].default for name in published} == published
-
-
 # What is seen and what is not
 # -----------------------------------------------------------------------------
 
@@ -184,27 +137,6 @@ def test_nothing_but_padding_gives_numbers(name, backend):
     ).all()
 
 
-@pytest.mark.parametrize("name", ["lstm_classifier", "gru_classifier"])
-def test_an_empty_sequence_has_zeros_as_features(name):
-    backend = backends.get("torch")
-    net = network(backend, name, num_classes=0)
-    features = quickly(backend, net, tokens(), np.array([0, 3]))
-    assert not features[0].any()
-    assert features[1].all()
-
-
-def test_a_segment_of_zeros_is_the_default():
-    backend = backends.get("torch")
-    net, x = network(backend, "bert_tiny"), tokens()
-    mask = np.ones_like(x)
-    default, zeros, ones = (
-        quickly(backend, net, *inputs)
-        for inputs in ((x, mask), (x, mask, np.zeros_like(x)), (x, mask, np.ones_like(x)))
-    )
-    np.testing.assert_allclose(zeros, default, rtol=1e-12, atol=1e-14)
-    assert (np.abs(ones - default) > 1e-6).all()
-
-
 @pytest.mark.parametrize(
     "name", ["gpt2", "llama_3_2_1b", "bert_tiny", "transformer_classifier", "lstm_classifier"]
 )
@@ -221,73 +153,6 @@ def test_dropout_is_the_same_on_every_backend(name, backend):
             outputs.append(quickly(net.backend, net, tokens()))
     np.testing.assert_allclose(*outputs, rtol=1e-10, atol=1e-12)
     assert np.abs(outputs[0] - quickly(backend, network(backend, name), tokens())).max() > 1e-3
-
-
-def test_each_place_of_dropout_acts():
-    for setting in ("dropout", "attention_dropout"):
-        net = zoo.build("gpt2", backend="torch", dtype="float64", **GPT | {setting: 0.3})
-        calm, wild = (run(net.backend, net.train(mode), tokens()) for mode in (False, True))
-        assert np.abs(calm - wild).max() > 1e-3
-
-
-# Learning
-# -----------------------------------------------------------------------------
-
-
-def test_two_steps_of_training_lower_the_loss_of_copying():
-    backend = backends.get("torch")
-    net = zoo.build("gpt_mini", backend=backend, **GPT | {"n_positions": 6}).train()
-    first = tokens(8, 3)
-    x = np.concatenate([first, first], axis=1)
-
-    def loss(net, inputs, target):
-        logits = net(inputs)  # (batch, tokens, vocabulary)
-        return net.nn.cross_entropy(net.nn.permute(logits, (0, 2, 1)), target)
-
-    optimizer = backend.optimizer(rules.rule("adamw", lr=1e-2), net)
-    losses = [float(backend.numpy(optimizer.update(loss, x[:, :-1], x[:, 1:]))) for _ in range(3)]
-    assert losses[0] == pytest.approx(math.log(11), rel=0.05)
-    assert losses[2] < losses[1] < losses[0] - 0.02
-
-
-# One table for embedding and head
-# -----------------------------------------------------------------------------
-
-
-def test_embedding_and_head_are_one_parameter(backend):
-    net = zoo.build("gpt2", backend=backend, dtype="float64", **GPT)
-    names = ("transformer.wte.weight", "lm_head.weight")
-    state = net.neutral_state()
-    assert next(iter(state)) == names[0]
-    assert list(state)[-1] == names[1]
-    untied = sum(value.size for value in state.values())
-    assert net.count_parameters() == untied - 11 * 12
-
-    def loss(net, inputs):
-        return net.nn.mean(net(inputs) ** 2)
-
-    optimizer = backend.optimizer(rules.rule("sgd", lr=0.1), net.train())
-    optimizer.update(loss, tokens())
-    after = net.neutral_state()
-    np.testing.assert_array_equal(after[names[0]], after[names[1]])
-    assert (after[names[0]] != state[names[0]]).any()
-
-
-def test_the_gradient_of_the_shared_table_is_the_sum_of_both_uses(backend):
-    """Against a network on PyTorch in which the head has a copy of the table."""
-    x = tokens()
-
-    def loss(net, inputs):
-        return net.nn.mean(net(inputs) ** 2)
-
-    apart = zoo.build("gpt2", backend="torch", dtype="float64", **GPT)
-    apart.lm_head.weight = torch.nn.Parameter(apart.lm_head.weight.detach().clone())
-    wanted = apart.backend.gradients(loss, apart, x).parameters
-    net = zoo.build("gpt2", backend=backend, dtype="float64", **GPT)
-    came = backend.gradients(loss, net, x).parameters
-    total = wanted["transformer.wte.weight"] + wanted["lm_head.weight"]
-    assert np.abs(wanted["transformer.wte.weight"]).max() > 1e-3 * np.abs(total).max()
-    np.testing.assert_allclose(came["transformer.wte.weight"], total, rtol=1e-9, atol=1e-12)
 
 
 # Positions
@@ -336,16 +201,6 @@ def test_a_file_without_the_tied_head_is_complete():
     )
 
 
-def test_masks_in_old_files_are_left_out():
-    net = zoo.build("gpt2", backend="torch", **GPT)
-    state = net.neutral_state()
-    old = {
-        "transformer.h.1.attn.bias": np.tri(8),
-        "transformer.h.0.attn.masked_bias": np.array(-1e4),
-    }
-    assert list(net.adapt_state(state | old)) == list(state)
-
-
 @pytest.mark.parametrize(
     ("label", "body", "table"),
     [
@@ -362,13 +217,6 @@ def test_files_of_the_body_alone_fit_through_their_layout(label, body, table):
     assert list(theirs) == list(body)
     assert net.load_neutral_state(layout.to_ours(body, list(net.neutral_slots()))).complete
     np.testing.assert_array_equal(net.neutral_state()["lm_head.weight"], body[table])
-
-
-def test_frequencies_in_old_files_are_left_out():
-    net = network("torch", "llama_3_2_1b")
-    state = net.neutral_state()
-    old = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(3)}
-    assert list(net.adapt_state(state | old)) == list(state)
 
 
 @pytest.mark.parametrize("num_classes", [0, 3])
@@ -402,17 +250,6 @@ def test_a_file_of_berts_pretraining_fits():
     np.testing.assert_array_equal(
         net.neutral_state()["pooler.dense.weight"], published["bert.pooler.dense.weight"]
     )
-
-
-def test_a_bare_bert_fits_below_a_classifier():
-    bare = zoo.build("bert_tiny", backend="torch", seed=1, **BERT)
-    net = zoo.build("bert_tiny", backend="torch", **BERT | {"num_classes": 3})
-    layout = next(layout for layout in net.keymaps if layout.name == "BertModel")
-    report = net.load_neutral_state(
-        layout.to_ours(bare.neutral_state(), list(net.neutral_slots())), strict=False
-    )
-    assert report.missing == ("classifier.weight", "classifier.bias")
-    assert not report.unexpected
 
 
 @pytest.mark.parametrize(
@@ -462,14 +299,6 @@ def test_the_padding_tokens_row_starts_at_zero_and_stays(backend):
     assert table[1:].all()
 
 
-def test_embedded_tokens_start_as_large_as_positions():
-    net = zoo.build(
-        "transformer_classifier", backend="torch", **ENCODER | {"d_model": 48, "vocab_size": 500}
-    )
-    embedded = net.neutral_state()["embedding.weight"] * math.sqrt(48)
-    assert embedded.std() == pytest.approx(1.0, rel=0.02)
-
-
 # Shapes and counts
 # -----------------------------------------------------------------------------
 
@@ -485,11 +314,6 @@ def test_embedded_tokens_start_as_large_as_positions():
 def test_multiply_adds_of_gpt2_follow_its_formula(name, layers, width, tokens, vocabulary):
     block = tokens * 12 * width**2 + 2 * tokens**2 * width
     assert zoo.outline(name).multiply_adds == layers * block + tokens * width * vocabulary
-
-
-def test_multiply_adds_of_bert_follow_its_formula():
-    layer = 512 * 12 * 768**2 + 2 * 512**2 * 768
-    assert zoo.outline("bert_base_uncased").multiply_adds == 12 * layer + 768**2
 
 
 @pytest.mark.parametrize(("name", "gates"), [("lstm_classifier", 4), ("gru_classifier", 3)])

@@ -71,23 +71,13 @@ ACTIVATIONS: dict[str, Change] = {
     "hardsigmoid as clip(0.2 x + 0.5)": partial(_hardsigmoid, slope=0.2),
     "hardswish": partial(_hardswish, slope=1.0 / 6.0),
     "hardswish with clip(0.2 x + 0.5)": partial(_hardswish, slope=0.2),
-    "hardtanh": lambda nn, x: nn.clip(x, -1.0, 1.0),
     "mish": lambda nn, x: x * nn.tanh(nn.softplus(x)),
-    "softsign": lambda nn, x: x / (1.0 + nn.abs(x)),
     "log_sigmoid": lambda nn, x: -nn.softplus(-x),
     "squared relu": lambda nn, x: nn.relu(x) * nn.relu(x),
-    "abs": _own("abs"),
     "square": lambda nn, x: x * x,
     "exp": _own("exp"),
     "log": _own("log"),
     "sqrt": _own("sqrt"),
-    "inverse": lambda nn, x: 1.0 / x,
-    "inverse square root": lambda nn, x: 1.0 / nn.sqrt(x),
-    "erf": _own("erf"),
-    "sin": _own("sin"),
-    "cos": _own("cos"),
-    "clip to [0, 1]": lambda nn, x: nn.clip(x, 0.0, 1.0),
-    "LeCun's tanh (1.7159 tanh(2x/3))": lambda nn, x: 1.7159 * nn.tanh(x * (2.0 / 3.0)),
 }
 
 HOST = SimpleNamespace(
@@ -102,9 +92,6 @@ HOST = SimpleNamespace(
     log=np.log,
     sqrt=np.sqrt,
     abs=np.abs,
-    sin=np.sin,
-    cos=np.cos,
-    reshape=np.reshape,
 )
 
 
@@ -125,11 +112,6 @@ _NUMBERS: dict[str, tuple[str, float, tuple[float, ...], OfNumber]] = {
     "hardsigmoid": ("slope", 1.0 / 6.0, (0.2, 0.5), _hardsigmoid),
     "hardswish": ("slope", 1.0 / 6.0, (0.2, 0.5), _hardswish),
 }
-_GATES: dict[str, Change] = {
-    "silu": _own("sigmoid"),
-    "gelu": lambda nn, x: 0.5 * (1.0 + nn.erf(x * math.sqrt(0.5))),
-    "hardswish": _own("hardsigmoid"),
-}
 _SOFTMAX = {"softmax": "log_softmax", "log_softmax": "softmax"}
 NAMES = {*ACTIVATIONS, *_NUMBERS, *_SOFTMAX, "prelu"}
 
@@ -147,7 +129,8 @@ def conventions(name: str, given: Arguments) -> list[Convention]:
         plain = {one: of_x(ACTIVATIONS[one]) for one in ("relu", "identity")}
         found = [instead("activation", plain, usual=f"leaky_relu (slope {usual:g})"), *found]
     if name == "exp":
-        found.append(instead("function", {"1 + x": _one_more}, usual="exp"))
+        first_order = {"1 + x": lambda nn, given: given["x"] + 1.0}
+        found.append(instead("function", first_order, usual="exp"))
     if name in _SOFTMAX:
         found = _softmax(name, given) + found
     if name == "prelu":
@@ -156,18 +139,7 @@ def conventions(name: str, given: Arguments) -> list[Convention]:
         first = {"(the first) for all channels": lambda nn, weight: weight[:1]}
         found.append(factor(words, fixed, alternatives=(0.25, 0.01), usual=None))
         found.append(array("one slope", "weight", first))
-    if name in _GATES:
-        gate = _GATES[name]
-
-        def cut(nn: Any, given: Arguments) -> Any:
-            return given["x"] * nn.stop_gradient(gate(nn, given["x"]))
-
-        found.append(instead("no gradient", {"of the gate": cut}))
     return found
-
-
-def _one_more(nn: Any, given: Arguments) -> Any:
-    return given["x"] + 1.0
 
 
 def others(name: str, given: Arguments) -> Convention:
@@ -193,14 +165,9 @@ def _softmax(name: str, given: Arguments) -> list[Convention]:
     def relative(nn: Any, given: Arguments) -> Any:
         return nn.exp(given["x"] - nn.max_along(given["x"], usual, keepdim=True))
 
-    def one_more(nn: Any, given: Arguments) -> Any:
-        e = nn.exp(given["x"])
-        return e / (1.0 + nn.sum(e, usual, keepdim=True))
-
     ways = {
         other: lambda nn, given: getattr(nn, other)(given["x"], usual),
         "exponentials whose sum is not one (not normalised)": relative,
-        "softmax with one added to the denominator": one_more,
     }
     return [
         setting("dim", range(rank), words=f"{name} over axis", usual=usual),

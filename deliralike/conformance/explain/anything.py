@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import combinations
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,15 +17,14 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Formula,
     array,
-    changing,
     factor,
     output,
     rules,
     with_first,
 )
 from deliralike.conformance.explain.enumeration import other_orders
-from deliralike.conformance.explain.relations import TYPES, order_along, rounded
-from deliralike.conformance.findings import Accused, has_floats, is_floating
+from deliralike.conformance.explain.relations import order_along
+from deliralike.conformance.findings import Accused, is_floating
 from deliralike.conformance.kinds import Arrays, Shape
 
 Apply = Callable[..., Convention]  # the words and the changes of one array
@@ -48,23 +45,17 @@ def around(accused: Accused, given: Arguments) -> Iterator[Convention]:
             ways["added twice"] = changes.times(2.0)
             ways["taken for one (no scale)"] = changes.ones
         yield array(name, name, ways)
-    yield Convention("computed in", TYPES, _computed_in)
     inputs = [name for name in names(accused.kind) if name not in weights]
-    for place, name in enumerate(inputs):
+    for place, name in enumerate([*inputs, *weights]):
         if is_floating(given.get(name)):
-            yield array("", name, dict(_of_others(given[name], accused.beside)))
             words = name
             if not place:
                 is_bilinear = accused.kind.startswith(_BILINEAR)
                 words = "input (or weight)" if is_bilinear else "input"
-            yield from _changes(words, partial(_at, name), given[name], place)
-    for name in weights:
-        yield from _changes(name, partial(_at, name), given[name], 1)
-    pairs = {}
-    for first, second in combinations(weights, 2):
-        if given[first].shape == given[second].shape:
-            pairs[f"{first} and {second}"] = first, second
-    yield Convention("exchanged:", pairs, changing(_exchanged))
+            yield array("", name, dict(_of_others(given[name], accused.beside)))
+            yield from _changes(
+                words, lambda words, ways, at=name: array(words, at, ways), given[name], place
+            )
     yield from _outputs(accused)
 
 
@@ -74,10 +65,6 @@ def _of_others(value: np.ndarray, known: Arrays) -> Iterator[tuple[str, Change]]
     for name, tensor in known.items():
         if own and name not in own and tensor.shape == value.shape:
             yield f"{name} in the place of {own[0]}", changes.replaced(tensor)
-
-
-def _at(name: str, words: str, alternatives: Any) -> Convention:
-    return array(words, name, alternatives)
 
 
 def _outputs(accused: Accused) -> Iterator[Convention]:
@@ -93,8 +80,6 @@ def _outputs(accused: Accused) -> Iterator[Convention]:
         yield Convention("does nothing:", {"the input unchanged": None}, _unchanged)
         yield factor("the input added to the output, times", _residual, usual=None)
     yield from _changes("output", output, y)
-    if other is None:
-        return
     if y.shape != c.shape:
         yield output("output", dict(_permuted(y.shape, c.shape)))
         yield output("output", {f"reshaped to {c.shape}": changes.reshaped(c.shape)})
@@ -113,10 +98,10 @@ def _outputs(accused: Accused) -> Iterator[Convention]:
 
 def _changes(words: str, apply: Apply, value: np.ndarray, later: int = 0) -> Iterator[Convention]:
     """Changes of one array; of another one than the first also that it is missing."""
-    signs = {"negated": changes.times(-1.0)}
+    ways = {"negated": changes.times(-1.0)}
     if later:
-        signs["missing (zero)"] = changes.times(0.0)
-    yield apply(words, signs)
+        ways["missing (zero)"] = changes.times(0.0)
+    yield apply(words, ways)
     if value.ndim > 2 and value.shape[1] > 1:
         backwards = {"in reverse order (RGB and BGR)": changes.flipped(1)}
         yield apply(f"channels of the {words}", backwards)
@@ -128,20 +113,17 @@ def _changes(words: str, apply: Apply, value: np.ndarray, later: int = 0) -> Ite
     for axis, size in enumerate(value.shape):
         if size > 1:
             moved[f"reversed along axis {axis}"] = changes.flipped(axis)
+    moved["without a gradient"] = changes.without_gradient
     yield apply(words, moved)
     yield apply(f"{words} goes through", ACTIVATIONS)
-    for kind in TYPES:
-        error = rounded(value, kind) - value
-        yield apply(words, {f"rounded to {kind}": changes.added(error)})
-    yield apply(words, {"without a gradient": changes.without_gradient})
 
 
 def _number(words: str, apply: Apply, change: Any, starts: Any, usual: Any) -> Convention:
     """A change with a number that is searched for."""
-    made = apply("", {})
+    execute = apply("", {}).apply
 
     def at(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
-        return made.apply(formula, nn, given, change(value))
+        return execute(formula, nn, given, change(value))
 
     return factor(words, at, alternatives=starts, usual=usual)
 
@@ -156,27 +138,6 @@ def _permuted(shape: Shape, to: Shape) -> Iterator[tuple[str, Change]]:
 
 # What is done to the whole formula
 # -----------------------------------------------------------------------------
-
-
-def _computed_in(formula: Formula, nn: Any, given: Arguments, kind: str) -> Any:
-    """Everything cast to a shorter type, and the outputs back."""
-
-    def cast(to: str, values: Any) -> Any:
-        def leaf(x: Any) -> Any:
-            return nn.cast(x, to) if has_floats(x) else x
-
-        return nest.map(leaf, values)
-
-    after: dict[str, Any] = {}
-    short = {**cast(kind, {**given, "after": {}}), "after": after}
-    outputs = cast("float64", formula(nn, short))
-    given["after"].update(cast("float64", after))
-    return outputs
-
-
-def _exchanged(nn: Any, given: Arguments, pair: Sequence[str]) -> Arguments:
-    first, second = pair
-    return {first: given[second], second: given[first]}
 
 
 def _residual(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:

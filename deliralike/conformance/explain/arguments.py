@@ -90,6 +90,12 @@ def bound(
     return called | found
 
 
+def called(kind: str, nn: Any, given: Named, **changes: Any) -> Any:
+    """A function of `nn`, with what it takes of what is given."""
+    taken = {name: given[name] for name in names(kind) if name in given}
+    return getattr(nn, kind)(**taken | changes)
+
+
 def has_all(function: str, given: Named) -> bool:
     """Whether there is every argument that a function of `nn` needs."""
     parameters = list(inspect.signature(getattr(Functions, function)).parameters.values())[1:]

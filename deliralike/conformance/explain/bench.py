@@ -16,15 +16,14 @@ from deliralike.conformance.agreement import NULL
 from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import sentence
 from deliralike.conformance.explain.arguments import bound
-from deliralike.conformance.explain.convention import Choice, Formula
-from deliralike.conformance.explain.trials import EXACT, Trial, combined, searched
+from deliralike.conformance.explain.convention import Arguments, Choice, Formula
+from deliralike.conformance.explain.trials import EXACT, Trial, Vectors, combined
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, has_floats, in_dtype, is_floating
 from deliralike.conformance.kinds import Named, Tensors
 from deliralike.network.base import Network
 from deliralike.weights.matching.distance import norm
 
 _GRADIENT = "gradient of "
-_ENOUGH = 4  # numbers that must differ, so that one that is fitted to them means something
 
 
 class _Nothing(Network):
@@ -37,15 +36,16 @@ class _Nothing(Network):
         return x
 
 
-class Bench:
+class Bench(Vectors):
     """An accused block with the backend that its variants run on.
 
     Attributes:
-        given: What the block is given, by name, in NumPy arrays.
         reference, wanted: What reference and candidate gave, by the names of `Observed.tensors`.
         outputs, buffers, gradients: Those names. Counters of batches are left out.
         reshaped: Whether an output has another shape, so that gradients cannot be compared.
     """
+
+    digits = 17
 
     def __init__(self, accused: Accused, backend: Backend) -> None:
         self.accused, self.backend = accused, backend
@@ -67,13 +67,18 @@ class Bench:
         self.reshaped = any(map(self._is_reshaped, self.outputs + self.buffers))
         inputs = (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
         self._inputs = nest.map(lambda leaf: in_dtype(leaf, np.float64), inputs)
-        self.given = self._named(*self._inputs) | {
+        self._given = self._named(*self._inputs) | {
             "usual": self._first(self.reference),
             "wanted": self._first(self.wanted),
             "parameters": tuple(accused.reference.parameters),
         }
         self._network = _Nothing.on(backend, dtype="float64")()
         self._native: Any = None
+
+    @property
+    def given(self) -> Arguments:
+        """What the block is given, by name, in NumPy arrays."""
+        return self._given
 
     def distances(self, tensors: Named) -> dict[str, float]:
         """Return how far the candidate is from some tensors, by name.
@@ -111,7 +116,7 @@ class Bench:
                     total = total + nn.sum(leaf * nn.constant(weight, like=leaf))
             return total
 
-        forward = self.forward(formula)
+        forward = Bench.forward(self, formula)
         if forward is None or all(weight is None for weight in cotangent):
             return forward
         try:
@@ -145,32 +150,27 @@ class Bench:
         distances = self.distances(tensors)
         return Trial(cause, max(distances.values(), default=0.0), choices, tensors, distances)
 
+    def residual(self, formula: Formula) -> np.ndarray:
+        """The differences of outputs and buffers; infinite where they are of another shape."""
+        target = self._vector(self.wanted)
+        vector = self._vector(self.forward(formula) or {})
+        if vector.shape != target.shape:
+            return np.full_like(target, np.inf)
+        return np.asarray(vector - target)
+
+    def distance(self, residual: np.ndarray) -> float:
+        """Their norm."""
+        found = float(np.linalg.norm(residual))
+        return found if np.isfinite(found) else np.inf
+
     def fitted(self, choice: Choice, formula: Formula) -> Choice | None:
-        """A free choice whose number is fitted to the candidate's outputs and buffers.
-
-        None where the numbers are too few to tell, or the search comes back to the reference.
-        """
-        if self._telling < _ENOUGH:
+        """A free choice with its number; None, too, where the search comes back to the reference."""
+        found = super().fitted(choice, formula)
+        if found is None:
             return None
-        target, usual = self._vector(self.wanted), self._vector(self.reference)
-
-        def residual(values: Sequence[float]) -> np.ndarray:
-            vector = self._vector(self.forward(choice.at(values[0]).formula(formula)) or {})
-            return vector - target if vector.shape == target.shape else np.full_like(target, np.inf)
-
-        def distance(values: Sequence[float]) -> float:
-            found = float(np.linalg.norm(residual(values)))
-            return found if np.isfinite(found) else np.inf
-
-        start = min(([float(start)] for start in choice.words), key=distance)
-        if not np.isfinite(distance(start)):
-            return None
-        _, (value,) = searched(residual, distance, start, [choice.convention.axis])
-        if usual.shape == target.shape:
-            away = np.abs(residual([value]) + target - usual).max(initial=0.0)
-            if away <= EXACT:
-                return None
-        return choice.at(value)
+        usual, came = (self.residual(one) for one in (formula, found.formula(formula)))
+        is_usual = usual.shape == came.shape and np.abs(usual - came).max(initial=0.0) <= EXACT
+        return None if is_usual or not np.isfinite(came).all() else found
 
     @cached_property
     def _sizes(self) -> dict[str, float]:
@@ -182,7 +182,7 @@ class Bench:
         return found
 
     @cached_property
-    def _telling(self) -> int:
+    def data(self) -> int:  # type: ignore[override]
         """How many numbers there are in the outputs and buffers that differ."""
         apart = self.itself.distances
         differing = [name for name in self.outputs + self.buffers if apart[name] > LIMIT]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from deliralike.conformance.causes import number
@@ -43,47 +41,36 @@ def _shown(x: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, float] | None
 def _exact(scale: float, p: float) -> float:
     """The scale without rounding, where it is one that dropout may have."""
     likely = [1.0]
-    for value in (p, 1.0 - p):
+    for value in (p, 1.0 - p, round(1.0 / scale, 9) if scale else 0.0):
         if value:
             likely += [1.0 / value, value]
-    if scale:
-        likely.append(1.0 / round(1.0 / scale, 9))
     return next((one for one in likely if abs(one - scale) < TOLERANCE), scale)
 
 
 def _words(training: bool, p: float, scale: float, kept: np.ndarray, same: bool) -> str:
     """What a mask and its scale mean."""
-    shown = number(round(scale, 9))
+    shown, keep = number(round(scale, 9)), 1.0 - p
     other = number(round(1.0 - 1.0 / scale, 9) if scale else 1.0)
-    if kept.all():
-        if not training:
-            return f"outputs of evaluation scaled by {shown} (dropout without scaling in training)"
-        if abs(scale - 1.0) < TOLERANCE:
-            return "dropout off in training"
-        return f"nothing dropped, but scaled by {shown}"
     if not training:
+        if kept.all():
+            return f"outputs of evaluation scaled by {shown} (dropout without scaling in training)"
         how = f" (p={other})" if scale > 1.0 else ", unscaled"
         return f"dropout on in evaluation{how}"
+    is_usual = abs(scale - 1.0) < TOLERANCE
+    if kept.all():
+        return "dropout off in training" if is_usual else f"nothing dropped, but scaled by {shown}"
     words = f"p={other} instead of {number(p)} (scaled by {shown})"
-    for value, meaning in _meanings(p, kept):
-        if abs(scale - value) < TOLERANCE:
-            words = meaning
-            break
+    if is_usual:
+        words = f"dropout unscaled: what is kept is not divided by {number(keep)}"
+    elif abs(scale - keep) < TOLERANCE:
+        words = f"dropout multiplied with {number(keep)} instead of divided by it"
+    elif abs(scale * p - 1.0) < TOLERANCE:
+        words = (
+            f"p and keep swapped: p={number(keep)} instead of {number(p)}, scaled by 1/{number(p)}"
+        )
+    elif abs(scale * keep - 1.0) < TOLERANCE:
+        words = f"another mask of dropout, scaled as it should be ({_structure(kept)})"
     return words if same else f"{words}; another mask, {kept.mean():.0%} kept"
-
-
-def _meanings(p: float, kept: np.ndarray) -> Iterator[tuple[float, str]]:
-    """What the scale of a mask may mean, the likely first."""
-    keep = 1.0 - p
-    known = {
-        1.0: f"dropout unscaled: what is kept is not divided by {number(keep)}",
-        keep: f"dropout multiplied with {number(keep)} instead of divided by it",
-    }
-    swapped = f"p and keep swapped: p={number(keep)} instead of {number(p)}"
-    known[1.0 / (p or 1.0)] = f"{swapped}, scaled by 1/{number(p)}"
-    another = f"another mask of dropout, scaled as it should be ({_structure(kept)})"
-    known[1.0 / (keep or 1.0)] = another
-    yield from known.items()
 
 
 def _structure(kept: np.ndarray) -> str:

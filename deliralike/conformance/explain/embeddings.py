@@ -35,10 +35,10 @@ def embedding(given: Arguments) -> Known:
     index, (count, width) = np.asarray(given["index"]).astype(np.int64), given["weight"].shape
     padding = given.get("padding_idx")
     padding = None if padding is None else padding % count
-
+    root = math.sqrt(width)
     scales = {
-        f"times sqrt({width})": changes.times(math.sqrt(width)),
-        f"divided by sqrt({width})": changes.times(width**-0.5),
+        f"times sqrt({width})": changes.times(root),
+        f"divided by sqrt({width})": changes.times(1.0 / root),
     }
     shifts = {f"off by {by:+d}": changes.plus(by) for by in (1, -1)}
     found = [output("rows scaled:", scales), array("index", "index", shifts)]
@@ -46,8 +46,7 @@ def embedding(given: Arguments) -> Known:
         zero = {"is zero instead of the stored row": True}
         found.append(values("padding", {"is not zero": None}, "gradient of the padding row"))
         found.append(values("zero", zero, "output of the padding row"))
-    others = [int(row) for row in np.unique(index)]
-    outputs = {f"{row}, output zero there": {"padding": row, "zero": True} for row in others}
-    found.append(setting("padding", others, "padding_idx", usual=padding))
-    found.append(rules("padding_idx", outputs))
+    rows = [int(row) for row in np.unique(index)]
+    zeros = {f"{row}, output zero there": {"padding": row, "zero": True} for row in rows}
+    found += [setting("padding", rows, "padding_idx", usual=padding), rules("padding_idx", zeros)]
     return told(_rows, {"padding": padding}), found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from deliralike.conformance.explain import (
     shapes,
     windows,
 )
-from deliralike.conformance.explain.arguments import has_all, is_known, names, plain
+from deliralike.conformance.explain.arguments import called, has_all, is_known, plain
 from deliralike.conformance.explain.chance import dropout
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula, Known
 from deliralike.conformance.findings import is_array
@@ -48,7 +47,7 @@ def family_of(kind: str, given: Arguments) -> Family | None:
         return Family(lambda nn, given: given["x"], ())
     if not (name.islower() and is_known(name)) or not has_all(name, given):
         return _alike(given)
-    own = partial(_called, name, names(name))
+    own = partial(called, name)
     if name in activations.NAMES:
         return Family(own, activations.conventions(name, given))
     return Family(own, _FUNCTIONS[name](given) if name in _FUNCTIONS else ())
@@ -67,10 +66,6 @@ def _alike(given: Arguments) -> Family | None:
             return Family(activations.of_x(function), [activations.others(name, given)])
     found = norms.written_by_hand(given)
     return None if found is None else Family(*found)
-
-
-def _called(name: str, arguments: Sequence[str], nn: Any, given: Arguments) -> Any:
-    return getattr(nn, name)(*(given.get(argument) for argument in arguments))
 
 
 _LAYERS: Mapping[str, Callable[[Arguments], Known]] = {

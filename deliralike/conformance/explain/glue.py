@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain import relations
-from deliralike.conformance.explain.enumeration import other_orders
 from deliralike.conformance.explain.trials import Trial
 from deliralike.conformance.findings import MATCH, Explanation, is_array
 from deliralike.conformance.kinds import Arrays
 from deliralike.conformance.places import ARGUMENT, OUTPUT, UNIT, Quantity, Tap
 
 _ENOUGH = 8  # elements, so that a factor that fits means something
-_SMALL, _FEW = 2**16, 6  # elements, and sources, of which all pairs are tried
 _FORMER = "what it should be"
 
 
@@ -74,17 +71,18 @@ def _tried(glue: Glue, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
         if hidden or mine.dtype.kind == theirs.dtype.kind == "b":
             yield from _masks(mine, theirs)
             return
-        yield from _sums(sources, mine, theirs)
-        yield from _steps(sources, mine, theirs)
+        if mine.dtype.kind == theirs.dtype.kind == "f":
+            yield from _sums(sources, mine, theirs)
+            yield from _steps(sources, mine, theirs)
     usual = next((said for said, _ in _of_sources(sources, mine)), "")
     for said, distance in _of_sources(sources, theirs):
         but = f" instead of {usual}" if usual else " alone: what else there should be is missing"
         yield Trial(f"{said}{but}", distance)
+    if theirs.dtype.kind != "f" or np.ptp(theirs) == 0.0:
+        return  # that it is one number throughout has no cause of its own
     found = relations.nearest(mine, theirs)
     if found is not None:
         yield Trial(f"{_FORMER}: {found.cause}", found.distance)
-    if mine.shape == theirs.shape:
-        yield from _pairs(sources, mine, theirs)
 
 
 def _of_sources(sources: Arrays, array: np.ndarray) -> Iterator[tuple[str, float]]:
@@ -98,51 +96,30 @@ def _of_sources(sources: Arrays, array: np.ndarray) -> Iterator[tuple[str, float
             found = relations.nearest(source, array)
             if found is not None and found.is_met:
                 yield f"{found.cause} (of {name})", found.distance
-            for order in other_orders(array.ndim):
-                far = relative_difference(source, array.transpose(order).reshape(source.shape))
-                if far <= MATCH:
-                    yield f"{name}, reshaped, with its axes permuted", far
 
 
 def _sums(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
     """The reference's sum with one term changed or missing, or with one more."""
-    if mine.dtype.kind != "f" or theirs.dtype.kind != "f":
-        return
-    alike = _terms(sources, mine)
-    for name, source in alike:
+    terms = {}
+    for name, one in sources.items():
+        if one.shape == mine.shape and one.any() and np.isfinite(one).all():
+            terms[name] = one
+    for name, source in terms.items():
         rest, square = mine - source, float(np.vdot(source, source))
         times = float(np.vdot(mine, source)) / square
         if relative_difference(mine, times * source) <= MATCH:
             continue  # it is no sum
-        if any(relative_difference(rest, other) <= MATCH for _, other in alike):
+        if any(relative_difference(rest, other) <= MATCH for other in terms.values()):
             yield Trial(f"a sum in which {name} is missing", relative_difference(rest, theirs))
             found = relations.nearest(source, theirs - rest)
             if found is not None:
                 yield Trial(f"a sum in which {name} is changed: {found.cause}", found.distance)
             continue
-        factor = float(np.vdot(theirs - mine, source)) / square
-        factor = float(f"{factor:.9g}")
+        factor = float(f"{np.vdot(theirs - mine, source) / square:.9g}")
         said = f"{_FORMER} plus {factor:.6g} times {name} (one term more, as of a skip connection)"
         if factor == -1.0:
             said = f"{_FORMER} without {name} (as without a skip connection)"
         yield Trial(said, relative_difference(mine + factor * source, theirs))
-
-
-def _pairs(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
-    """One source plus a function of another one."""
-    if mine.size > _SMALL or theirs.dtype.kind != "f":
-        return
-    alike = _terms(sources, theirs)[:_FEW]
-    for (one, rest), (other, source) in permutations(alike, 2):
-        found = relations.nearest(source, theirs - rest)
-        if found is not None:
-            yield Trial(f"{one} plus another term: {found.cause} (of {other})", found.distance)
-
-
-def _terms(sources: Arrays, array: np.ndarray) -> list[tuple[str, np.ndarray]]:
-    """What may be a term of an array."""
-    alike = [(n, one) for n, one in sources.items() if one.shape == array.shape and one.any()]
-    return [(n, one) for n, one in alike if one.dtype.kind == "f" and np.isfinite(one).all()]
 
 
 def _steps(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
@@ -153,44 +130,34 @@ def _steps(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Tr
         width = states.shape[2]
         for first in range(mine.shape[1] - width + 1):
             columns = slice(first, first + width)
-            usual, came = (_nearest_steps(states, one[:, columns]) for one in (mine, theirs))
-            made = mine.copy()
-            made[:, columns] = states[np.arange(len(states)), came]
+            usual, came = (
+                np.abs(states - one[:, None, columns]).sum(-1).argmin(1) for one in (mine, theirs)
+            )
+            other = mine.copy()
+            other[:, columns] = states[np.arange(len(states)), came]
             said = f"the steps {came.tolist()} of {name} instead of {usual.tolist()}"
             if (came == states.shape[1] - 1).all():
                 said += " (the last one of all, also after padding)"
-            elif not came.any():
-                said += " (the first one of each)"
-            yield Trial(said, relative_difference(made, theirs))
-
-
-def _nearest_steps(states: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return np.asarray(np.abs(states - rows[:, None]).sum(-1).argmin(1))
+            yield Trial(said, relative_difference(other, theirs))
 
 
 def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
     """Other masks: of truth values, or of scores that are minus infinity where they are hidden."""
     usual, came = (one if one.dtype.kind == "b" else np.isfinite(one) for one in (mine, theirs))
-    if mine.dtype.kind == "f":
-        both = usual & came
-        if not np.allclose(mine[both], theirs[both], rtol=MATCH, atol=MATCH):
-            found = relations.nearest(mine[both], theirs[both])
-            if found is not None and np.array_equal(usual, came):
-                yield Trial(f"{_FORMER}, where it is not hidden: {found.cause}", found.distance)
-            return
+    both = usual & came
+    if mine.dtype.kind == "f" and relative_difference(mine[both], theirs[both]) > MATCH:
+        found = relations.nearest(mine[both], theirs[both])
+        if found is not None and np.array_equal(usual, came):
+            yield Trial(f"{_FORMER}, where it is not hidden: {found.cause}", found.distance)
+        return
     ways = {"inverted": ~usual, "set nowhere": np.zeros_like(usual), "set": np.ones_like(usual)}
     if usual.ndim > 1:
-        rows, columns = usual.shape[-2:]
-        for shift, said in (
-            (0, "causal"),
-            (-1, "causal without the token itself"),
-            (1, "causal with the next token"),
-        ):
-            ways[said] = np.broadcast_to(np.tri(rows, columns, shift, bool), usual.shape)
-        if usual.shape[-1] == usual.shape[-2]:
-            ways["transposed"] = usual.swapaxes(-1, -2)
-    for said, made in ways.items():
-        if np.array_equal(made, came):
+        for shift, said in enumerate((" without the token itself", "", " with the next token"), -1):
+            causal = np.tri(*usual.shape[-2:], shift, bool)
+            ways[f"causal{said}"] = np.broadcast_to(causal, usual.shape)
+        ways["transposed"] = usual.swapaxes(-1, -2)
+    for said, other in ways.items():
+        if np.array_equal(other, came):
             yield Trial(f"a mask that is {said}", 0.0)
     hidden, seen = int((usual & ~came).sum()), int((came & ~usual).sum())
     if (hidden or seen) and not (usual.all() or np.isnan(theirs).any()):
@@ -199,24 +166,26 @@ def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
 
 def _of_gradients(glue: Glue) -> Explanation | None:
     """A gradient that is cut off, or has another factor."""
-    found: list[tuple[str, float]] = []
+    found: list[Trial] = []
     for name, (mine, theirs) in glue.gradients.items():
         if relative_difference(mine, theirs) <= MATCH:
             continue
-        if not np.any(mine):
+        square, said = float(np.vdot(mine, mine)), f"no gradient through {_called(name)} (detached)"
+        factor = float(np.vdot(mine, theirs)) / (square or 1.0)
+        if not square:
             said = f"a gradient through {_called(name)}, which the reference stops (detached)"
-            found.append((said, 0.0))
+            found.append(Trial(said, 0.0))
         elif not np.any(theirs):
-            found.append((f"no gradient through {_called(name)} (detached)", 0.0))
-        elif np.size(mine) >= _ENOUGH:
-            factor = float(np.vdot(mine, theirs) / np.vdot(mine, mine))
-            far = relative_difference(factor * mine, theirs)
-            found.append((f"gradient of {_called(name)} times {factor:.6g}", far))
+            found.append(Trial(said, 0.0))
         else:
-            return None
-    if not found or max(far for _, far in found) > MATCH:
+            said = f"gradient of {_called(name)} times {factor:.6g}"
+            is_told = np.size(mine) >= _ENOUGH
+            apart = relative_difference(factor * mine, theirs) if is_told else np.inf
+            found.append(Trial(said, apart))
+    if not found or not all(one.is_met for one in found):
         return None
-    return Explanation("; ".join(said for said, _ in found), max(far for _, far in found))
+    causes = "; ".join(one.cause for one in found)
+    return Explanation(causes, max(one.distance for one in found))
 
 
 def _called(name: Quantity) -> str:

@@ -1,49 +1,43 @@
-"""Why a loss differs: its known formulas are executed on the network's outputs and the targets.
+"""Why a loss differs: its known conventions are executed on the network's outputs and the targets.
 
 The whole loss is known on both sides: its value, and its gradient with respect to the network's
 outputs. A loss of several terms is taken apart: what the candidate has in the place of one term is
 what is left when all the others are subtracted. A term whose formula is not known (one of a
-framework's own, or written out) is recognised first, by the same formulas.
+framework's own, or written out) is recognised first, by the same functions of `nn`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from itertools import product
-from operator import itemgetter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.agreement import compare, differences, relative_difference
-from deliralike.conformance.explain import types
-from deliralike.conformance.explain.convention import Arguments, Convention, Formula, values
+from deliralike.backends.base import Backend
+from deliralike.conformance.by_name import without
+from deliralike.conformance.explain import changes, types
+from deliralike.conformance.explain.arguments import called, names
+from deliralike.conformance.explain.bench import Bench
+from deliralike.conformance.explain.convention import Arguments, Change, Formula, told
 from deliralike.conformance.explain.loss_table import (
-    ACTIVATIONS,
-    Family,
-    Path,
-    family,
+    BEFORE,
+    LOSSES,
+    OF_ELEMENTS,
+    conventions,
 )
-from deliralike.conformance.explain.trials import (
-    EXACT,
-    Trial,
-    Vectors,
-    combined,
-    divided,
-    run,
-    until_met,
-)
-from deliralike.conformance.findings import LIMIT, MATCH, Explanation
+from deliralike.conformance.explain.trials import EXACT, Trial, divided, run, until_met
+from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation, Observed, is_array
 from deliralike.conformance.kinds import Arrays, Named, Shape, Tensors
+from deliralike.conformance.places import ARGUMENT, Quantity
 
 Array = np.ndarray
 
-STEP = 1e-30  # f(x + ih d) = f(x) + ih f'(x) d: derivatives without cancellation
-DIRECTIONS = 8
-_ROUNDING = 1e-7  # of the whole loss: a term that is smaller is known to eight digits no more
+_ROUNDING = 4e-15  # of the whole loss
+_LEAST = 1e-7  # of a term: what is left of it is known to eight digits no more
 _NEAR = 1e-3  # of the difference itself: what leaves more of it says nothing
 _FEW = 3  # digits of a factor that somebody may have written
 _CAUSES = 3  # that fit equally and are named
@@ -51,23 +45,28 @@ _CAUSES = 3  # that fit equally and are named
 
 @dataclass(frozen=True)
 class Total:
-    """What a loss function gave, and its gradients.
-
-    Attributes:
-        value: The loss.
-        outputs: Its gradient with respect to each output of the network, by name.
-        parameters: Its gradient with respect to each parameter; also that through the network's
-            given output.
-    """
+    """What a loss function gave, and its gradient with respect to each output of the network."""
 
     value: float
     outputs: Arrays
-    parameters: Mapping[str, Array | None] = field(default_factory=dict)
 
     @property
     def numbers(self) -> Tensors:
-        """The loss and its gradients with respect to the outputs."""
+        """The loss and its gradients."""
         return {"value": np.array([self.value]), **self.outputs}
+
+    def plus(self, other: Total, factor: float = 1.0) -> Total:
+        """The sum with another one times a factor."""
+        value = self.value + factor * other.value
+        return Total(value, {n: g + factor * other.outputs[n] for n, g in self.outputs.items()})
+
+    def apart(self, other: Total, least: float = 1e-300) -> float:
+        """The larger one of the value's and the gradients' relative distance, or to `least`."""
+        mine, its = (
+            np.concatenate([one.ravel() for one in each.outputs.values()]) for each in (self, other)
+        )
+        value = abs(self.value - other.value) / max(abs(self.value), abs(other.value), least)
+        return max(value, _norm(mine - its) / max(_norm(mine), _norm(its), least))
 
 
 @dataclass(frozen=True)
@@ -77,16 +76,14 @@ class Term:
     Attributes:
         name: ``"dice_loss"``, ``"sum"``.
         settings: Its arguments by name: NumPy arrays and plain values; the first is the prediction.
-        output: What it gave.
-        factor: The derivative of the whole loss with respect to that.
-        outputs: The part of the loss's gradient that comes through it; None where it was not run.
+        own: What it gives to the whole.
+        factor: The derivative of the whole loss with respect to what it gave.
     """
 
     name: str
     settings: Named
-    output: float
-    factor: float
-    outputs: Mapping[str, Array] | None = None
+    own: Total
+    factor: float = 1.0
 
     @property
     def shape(self) -> Shape:
@@ -99,216 +96,261 @@ class Composition:
     """A loss function on both sides, at the same outputs of the network.
 
     Attributes:
+        backend: What conventions are executed on.
         outputs: Of the network, by name.
-        parameters: Of the network, by name.
         terms: What the reference calls.
         reference, candidate: What both gave.
         targets: Arrays that the loss may compare outputs with.
     """
 
+    backend: Backend
     outputs: Arrays
-    parameters: Arrays
     terms: tuple[Term, ...]
     reference: Total
     candidate: Total
     targets: tuple[Array, ...] = ()
 
 
-# Losses as vectors
+class _Bench(Bench):
+    """Losses as functions of one output of the network: the value and the gradient decide."""
+
+    digits = 6
+
+    def __init__(self, accused: Accused, backend: Backend) -> None:
+        super().__init__(accused, backend)
+        self.outputs, self.gradients = (*self.outputs, *self.gradients), ()
+
+    def forward(self, formula: Formula) -> Tensors | None:
+        """The value and the gradient."""
+        return self.everything(formula)
+
+
+# Terms with their formulas
 # -----------------------------------------------------------------------------
 
 
-class Point:
-    """Losses at one prediction as vectors: the value, then derivatives along fixed directions.
+@dataclass(frozen=True)
+class _Known:
+    """A term whose formula is known.
 
-    Args:
-        prediction: All outputs in a row.
+    Attributes:
+        kind: The function of `nn`.
+        given: What it takes beside the prediction.
+        output: The network's output that the prediction is made of.
+        view, before: How.
+        factor: What the function's result is multiplied by.
     """
 
-    def __init__(self, prediction: Array) -> None:
-        self.prediction, self.least = prediction, 0.0
-        shape = (DIRECTIONS, prediction.size)
-        self.directions = np.random.default_rng(0).standard_normal(shape)
+    kind: str
+    given: Named
+    output: str
+    view: Change
+    before: str
+    factor: float = 1.0
 
     @property
-    def data(self) -> int:
-        """How many independent numbers a vector holds."""
-        return 1 + min(DIRECTIONS, self.prediction.size)
+    def formula(self) -> Formula:
+        """From an output of the network to what the term gives to the whole."""
+        usual = {"own": partial(called, self.kind), "before": BEFORE[self.before]}
+        return told(self._run, usual)
 
-    def seen(self, value: float, gradient: Array) -> Array:
-        """The vector of a loss that was run."""
-        return np.array([value, *self.directions @ gradient])
+    def _run(self, nn: Any, given: Arguments) -> Any:
+        first = names(self.kind)[0]
+        x = given["before"](nn, self.view(nn, given[first]))
+        return given["own"](nn, {**given, first: x}) * self.factor
 
-    def of(self, loss: Callable[[Array], Any]) -> Array:
-        """The vector of a formula."""
-        with np.errstate(all="ignore"):
-            found = [loss(self.prediction + 1j * STEP * way) for way in self.directions]
-        return np.array([np.real(found[0]), *(np.imag(one) / STEP for one in found)], np.float64)
-
-    def apart(self, vector: Array, wanted: Array) -> float:
-        """The larger one of the value's and the gradient's relative distance."""
-        return distance(self.relative(vector, wanted))
-
-    def relative(self, vector: Array, wanted: Array) -> Array:
-        """The difference from a vector, in units of its value and of its gradient's length."""
-        value = max(abs(float(wanted[0])), self.least) or 1.0
-        slope = float(np.linalg.norm(wanted[1:]))
-        if not slope > self.least:  # also where it is no number
-            slope = 1.0
-        return (vector - wanted) / np.array([value, *[slope] * (len(wanted) - 1)])
+    def bench(self, loss: Composition, own: Total, wanted: Total) -> _Bench:
+        """Where it is executed, against what the candidate has in its place."""
+        sides = []
+        for side in (own, wanted):
+            slope = {Quantity(ARGUMENT, "args[0]"): side.outputs[self.output]}
+            sides.append(Observed(np.asarray(side.value), slope))
+        arrays = {name: value for name, value in self.given.items() if is_array(value)}
+        settings, noise = without(self.given, arrays), {}
+        for name, size in (("output", own.value), ("gradient of args[0]", _length(own))):
+            whole = abs(loss.reference.value) + _length(loss.reference)
+            noise[name] = _ROUNDING * whole / (abs(size) or 1.0)
+        one, z = np.asarray(1.0), loss.outputs[self.output]
+        accused = Accused("loss", self.kind, settings, {}, (z,), arrays, one, True, *sides, noise)
+        return _Bench(accused, loss.backend)
 
 
-def distance(relative: Array) -> float:
-    """The larger one of the value's and the gradient's distance."""
-    if not np.isfinite(relative).all():
-        return np.inf
-    return max(float(abs(relative[0])), float(np.linalg.norm(relative[1:])))
+def _length(total: Total) -> float:
+    return _norm([_norm(slope) for slope in total.outputs.values()])
+
+
+def _norm(array: Any) -> float:
+    return float(np.linalg.norm(array))
+
+
+def _known(loss: Composition, term: Term) -> _Known | None:
+    """A term of `nn`, by the output that its prediction is a view of; None where nothing tells."""
+    if term.name not in LOSSES:
+        return None
+    prediction, *_ = term.settings.values()
+    given = dict(list(term.settings.items())[1:])
+    for output, array in loss.outputs.items():
+        for view in _views(array, np.shape(prediction)):
+            for before in BEFORE:
+                found = _Known(term.name, given, output, view, before, term.factor)
+                bench = found.bench(loss, term.own, term.own)
+                tensors = bench.forward(found.formula)
+                if tensors is not None and max(bench.distances(tensors).values()) <= MATCH:
+                    return found
+    return None
+
+
+def _views(output: Array, shape: Shape) -> Iterator[Change]:
+    """The output in a given shape: reshaped, its classes moved to axis 1, or a part of an axis."""
+    if output.size == math.prod(shape):
+        if output.shape != shape and output.ndim == len(shape) > 2:
+            order = (0, output.ndim - 1, *range(1, output.ndim - 1))
+            if tuple(output.shape[axis] for axis in order) == shape:
+                yield changes.permuted(order)
+        yield changes.reshaped(shape)
+    axes = [
+        at for at, (one, other) in enumerate(zip(output.shape, shape, strict=False)) if one > other
+    ]
+    if output.ndim == len(shape) and len(axes) == 1:
+        axis = axes[0]
+        for start in range(output.shape[axis] - shape[axis] + 1):
+            part = slice(start, start + shape[axis])
+            yield partial(_part, (*(slice(None),) * axis, part))
+
+
+def _part(index: tuple[slice, ...], nn: Any, x: Any) -> Any:
+    return x[index]
+
+
+def _native(loss: Composition, own: Total) -> _Known | None:
+    """A term that is no call of `nn`, as the function of `nn` that gives its numbers."""
+    for (output, array), target in itertools.product(loss.outputs.items(), loss.targets):
+        for shape in {array.shape, (array.shape[0], array.shape[-1], *array.shape[1:-1])}:
+            is_labels = target.dtype.kind in "iu" and target.shape == (shape[0], *shape[2:])
+            if not is_labels and target.size != array.size:
+                continue
+            kinds = ("cross_entropy",) if is_labels else ("cross_entropy", *OF_ELEMENTS)
+            truth = target if is_labels else target.reshape(shape).astype(float)
+            usual = {"target": truth, "ignore_index": -100}
+            for kind, view in itertools.product(kinds, _views(array, shape)):
+                found = _Known(kind, usual, output, view, "")
+                factor = _factor(found.bench(loss, own, own), found, own)
+                if factor is not None:
+                    return replace(found, factor=factor)
+    return None
+
+
+def _factor(bench: _Bench, known: _Known, own: Total) -> float | None:
+    """What a formula is to be multiplied by to give a term; None where nothing will do."""
+    tensors = bench.forward(known.formula)
+    if tensors is None:
+        return None
+    slope, wanted = tensors["gradient of args[0]"], own.outputs[known.output]
+    square = float(np.vdot(slope, slope))
+    factor = float(np.vdot(slope, wanted)) / square if square else 0.0
+    scaled = {name: factor * value for name, value in tensors.items()}
+    is_met = bool(factor) and max(bench.distances(scaled).values()) <= MATCH
+    return factor if is_met else None
+
+
+# One term that differs
+# -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Part:
-    """A term of a loss.
+class _Part:
+    """A term with what the candidate has in its place while all others are right.
 
     Attributes:
         name: Of its function; empty where the loss has one term.
-        own: What it gives to the whole, as a vector.
+        own, left: What it gives to the whole, and what the candidate has there.
         shape: Of what it reduces to one number.
-        formula: From all outputs to what it gives to the whole; None where that is not known.
-        given: What the formula is given.
-        table: What the formula may be given instead.
+        known: Its formula, if that is known.
     """
 
     name: str
-    own: Array
+    own: Total
+    left: Total
     shape: Shape
-    formula: Formula | None = None
-    given: Arguments = field(default_factory=dict)
-    table: Callable[[Arguments], Iterable[Convention]] = lambda given: ()
+    known: _Known | None
 
     @property
     def subject(self) -> str:
         """What a report says of it."""
         return self.name or "loss"
 
+    def relations(self) -> Iterator[Trial]:
+        """What a value and a gradient show without a formula: factors that somebody may write."""
+        own, left = self.own, self.left
+        ratio = self._ratio()
+        said = factor_in_words(ratio, sizes_in_words(self.shape))
+        nothing = {name: 0.0 * slope for name, slope in own.outputs.items()}
+        ways = {f"{self.subject} without a gradient (detached)": Total(own.value, nothing)}
+        if self.name:
+            ways[f"{self.name} left out (weight 0)"] = Total(0.0, nothing)
+        if said is not None and abs(ratio) > LIMIT:
+            words, factor = said
+            scaled = {name: factor * slope for name, slope in own.outputs.items()}
+            ways[f"{self.subject} {words}"] = Total(factor * own.value, scaled)
+            alone = f"gradient of the {self.subject} {words}, its value as it should be"
+            ways[alone] = Total(own.value, scaled)
+        shift = tidy(left.value - own.value)
+        words = f"loss plus {shift:.6g}, which does not depend on the prediction"
+        ways[words] = Total(own.value + shift, own.outputs)
+        least = _LEAST * (abs(own.value) + _length(own))
+        for words, total in ways.items():
+            yield Trial(words, total.apart(left, least))
 
-@dataclass(frozen=True)
-class _Bench(Vectors):
-    """Formulas in the place of one term, against what the candidate has there."""
+    def _ratio(self) -> float:
+        """Of the candidate's gradient to the reference's."""
+        pairs = [(slope, self.left.outputs[name]) for name, slope in self.own.outputs.items()]
+        square = sum(float(np.vdot(mine, mine)) for mine, _ in pairs)
+        return sum(float(np.vdot(mine, its)) for mine, its in pairs) / (square or 1.0)
 
-    point: Point
-    given: Arguments
-    wanted: Array
+    def trials(self, loss: Composition) -> tuple[Iterator[Trial], Iterator[Trial]]:
+        """Conventions of its formula: those without a number, and those with one."""
+        known = self.known
+        if known is None or self._differs_elsewhere(known.output):
+            return iter(()), iter(())
+        bench = known.bench(loss, self.own, self.left)
+        free, fixed = divided(conventions(known.kind, bench.given, known.before))
+        start = f"{self.name}: " if self.name else ""
+        found = (list(run(some, bench, known.formula)) for some in (fixed, free))
+        plain, numbered = (
+            [Trial(f"{start}{one.cause}", one.distance) for one in each] for each in found
+        )
+        return self._with_factor(plain), iter(numbered)
 
-    @property
-    def data(self) -> int:
-        return self.point.data
+    def _with_factor(self, trials: list[Trial]) -> Iterator[Trial]:
+        """Trials; of those that fit, all in one, with the factor that they come to."""
+        met = [trial for trial in trials if trial.is_met]
+        if met:
+            said = ", or ".join(list(dict.fromkeys(trial.cause for trial in met))[:_CAUSES])
+            factor = self._ratio()
+            scaled = {name: factor * slope for name, slope in self.own.outputs.items()}
+            if Total(factor * self.own.value, scaled).apart(self.left) <= MATCH:
+                said = f"{self.subject} times {tidy(factor):.6g} ({said})"
+            yield Trial(said, min(trial.distance for trial in met))
+        yield from (trial for trial in trials if not trial.is_met)
 
-    def vector(self, formula: Formula) -> Array:
-        return self.point.of(lambda z: formula(np, {**self.given, "z": z}))
-
-    def residual(self, formula: Formula) -> Array:
-        return self.point.relative(self.vector(formula), self.wanted)
-
-    def distance(self, residual: Array) -> float:
-        return distance(residual)
-
-
-# Formulas of terms
-# -----------------------------------------------------------------------------
-
-
-def _through(known: Family, view: Path, activation: str, nn: Any, given: Arguments) -> Any:
-    """A formula of the network's outputs: of a view of them, after a function."""
-    z = given.get("activation", ACTIVATIONS[activation])(view(given["z"]))
-    return given.get("factor", 1.0) * known.formula(nn, {**given, "z": z})
-
-
-def _table(known: Family, activation: str, given: Arguments) -> Iterator[Convention]:
-    """Conventions of a family, and other functions before it."""
-    yield from known.table(given)
-    if np.ndim(given.get("target", 0)) != 1:  # they go along the second axis
-        yield values("activation", dict(_activations(activation)))
-
-
-def _activations(usual: str) -> Iterator[tuple[str, Path]]:
-    """Other functions before the loss."""
-    for name, other in ACTIVATIONS.items():
-        words = f"{name} instead of {usual}"
-        if not usual:
-            words = f"{name} of the scores first ({name} twice, where the loss has its own)"
-        elif not name:
-            words = f"{usual} missing: of the scores"
-        if name != usual:
-            yield words, other
-    if usual:
-        own = ACTIVATIONS[usual]
-        yield f"{usual} twice", partial(_then, own, own)
-
-
-def _recognised(known: Family, view: Path, point: Point, part: Part) -> Part | None:
-    """The term with the settings that give what it gave, up to a factor; None where none do."""
-    formula = partial(_through, known, view, "")
-    bench, table = _Bench(point, known.given, part.own), partial(_table, known, "")
-    _, fixed = divided(table(known.given))
-    for trial in (Trial("", 0.0), *run(fixed, bench, formula)):
-        factor = _factor(point, bench.vector(combined(trial.choices, formula)), part.own)
-        if factor is not None:
-            given = combined(trial.choices, _given)(np, {**known.given, "factor": factor})
-            return replace(part, formula=formula, given=given, table=table)
-    return None
+    def _differs_elsewhere(self, output: str) -> bool:
+        """Whether the candidate's gradient of another output is another one."""
+        mine, its = (without(one.outputs, (output,)) for one in (self.own, self.left))
+        whole = _length(self.own) + _length(self.left)
+        return any(_norm(its[n] - g) > LIMIT * whole for n, g in mine.items())
 
 
-def _given(nn: Any, given: Arguments) -> Arguments:
-    return given
-
-
-def _factor(point: Point, vector: Array, wanted: Array) -> float | None:
-    """The number that a vector has to be multiplied by; None where none will do."""
-    factor, slope = 1.0, vector[1:]
-    if np.isfinite(vector).all() and slope.any():
-        factor = float(slope @ wanted[1:] / (slope @ slope))
-    is_met = point.apart(factor * vector, wanted) <= MATCH
-    return factor if factor and is_met else None
-
-
-# Factors and constants
-# -----------------------------------------------------------------------------
-
-
-def _relations(point: Point, part: Part, wanted: Array) -> Iterator[Trial]:
-    """What a value and a gradient show without a formula: factors that somebody may have written."""
-    value, slope = part.own[:1], part.own[1:]
-    square = float(slope @ slope)
-    if not square:
-        return
-
-    def trial(words: str, value: Array, slope: Array) -> Trial:
-        return Trial(words, point.apart(np.append(value, slope), wanted))
-
-    ratio = float(slope @ wanted[1:]) / square
-    said = factor_in_words(ratio, sizes_in_words(part.shape))
-    if said is not None and abs(ratio) > LIMIT:
-        words, factor = said
-        yield trial(f"{part.subject} {words}", factor * value, factor * slope)
-        alone = f"gradient of the loss {words}, its value as it should be"
-        yield trial(alone, value, factor * slope)
-    yield trial(f"{part.subject} without a gradient (detached)", value, 0.0 * slope)
-    shift = tidy(float(wanted[0] - value[0]))
-    words = f"loss plus {shift:.6g}, which does not depend on the prediction"
-    yield trial(words, value + shift, slope)
-
-
-def factor_in_words(factor: float, names: Mapping[str, float]) -> tuple[str, float] | None:
+def factor_in_words(factor: float, known: Mapping[str, float]) -> tuple[str, float] | None:
     """Return ``("times 0.5", 0.5)``; None for a number that nobody would write.
 
     Example:
         >>> factor_in_words(0.30000000000000004, {}), factor_in_words(0.9134731, {})
         (('times 0.3', 0.3), None)
     """
-    known = [word for word, value in names.items() if abs(factor / value - 1.0) <= 1e-9]
+    words = [word for word, value in known.items() if abs(factor / value - 1.0) <= 1e-9]
     written = tidy(factor)
-    if known:
-        return f"times {written:.6g} ({', or '.join(known[:2])})", written
+    if words:
+        return f"times {written:.6g} ({', or '.join(words[:2])})", written
     is_short = math.isfinite(written) and float(f"{written:.{_FEW - 1}e}") == written
     return (f"times {written:.6g}", written) if is_short else None
 
@@ -334,70 +376,46 @@ def sizes_in_words(shape: Shape) -> dict[str, float]:
     return found
 
 
-# One term
+# The whole loss
 # -----------------------------------------------------------------------------
 
 
-def _explained(
-    parts: Sequence[Part], point: Point, usual: Array, wanted: Array
-) -> Explanation | None:
-    """The first way in which a term, or the weight of each term, explains the whole."""
-    apart = point.apart(usual, wanted)
+def explain(loss: Composition) -> Explanation | None:
+    """The most likely cause of another loss function; None where both agree."""
+    mine, its = loss.reference, loss.candidate
+    if not np.isfinite(its.value):
+        return Explanation.seen("overflow or an undefined operation: the loss is not finite")
+    short = types.explain(mine.numbers, its.numbers)
+    if short is not None:
+        return short
+    apart = mine.apart(its)
     if apart <= LIMIT:
         return None
-    places = [_Place(part, point, wanted - usual + part.own, len(parts) > 1) for part in parts]
+    parts = list(_parts(loss))
+    pairs = [part.trials(loss) for part in parts]
     trials = until_met(
-        *(place.plain() for place in places),
-        *(_relations(point, place.part, place.left) for place in places),
-        _weights_of_terms(parts, point, usual, wanted),
-        *(place.numbers() for place in places),
+        itertools.chain.from_iterable(fixed for fixed, _ in pairs),
+        itertools.chain.from_iterable(part.relations() for part in parts),
+        itertools.chain.from_iterable(numbered for _, numbered in pairs),
     )
-    return _nearest(trials, apart) or _unknown(usual, wanted)
+    return _nearest(trials, apart) or _unknown(mine, its)
 
 
-class _Place:
-    """What one term may be instead while all others are right."""
-
-    def __init__(self, part: Part, point: Point, left: Array, is_named: bool) -> None:
-        self.part, self.point, self.left = part, point, left
-        self.start = f"{part.subject}: " if is_named else ""
-        self.bench = _Bench(point, part.given, left)
-        self.free, self.without_number = divided(part.table(part.given))
-
-    def plain(self) -> Iterator[Trial]:
-        """One convention without a number; of those that fit, with the factor that they come to."""
-        met = [trial for trial in self.fixed if trial.is_met]
-        if met:
-            yield Trial(self._causes(met), min(trial.distance for trial in met))
-        for trial in self.fixed:
-            if not trial.is_met:
-                yield replace(trial, cause=self.start + trial.cause)
-
-    def _causes(self, met: Sequence[Trial]) -> str:
-        """All that fit equally; the plainest one, a factor, first."""
-        said = ", or ".join(list(dict.fromkeys(trial.cause for trial in met))[:_CAUSES])
-        factor = _factor(self.point, self.part.own, self.left)
-        if factor is None:
-            return f"{self.start}{said}"
-        return f"{self.part.subject} times {tidy(factor):.6g} ({said})"
-
-    def numbers(self) -> Iterator[Trial]:
-        """One number that is searched for."""
-        for trial in self._run(self.free):
-            yield replace(trial, cause=self.start + trial.cause)
-
-    @cached_property
-    def fixed(self) -> list[Trial]:
-        """Each convention without a number, executed."""
-        return self._run(self.without_number)
-
-    @property
-    def _formula(self) -> Formula:
-        assert self.part.formula is not None
-        return self.part.formula
-
-    def _run(self, conventions: Sequence[Convention]) -> list[Trial]:
-        return list(run(conventions, self.bench, self._formula)) if conventions else []
+def _parts(loss: Composition) -> Iterator[_Part]:
+    """The terms of a loss, and what is left of it beside them; each with its formula if known."""
+    left, terms = loss.reference, [*loss.terms]
+    for term in terms:
+        left = left.plus(term.own, -1.0)
+    if not terms or left.plus(loss.reference).apart(loss.reference) > MATCH:
+        shape = next(iter(loss.outputs.values())).shape
+        terms.append(Term("the rest of the loss", {"x": np.zeros(shape)}, left))
+    difference = loss.candidate.plus(loss.reference, -1.0)
+    for term in terms:
+        known = _known(loss, term) or _native(loss, term.own)
+        name = term.name if len(terms) > 1 else ""
+        if known is None and term in loss.terms and name:
+            name = f"{name}() of {term.shape}"
+        yield _Part(name, term.own, term.own.plus(difference), term.shape, known)
 
 
 def _nearest(trials: Sequence[Trial], apart: float) -> Explanation | None:
@@ -412,220 +430,12 @@ def _nearest(trials: Sequence[Trial], apart: float) -> Explanation | None:
     return Explanation(best.cause, best.distance, min([*others, apart]))
 
 
-def _unknown(usual: Array, wanted: Array) -> Explanation:
+def _unknown(mine: Total, its: Total) -> Explanation:
     """What there is to look at where nothing fits: both values, both gradients."""
-    said = f"the loss is {wanted[0]:.6g} instead of {usual[0]:.6g}"
-    one, two = np.linalg.norm(usual[1:]), np.linalg.norm(wanted[1:])
+    said = f"the loss is {its.value:.6g} instead of {mine.value:.6g}"
+    one, two = _length(mine), _length(its)
     if one and two:
-        cosine = float(usual[1:] @ wanted[1:]) / (one * two)
-        said += f", its gradient {two / one:.4g} times as long, with a cosine of {cosine:.4f}"
+        product = sum(float(np.vdot(g, its.outputs[name])) for name, g in mine.outputs.items())
+        said += f", its gradient {two / one:.4g} times as long, with a cosine of "
+        said += f"{product / (one * two):.4f}"
     return Explanation(said, np.inf)
-
-
-# Several terms
-# -----------------------------------------------------------------------------
-
-
-def explain(loss: Composition) -> Explanation | None:
-    """The most likely cause of another loss function; None where both agree."""
-    if not np.isfinite(loss.candidate.value):
-        return Explanation.seen("overflow or an undefined operation: the loss is not finite")
-    if (penalty := _penalty(loss)) is not None:
-        return penalty
-    short = types.explain(loss.reference.numbers, loss.candidate.numbers)
-    if short is not None:
-        return short
-    point = Point(_joined(loss, loss.outputs))
-    totals = (loss.reference, loss.candidate)
-    usual, wanted = (point.seen(one.value, _joined(loss, one.outputs)) for one in totals)
-    point.least = _ROUNDING * float(max(np.linalg.norm(usual[1:]), abs(usual[0])))
-    return _explained(list(_parts(loss, point, usual)), point, usual, wanted)
-
-
-def _joined(loss: Composition, gradients: Arrays) -> Array:
-    return np.concatenate([gradients[name].ravel() for name in loss.outputs])
-
-
-def _parts(loss: Composition, point: Point, usual: Array) -> Iterator[Part]:
-    """The terms of a loss, and what is left of it beside them; each with its formula if known."""
-    left, found = usual, []
-    for term in loss.terms:
-        part = _part(loss, point, term)
-        if part is not None:
-            found.append(part)
-            left = left - part.own
-    if not found or point.apart(usual - left, usual) > MATCH:
-        shape = next(iter(loss.outputs.values())).shape
-        found.append(Part("the rest of the loss", left, shape))
-    if len(found) == 1:
-        found = [replace(found[0], name="")]
-    for part in found:
-        if part.formula is None:
-            part = _native(loss, point, part)
-        yield part
-
-
-def _part(loss: Composition, point: Point, term: Term) -> Part | None:
-    """A term with the formula that gives what it gave; None where nothing is known of it."""
-    own = None
-    if term.outputs is not None:
-        own = point.seen(term.factor * term.output, _joined(loss, term.outputs))
-    found = None
-    if len(term.settings) > 1:
-        prediction, target = map(np.asarray, list(term.settings.values())[:2])
-        known = family(prediction, target, term.settings, term.name)
-        if known is not None:
-            found = _of_family(known, point, term, _ways(loss, prediction), own)
-    if found is not None or own is None:
-        return found
-    return Part(f"{term.name}() of {term.shape}", own, term.shape)
-
-
-def _of_family(
-    known: Family,
-    point: Point,
-    term: Term,
-    ways: Iterable[tuple[str, Path]],
-    own: Array | None,
-) -> Part | None:
-    """A term with the formula of its family, of the view and function that give what it gave."""
-    given = {**known.given, "factor": term.factor}
-    for activation, view in ways:
-        formula = partial(_through, known, view, activation)
-        made = _Bench(point, given, point.prediction).vector(formula)
-        wanted = np.append(term.factor * term.output, made[1:]) if own is None else own
-        if point.apart(made, wanted) <= MATCH:
-            table = partial(_table, known, activation)
-            return Part(term.name, made, term.shape, formula, given, table)
-    return None
-
-
-def _native(loss: Composition, point: Point, part: Part) -> Part:
-    """A term that is no function of `nn`, with the formula that gives the reference's numbers."""
-    for output, whole in _outputs(loss):
-        for target, view in product(loss.targets, (_unchanged, _classes_last, np.ravel)):
-            given = view(output)
-            truth = target.reshape(given.shape) if target.size == given.size else target
-            known = family(given, truth, {})
-            if known is not None and truth.shape in (
-                given.shape,
-                given.shape[:1] + given.shape[2:],
-            ):
-                found = _recognised(known, partial(_then, view, whole), point, part)
-                if found is not None:
-                    return found
-    return part
-
-
-def _unchanged(z: Array) -> Array:
-    return z
-
-
-def _classes_last(z: Array) -> Array:
-    return np.moveaxis(z, -1, min(1, z.ndim - 1))
-
-
-def _then(second: Path, first: Path, z: Array) -> Array:
-    return second(first(z))
-
-
-def _ways(loss: Composition, given: Array) -> Iterator[tuple[str, Path]]:
-    """The ways in which the network's output becomes the input of a function.
-
-    The output is taken whole or in part, with an activation or without.
-    """
-    flat = _joined(loss, loss.outputs).astype(complex)
-    for output, whole in _outputs(loss):
-        for name, activation in ACTIVATIONS.items():
-            if name and output.ndim < 2:
-                continue
-            with np.errstate(all="ignore"):
-                made = activation(output.astype(complex)).real
-            for view in _ranges(made, given):
-                path = partial(_then, view, whole)
-                if relative_difference(given, activation(path(flat)).real) <= LIMIT:
-                    yield name, path
-
-
-def _outputs(loss: Composition) -> Iterator[tuple[Array, Path]]:
-    """Each output, with the path to it from all outputs in a row."""
-    start = 0
-    for output in loss.outputs.values():
-        yield output, partial(_whole, start, output.shape)
-        start += output.size
-
-
-def _whole(start: int, shape: Shape, z: Array) -> Array:
-    return z[start : start + int(np.prod(shape))].reshape(shape)
-
-
-def _ranges(whole: Array, given: Array) -> Iterator[Path]:
-    """Views of the output that equal a given array, found by comparing values."""
-    if whole.size == given.size:
-        yield lambda x: x.reshape(given.shape)
-    if whole.ndim != given.ndim:
-        return
-    axes = np.flatnonzero(np.not_equal(whole.shape, given.shape))
-    if len(axes) != 1:
-        return
-    axis = int(axes[0])
-    for start in range(whole.shape[axis] - given.shape[axis] + 1):
-        index = (*(slice(None),) * axis, slice(start, start + given.shape[axis]))
-        if relative_difference(given, whole[index]) <= LIMIT:
-            yield itemgetter(index)
-
-
-def _weights_of_terms(
-    parts: Sequence[Part], point: Point, usual: Array, wanted: Array
-) -> Iterator[Trial]:
-    """Other weights of the terms: zero, half, or all scaled."""
-    if not 1 < len(parts) < point.data - 1:
-        return
-    terms = np.stack([part.own for part in parts], 1)
-    rest = usual - terms.sum(1)
-    matrix = point.relative(terms.T + wanted, wanted).T
-    factors, *_ = np.linalg.lstsq(matrix, point.relative(2 * wanted - rest, wanted), rcond=1e-12)
-    words = list(map(_weight, parts, factors))
-    if None not in words:
-        cause = "; ".join(filter(None, words))
-        yield Trial(cause, point.apart(rest + terms @ factors, wanted))
-
-
-def _weight(part: Part, factor: float) -> str | None:
-    """Empty where it is as it should be, None for a number that nobody would write."""
-    if abs(factor - 1.0) <= 1e-9:
-        return ""
-    if abs(factor) <= 1e-9:
-        return f"{part.name} left out (weight 0)"
-    words = factor_in_words(factor, sizes_in_words(part.shape))
-    return None if words is None else f"weight of {part.name} {words[0]}"
-
-
-def _penalty(loss: Composition) -> Explanation | None:
-    """A term of the parameters alone: their squares."""
-    mine, theirs = loss.reference, loss.candidate
-    if compare(mine.outputs, theirs.outputs).difference > LIMIT:
-        return None
-    apart_by = differences(mine.parameters, theirs.parameters)
-    names = [name for name, difference in apart_by.items() if difference > LIMIT]
-    right, wrong = _flat(mine.parameters, names), _flat(theirs.parameters, names)
-    weights = _flat(loss.parameters, names)
-    if not names or right is None or wrong is None or weights is None:
-        return None
-    square = float(weights @ weights) or 1.0
-    factor = float(f"{0.5 * ((wrong - right) @ weights) / square:.6g}")
-    added = np.append(wrong - right, theirs.value - mine.value)
-    away = relative_difference(added, factor * np.append(2.0 * weights, square))
-    cause = f"a penalty on {', '.join(names)} added: {factor:g} times their squares"
-    return Explanation(cause, away) if away <= MATCH else None
-
-
-def _flat(parameters: Mapping[str, Array | None], names: Sequence[str]) -> Array | None:
-    """Some parameters in a row; None where one is absent."""
-    arrays = [np.zeros(0)]
-    for name in names:
-        array = parameters.get(name)
-        if array is None:
-            return None
-        arrays.append(np.ravel(array))
-    return np.concatenate(arrays)

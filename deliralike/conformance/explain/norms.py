@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain import changes, one_pass
-from deliralike.conformance.explain.activations import HOST
+from deliralike.conformance.explain import changes
 from deliralike.conformance.explain.axes import POSITIVE
 from deliralike.conformance.explain.convention import (
     Arguments,
@@ -24,7 +23,7 @@ from deliralike.conformance.explain.convention import (
     values,
 )
 from deliralike.conformance.explain.enumeration import divisors, short_decimals, subsets
-from deliralike.conformance.kinds import Arrays, Axes, Named, Shape
+from deliralike.conformance.kinds import Axes, Named, Shape
 
 ROOT = "root of a variance"
 EPSILONS = (1e-3, 1e-6, 1e-5, 2e-5, 1e-4, 1e-8, 1e-2, 0.0)
@@ -43,81 +42,67 @@ _EPS = {
 }
 _VARIANCE = {
     "unbiased in the normalisation (unbiased variance)": {"correction": 1},
-    "not centred (mean of squares)": {"variance": "uncentred"},
+    "not centred (mean of squares)": {"uncentred": True},
 }
-_MEAN = {"not subtracted (RMS norm, not centred)": False}
 _SQUARE = {"the variance instead of its root": "variance"}
 _DIVISOR = {**_SQUARE, "one: not divided by the standard deviation": "none"}
 _RUNNING = ("running_mean", "running_var")
-_ROUNDING = {"mean and variance in float32": "float32"}
-_GRADIENT = {"through the batch statistics (mean and variance)": True}
+
+
+def _eps(given: Arguments) -> list[Convention]:
+    eps = setting("eps", EPSILONS, free=True, axis=POSITIVE, usual=given.get("eps"))
+    return [eps, values("deviation", _EPS, "eps", joins="variance")]
 
 
 def _rules(given: Arguments) -> list[Convention]:
     """What holds of every norm; the first three also together."""
+    gradient = {"through the batch statistics (mean and variance)": True}
     return [
-        _eps(given.get("eps")),
-        values("deviation", _EPS, "eps", joins="variance"),
+        *_eps(given),
         rules("variance", _VARIANCE, joins="variance"),
-        values("centred", _MEAN, "mean"),
+        values("centred", {"not subtracted (RMS norm, not centred)": False}, "mean"),
         values("deviation", _DIVISOR, "divisor"),
-        values("short", _ROUNDING, "computed with"),
-        values("constant", _GRADIENT, "no gradient"),
-        *one_pass.conventions(given),
+        values("constant", gradient, "no gradient"),
+        *_one_pass(given),
     ]
-
-
-def _eps(usual: float | None) -> Convention:
-    return setting("eps", EPSILONS, free=True, axis=POSITIVE, usual=usual)
 
 
 def statistics(nn: Any, x: Any, given: Arguments) -> tuple[Any, Any]:
     """Mean and variance over ``axes``, by the rules that are given."""
     axes = tuple(given["axes"])
     mean = nn.mean(x, axes, keepdim=True)
-    if given.get("variance") == "uncentred" or not given.get("centred", True):
-        var = nn.mean(x * x, axes, keepdim=True)
-    else:
-        count, centred = math.prod(x.shape[axis] for axis in axes), x - mean
-        divisor = max(count - given.get("correction", 0), 1e-30)
-        var = nn.sum(centred * centred, axes, keepdim=True) * (1.0 / divisor)
+    centred = x if given.get("uncentred") or not given.get("centred", True) else x - mean
+    count = math.prod(x.shape[axis] for axis in axes)
+    divisor = max(count - given.get("correction", 0), 1e-30)
+    var = nn.sum(centred * centred, axes, keepdim=True) * (1.0 / divisor)
     if given.get("error") is not None:
         var = var + nn.constant(given["error"], like=x)
-    if given.get("short"):
-        mean, var = (nn.cast(nn.cast(value, given["short"]), x) for value in (mean, var))
     if given.get("constant"):
         mean, var = nn.stop_gradient(mean), nn.stop_gradient(var)
     return mean, var
 
 
-def divided(nn: Any, x: Any, mean: Any, var: Any, given: Arguments) -> Any:
-    """What is normalised: centred and divided by the deviation."""
+def _normalised(nn: Any, x: Any, mean: Any, var: Any, given: Arguments) -> Any:
+    """Centred, and divided by the deviation."""
     difference = x - mean if given.get("centred", True) else x
-    return difference / _deviation(nn, var, given)
-
-
-def _deviation(nn: Any, var: Any, given: Arguments) -> Any:
-    return _DEVIATIONS[given.get("deviation", "")](nn, var, given["eps"])
+    return difference / _DEVIATIONS[given.get("deviation", "")](nn, var, given["eps"])
 
 
 def _affine(nn: Any, y: Any, given: Arguments) -> Any:
     """Scaled and shifted by what is learned, which is of shape ``(width,)`` or ``learned``."""
-    shape = given.get("learned")
-    weight, bias = (_broadcast(nn, given.get(name), shape) for name in ("weight", "bias"))
+    shape, weight, bias = given.get("learned"), given.get("weight"), given.get("bias")
     if weight is not None:
-        y = y * weight
-    return y if bias is None else y + bias
-
-
-def _broadcast(nn: Any, array: Any, shape: Shape | None) -> Any:
-    return array if array is None or shape is None else nn.reshape(array, shape)
+        y = y * (weight if shape is None else nn.reshape(weight, shape))
+    if bias is not None:
+        y = y + (bias if shape is None else nn.reshape(bias, shape))
+    return y
 
 
 def _own(nn: Any, given: Arguments) -> Any:
     """A norm without running statistics; ``split`` is the shape in which its axes are counted."""
     x = given["x"]
     part = nn.reshape(x, given["split"]) if "split" in given else x
-    y = divided(nn, part, *statistics(nn, part, given), given)
+    y = _normalised(nn, part, *statistics(nn, part, given), given)
     return _affine(nn, nn.reshape(y, tuple(x.shape)), given)
 
 
@@ -125,51 +110,42 @@ def _per_channel(rank: int) -> Shape:
     return (1, -1) + (1,) * (rank - 2)
 
 
-def _over(usual: Sequence[int], rank: int, names: Mapping[Any, str]) -> Convention:
+def _over(usual: Sequence[int], rank: int, names: Mapping[Any, str] | None = None) -> Convention:
     """Other axes to take the statistics over."""
-    others = [axes for axes in subsets(rank) if axes != tuple(usual)]
-    named = {names[axes]: axes for axes in others if axes in names}
-    for axes in others:
-        if axes not in names:
-            named[f"over axes {axes} instead of {tuple(usual)}"] = axes
+    named = {}
+    for axes in subsets(rank):
+        words = f"over axes {axes} instead of {tuple(usual)}"
+        if axes != tuple(usual):
+            named[(names or {}).get(axes, words)] = axes
     return values("axes", named, "normalised")
 
 
 def layer_norm(given: Arguments) -> Known:
     """Layer norm, over the last axes."""
-    rank = len(given["x"].shape)
+    rank = given["x"].ndim
     axes = tuple(range(rank - len(given["normalized_shape"]), rank))
     usual = {"axes": axes}
-    return told(_own, usual), [*_rules({**given, **usual}), _over(axes, rank, {})]
+    return told(_own, usual), [*_rules({**given, **usual}), _over(axes, rank)]
 
 
 def group_norm(given: Arguments) -> Known:
     """Group norm, over the channels of a group and all positions."""
     x, groups = given["x"], given["num_groups"]
     samples, channels = x.shape[:2]
-    learned = _per_channel(x.ndim)
 
     def split(count: int) -> dict[str, Any]:
         return {"split": (samples, count, -1), "axes": (2,)}
 
-    def dealt(count: int) -> dict[str, Any]:
-        """Channel c belongs to group c % count."""
-        return {"split": (samples, channels // count, count, -1), "axes": (1, 3)}
-
-    usual = {"learned": learned, **split(groups)}
-    counts = divisors(channels)
-    in_turn = {str(count): dealt(count) for count in counts}
-    own = [
-        rules("groups", {count: split(count) for count in counts}, usual=groups),
-        rules("channels dealt to the groups in turn (interleaved), groups", in_turn),
-    ]
+    usual = {"learned": _per_channel(x.ndim), **split(groups)}
+    counts = rules("groups", {count: split(count) for count in divisors(channels)}, usual=groups)
     whole = {f"over axes {axes}": {"split": x.shape, "axes": axes} for axes in subsets(x.ndim)}
-    return told(_own, usual), [*own, *_rules({**given, **usual}), rules("normalised", whole)]
+    table = [counts, *_rules({**given, **usual}), rules("normalised", whole)]
+    return told(_own, usual), table
 
 
 def instance_norm(given: Arguments) -> Known:
     """Instance norm without running statistics, over all positions of a channel."""
-    rank = len(given["x"].shape)
+    rank = given["x"].ndim
     axes = tuple(range(2, rank))
     usual = {"axes": axes, "learned": _per_channel(rank)}
     names = {
@@ -187,30 +163,29 @@ def _batch_norm(nn: Any, given: Arguments) -> Any:
     """Batch norm by the rules that are given, which are the usual ones where nothing is."""
     if given["moves"]:
         _move(nn, given)
-    if given["source"] == "batch":
-        return _own(nn, given)
-    return _with_stored_statistics(nn, given)
+    return (_own if given["source"] == "batch" else _with_stored_statistics)(nn, given)
 
 
 def _with_stored_statistics(nn: Any, given: Arguments) -> Any:
     """By statistics that are given under the names in ``stored``."""
     mean, var = (nn.reshape(given[name], given["learned"]) for name in given["stored"])
-    return _affine(nn, divided(nn, given["x"], mean, var, given), given)
+    return _affine(nn, _normalised(nn, given["x"], mean, var, given), given)
 
 
 def _move(nn: Any, given: Arguments) -> None:
     """Write the running statistics after the call, which are those of the channels."""
     x, after, share = given["x"], given["after"], given["momentum"]
-    biased = {**given, "axes": given["channel"], "correction": 0, "constant": True}
-    mean, var = (nn.reshape(one, (-1,)) for one in statistics(nn, x, biased))
-    if share is None:  # a plain average
-        share = 1.0 / (nn.cast(given["num_batches_tracked"], mean) + 1.0)
     count = math.prod(x.shape) // x.shape[1]
+    biased = {**given, "axes": given["channel"], "correction": 0, "constant": True}
+    mean, var = statistics(nn, x, biased)
     if not given.get("biased"):
         var = var * (count / max(count - 1, 1e-30))
+    if share is None:  # a plain average
+        share = 1.0 / (nn.cast(given["num_batches_tracked"], x) + 1.0)
     for name, new in zip(_RUNNING, (mean, var), strict=True):
         for _ in range(given.get("times", 1)):
-            after[name] = after.get(name, given[name]) * (1.0 - share) + new * share
+            old = after.get(name, given[name])
+            after[name] = old * (1.0 - share) + nn.reshape(new, (-1,)) * share
 
 
 def batch_norm(given: Arguments) -> Known:
@@ -234,71 +209,109 @@ def batch_norm(given: Arguments) -> Known:
     eps, *further = _rules({**given, **usual})
     found = [eps]
     if tracked:
-        found += _source(training)
-        found += _moving(given) if training else _stored(*_RUNNING)
+        found += _moving(given) if training else _evaluating()
     return told(_batch_norm, usual), [*found, *further, _over(axes, x.ndim, names)]
 
 
-def _source(training: bool) -> list[Convention]:
-    """Which statistics are used, and whether the running ones move."""
-    batch, running = {"source": "batch"}, {"source": "running"}
-    moving, resting = {"moves": True}, {"moves": False}
-    if not training:
-        used = {
-            "in evaluation": {**batch, **resting},
-            "in evaluation, and running ones updated": {**batch, **moving},
-        }
-        moved = {"updated in evaluation": moving}
-        return [rules("batch statistics", used), rules("running statistics", moved)]
-    known = {
+def _evaluating() -> list[Convention]:
+    """What is used, and whether it moves, where training is over."""
+    used = {
+        "in evaluation": {"source": "batch"},
+        "in evaluation, and running ones updated": {"source": "batch", "moves": True},
+    }
+    moved = {"updated in evaluation": {"moves": True}}
+    return [
+        rules("batch statistics", used),
+        rules("running statistics", moved),
+        *_stored(*_RUNNING),
+    ]
+
+
+def _moving(given: Arguments) -> list[Convention]:
+    """Which statistics are used in training, and how the running ones move."""
+    momentum = given["momentum"]
+    running, resting = {"source": "running"}, {"moves": False}
+    used = {
         "never updated (not moved, momentum=0)": resting,
         "frozen: used in training, none moved": {**running, **resting},
         "used in training, though moved": running,
         "updated twice": {"times": 2},
     }
-    return [rules("running statistics", known)]
-
-
-def _moving(given: Arguments) -> list[Convention]:
-    """How the running statistics move."""
-    momentum = given["momentum"]
-    other = {"biased instead of unbiased": True}
-    if given.get("biased"):
-        other = {"unbiased instead of biased": False}
-    stored = values("biased", other, "running variance", joins="moves")
+    biased = {"biased instead of unbiased": True}
     how: dict[str, Any] = {"free": True, "axis": POSITIVE, "joins": "moves"}
+    table = [
+        rules("running statistics", used),
+        values("biased", biased, "running variance", joins="moves"),
+    ]
     if momentum is None:
-        starts = (0.01, 0.1, 0.9)
-        return [setting("momentum", starts, usual="a plain average", **how), stored]
+        how["usual"] = "a plain average"
+        return [*table, setting("momentum", (0.01, 0.1, 0.9), **how)]
     average = {"None (a plain average)": 1.0 / (float(given.get("num_batches_tracked", 0)) + 1.0)}
     swapped = f"{momentum:.10g} (swapped: the weight of the old value)"
     return [
+        *table,
         setting("momentum", (1.0 - momentum,), usual=swapped, joins="moves"),
         setting("momentum", average),
         setting("momentum", (0.01, 1.0 - momentum, 1.0), **how),
-        stored,
     ]
 
 
 def _stored(mean: str, var: str) -> list[Convention]:
     """What is made of stored statistics, by the names that they are given under."""
-    variance = {
-        "taken for the standard deviation": changes.squared,
-        "left out (ignored)": changes.ones,
-    }
-    zero = {"left out (ignored)": changes.times(0.0)}
-    return [array("variance", var, variance), array("mean", mean, zero)]
+    ignored = "left out (ignored)"
+    variance = {"taken for the standard deviation": changes.squared, ignored: changes.ones}
+    return [
+        array("variance", var, variance),
+        array("mean", mean, {ignored: changes.times(0.0)}),
+    ]
 
 
 def batch_norm_function(given: Arguments) -> Known:
     """The function of `nn` that is given its statistics."""
     names = ("mean", "var")
     usual = {"learned": _per_channel(given["x"].ndim), "stored": names}
-    eps = [_eps(given.get("eps")), values("deviation", _EPS, "eps")]
-    return told(_with_stored_statistics, usual), [*eps, *_stored(*names)]
+    return told(_with_stored_statistics, usual), [*_eps(given), *_stored(*names)]
 
 
-# Norms without a mean
+# One pass: E[x²] - E[x]²
+# -----------------------------------------------------------------------------
+
+_ROUNDINGS = 64.0  # so many of the mean's square there may be
+_PRECISIONS = {"": 2.0**-53, " in float32": 2.0**-24}
+
+
+def _one_pass(given: Arguments) -> Iterator[Convention]:
+    """One pass with the errors that the outputs show, where those are of the size of rounding.
+
+    The errors depend on the order of sums, which no other framework repeats: running the formula
+    does not give the candidate's numbers where the mean is far from zero.
+    """
+    x, wanted = given["x"], given.get("wanted")
+    if wanted is None or wanted.shape != x.shape:
+        return
+    shape, axes = given.get("split", x.shape), given["axes"]
+    learned = []
+    for name, usual in (("weight", 1.0), ("bias", 0.0)):
+        one = given.get(name)
+        one = np.asarray(usual) if one is None else one.reshape(given.get("learned", one.shape))
+        learned.append(np.broadcast_to(one, x.shape).reshape(shape))
+    part, came = x.reshape(shape), wanted.reshape(shape) - learned[1]
+    mean, var = part.mean(axes, keepdims=True), part.var(axes, keepdims=True)
+    centred = (part - mean) * learned[0]
+    with np.errstate(all="ignore"):
+        square = np.square(centred).sum(axes, keepdims=True)
+        error = np.square(square / (came * centred).sum(axes, keepdims=True))
+        error = error - given["eps"] - var
+    if error.size * 4 > x.size:  # too few numbers tell of one variance
+        return
+    for words, precision in _PRECISIONS.items():
+        if (np.abs(error) <= _ROUNDINGS * precision * (np.square(mean) + var)).all():
+            said = f"one-pass variance E[x²] - E[x]²{words} (rounding errors of that size)"
+            yield values("error", {said: error}, "computed with")
+            return
+
+
+# Norms that are written by hand
 # -----------------------------------------------------------------------------
 
 
@@ -313,26 +326,22 @@ def written_by_hand(given: Arguments) -> Known | None:
     learned = _learned(x, [given[name] for name in names])
     if len(names) > 2 or learned is None:
         return None
-    weights = {name: given[one].reshape(learned) for name, one in own.items()}
-    tried = product(_likely_axes(x.ndim), (True, False), ("", "outside"))
-    for axes, centred, deviation in tried:
-        usual: dict[str, Any] = {"axes": axes, "centred": centred, "deviation": deviation}
-        eps = eps_of(x, given["usual"], weights, usual)
-        if eps is not None:
-            return _by_hand({**usual, "eps": eps, "learned": learned, "x": x}, own)
-    return None
-
-
-def _by_hand(usual: dict[str, Any], own: Mapping[str, str]) -> Known:
-    """The formula of a norm whose axes and epsilon are known, with what else it may be.
-
-    `own` gives its names of weight and bias.
-    """
 
     def formula(nn: Any, given: Arguments) -> Any:
         return _own(nn, {**usual, **given, **{name: given[one] for name, one in own.items()}})
 
-    centred, axes = usual["centred"], usual["axes"]
+    for axes, centred, deviation in product(_likely_axes(x.ndim), (True, False), ("", "outside")):
+        usual = {"axes": axes, "centred": centred, "deviation": deviation, "learned": learned}
+        eps = _eps_of({**given, **usual}, own)
+        if eps is not None:
+            usual["eps"] = eps
+            return formula, _of_hand({**usual, "x": x}, own)
+    return None
+
+
+def _of_hand(usual: dict[str, Any], own: Mapping[str, str]) -> list[Convention]:
+    """What else a norm may be whose axes and epsilon are known; `own` gives its names."""
+    centred = usual["centred"]
     other = "left in (RMS norm, not centred)" if centred else "subtracted (layer norm)"
     found = [*_rules(usual), values("centred", {other: not centred}, "mean")]
     if usual["deviation"]:
@@ -341,7 +350,7 @@ def _by_hand(usual: dict[str, Any], own: Mapping[str, str]) -> Known:
     if "weight" in own:
         plus = {"one plus what is learned": changes.plus(1.0)}
         found.append(array("scale", own["weight"], plus))
-    return formula, [*found, _over(axes, usual["x"].ndim, {})]
+    return [*found, _over(usual["axes"], usual["x"].ndim)]
 
 
 def _is_shift(name: str) -> bool:
@@ -363,52 +372,42 @@ def _likely_axes(rank: int) -> list[Axes]:
     return [(rank - 1,), *(pictures if rank > 2 else [(0,)])]
 
 
-def eps_of(x: np.ndarray, y: np.ndarray, weights: Arrays, how: Arguments) -> float | None:
-    """The epsilon with which a norm gives an output; None without one.
-
-    Args:
-        weights: What is learned, ``weight`` and ``bias``, as far as it is.
-        how: The ``axes`` of its statistics, whether it is ``centred``, and its ``deviation``.
-    """
-    axes, weight, bias = how["axes"], weights.get("weight", 1.0), weights.get("bias", 0.0)
-    centre = x - x.mean(axes, keepdims=True) if how["centred"] else x
-    var = np.square(centre).mean(axes, keepdims=True)
+def _eps_of(given: Arguments, own: Mapping[str, str]) -> float | None:
+    """The epsilon with which a norm gives the usual output; None without one."""
+    x, y, axes, how = given["x"], given["usual"], given["axes"], given["deviation"]
+    weights = {name: given[one].reshape(given["learned"]) for name, one in own.items()}
+    bias = weights.get("bias", 0.0)
+    centre = x - x.mean(axes, keepdims=True) if given["centred"] else x
+    scaled, var = centre * weights.get("weight", 1.0), np.square(centre).mean(axes, keepdims=True)
     with np.errstate(all="ignore"):
-        deviation = centre * weight / (y - bias)
-        left = deviation - np.sqrt(var) if how["deviation"] else np.square(deviation) - var
+        deviation = scaled / (y - bias)
+        left = deviation - np.sqrt(var) if how else np.square(deviation) - var
         eps = float(np.nanmedian(left))
         for plain in (0.0, *short_decimals(eps, 7)):
-            root = _DEVIATIONS[how["deviation"]](HOST, var, plain)
-            if np.allclose(centre / root * weight + bias, y, rtol=1e-9, atol=1e-12):
+            divisor = _DEVIATIONS[how](np, var, plain)
+            if np.allclose(scaled / divisor + bias, y, rtol=1e-9, atol=1e-12):
                 return plain
     return None
 
 
 def root(given: Arguments) -> Known:
     """The root of a variance and an epsilon, or one over it, of a norm that is written out."""
-    return _root, [
-        _eps(given["eps"]),
-        values("deviation", _EPS, "eps"),
-        values("deviation", _SQUARE, "divisor"),
-    ]
+    return _root, [*_eps(given), values("deviation", _SQUARE, "divisor")]
 
 
 def _root(nn: Any, given: Arguments) -> Any:
-    deviation = _deviation(nn, given["x"], given)
+    deviation = _DEVIATIONS[given.get("deviation", "")](nn, given["x"], given["eps"])
     return 1.0 / deviation if given["inverse"] else deviation
 
 
 def normalize(given: Arguments) -> Known:
     """Division by the L2 norm along an axis."""
-    return _normalize, [
-        setting("dim", range(given["x"].ndim)),
-        instead("divisor", {"sum of magnitudes (L1)": _by_magnitudes}),
-    ]
 
+    def usual(nn: Any, given: Arguments) -> Any:
+        return nn.normalize(given["x"], dim=given["dim"], eps=given["eps"])
 
-def _normalize(nn: Any, given: Arguments) -> Any:
-    return nn.normalize(given["x"], dim=given["dim"], eps=given["eps"])
+    def by_magnitudes(nn: Any, given: Arguments) -> Any:
+        return given["x"] / nn.sum(nn.abs(given["x"]), given["dim"], keepdim=True)
 
-
-def _by_magnitudes(nn: Any, given: Arguments) -> Any:
-    return given["x"] / nn.sum(nn.abs(given["x"]), given["dim"], keepdim=True)
+    ways = {"sum of magnitudes (L1)": by_magnitudes}
+    return usual, [setting("dim", range(given["x"].ndim)), instead("divisor", ways)]

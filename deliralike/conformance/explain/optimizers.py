@@ -8,9 +8,8 @@ updates.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,9 +29,20 @@ from deliralike.conformance.explain.trials import (
     until_met,
     with_numbers,
 )
-from deliralike.conformance.explain.updates import Form, Trace, merged, simulate
+from deliralike.conformance.explain.updates import (
+    SGD,
+    Adagrad,
+    Adam,
+    Form,
+    Lion,
+    RMSprop,
+    Trace,
+    merged,
+    simulate,
+)
 from deliralike.conformance.findings import MATCH, Explanation
 from deliralike.conformance.kinds import Named
+from deliralike.optim.rules import Adadelta
 
 _SAME = 1e-9  # up to here a simulation is what was simulated
 _REFINED = 3  # numbers that are tried together with conventions
@@ -50,11 +60,11 @@ def explain(trace: Trace) -> Explanation | None:
         return Explanation("updates that are not finite", np.inf)
     trace, base = based(trace)
     if base is None:
-        return _of_unknown(trace)
+        return Explanation("the reference follows no known rule", np.inf)
     bench = _Bench.of(trace, trace.candidate, base)
     if not bench.among.any():
         return None
-    formula = partial(_simulated, trace)
+    formula = bench.formula
     free, others = divided(conventions(base, trace))
     fixed = list(run(others, bench, formula))
     rate, factor = _scales(base)  # of what fits, the plainest
@@ -83,11 +93,12 @@ def based(trace: Trace) -> tuple[Trace, Form | None]:
 
     A clipping that the reference does not tell is looked for, too.
     """
-    rates = [trace.rates] if trace.later is None else [trace.rates, trace.later]
-    for each in rates:
-        moved = replace(trace, rates=each)
-        if (form := _reference_form(moved)) is not None:
-            return moved, form
+    for rates in (trace.rates, trace.later):
+        if rates is not None:
+            moved = replace(trace, rates=rates)
+            form = _reference_form(moved)
+            if form is not None:
+                return moved, form
     return trace, None
 
 
@@ -101,17 +112,8 @@ def _explanation(bench: _Bench, trials: Sequence[Trial]) -> Explanation:
     causes = dict.fromkeys(bench.qualified(trial) for trial in met if trial.distance <= limit)
     ordered = sorted(causes, key=lambda cause: cause.endswith(" alone"))
     others = [trial.distance for trial in trials if trial.distance > limit]
-    own = bench.distance(bench.residual(partial(_simulated, bench.trace)))
+    own = bench.distance(bench.residual(bench.formula))
     return Explanation(", or ".join(ordered[:_CAUSES]), best, min([*others, own]))
-
-
-def _of_unknown(trace: Trace) -> Explanation:
-    """Neither side says what it follows, and the reference is no known rule."""
-    found, distance = identify(trace, trace.candidate)
-    said = "the reference follows no known rule"
-    if distance <= MATCH:
-        said += f", the candidate {described(found)}"
-    return Explanation(said, np.inf)
 
 
 def _unknown(bench: _Bench) -> Explanation:
@@ -120,26 +122,16 @@ def _unknown(bench: _Bench) -> Explanation:
     apart = np.abs(trace.candidate - trace.reference) / trace.spread(bench.size)
     step, place = np.unravel_index(int(np.argmax(apart)), apart.shape)
     position = int(np.searchsorted(trace.starts, place, side="right")) - 1
-    numbers = {
-        "parameter": trace.parameters[step, place],
-        "gradient": trace.gradients[step, place],
-        "learning rate": trace.rates[step],
-        "update": trace.candidate[step, place],
-    }
-    shown = ", ".join(f"{name} {value:.9g}" for name, value in numbers.items())
     name, element = trace.names[position], place - trace.starts[position]
-    wanted = f"{trace.reference[step, place]:.9g}"
-    said = f"{name}[{element}] at step {step + 1}: {shown} instead of {wanted}"
+    at, rate = (step, place), trace.rates[step]
+    said = f"{name}[{element}] at step {step + 1}: parameter {trace.parameters[at]:.9g}"
+    said += f", gradient {trace.gradients[at]:.9g}, learning rate {rate:.9g}"
+    said += f", update {trace.candidate[at]:.9g} instead of {trace.reference[at]:.9g}"
     return Explanation(said, np.inf)
 
 
 # What executes forms
 # -----------------------------------------------------------------------------
-
-
-def _simulated(trace: Trace, nn: Any, given: Arguments) -> np.ndarray:
-    """The formula of an update: `nn` is not used."""
-    return simulate(Form(**given), trace)
 
 
 @dataclass(frozen=True)
@@ -159,11 +151,7 @@ class _Bench(Vectors):
     base: Form
     size: np.ndarray
     among: np.ndarray
-
-    @property
-    def data(self) -> int:
-        """There are steps and elements enough for any few numbers."""
-        return 1000
+    data = 1000  # there are steps and elements enough for any few numbers
 
     @classmethod
     def of(
@@ -178,17 +166,21 @@ class _Bench(Vectors):
         size = np.where(largest > 0, largest, floor)
         every = cls(trace, target, base, size, np.ones(len(trace.names), bool))
         if among is None:
-            among = every.by_parameter(partial(_simulated, trace)) > _SAME
+            among = every.by_parameter(every.formula) > _SAME
         return replace(every, among=among)
 
     @property
     def given(self) -> Arguments:
-        """The settings of the base."""
-        return vars(self.base)
+        """What the base changes; a formula is told other values of these, or of other settings."""
+        return {"kind": self.base.kind, **self.base.changes}
+
+    def formula(self, nn: Any, given: Arguments) -> np.ndarray:
+        """The updates of a form: `nn` is not used."""
+        changes = {name: value for name, value in given.items() if name != "kind"}
+        return simulate(Form(given["kind"], changes), self.trace)
 
     def _apart(self, formula: Formula) -> np.ndarray:
-        updates = formula(np, self.given)
-        apart = (updates - self.target) / self.trace.spread(self.size)
+        apart = (formula(np, self.given) - self.target) / self.trace.spread(self.size)
         return np.nan_to_num(apart, nan=_MOST, posinf=_MOST, neginf=-_MOST)
 
     def residual(self, formula: Formula) -> np.ndarray:
@@ -208,33 +200,79 @@ class _Bench(Vectors):
 
     def qualified(self, trial: Trial) -> str:
         """The cause, with the parameters that it concerns where others follow the reference."""
-        formula = combined(trial.choices, partial(_simulated, self.trace))
+        formula = combined(trial.choices, self.formula)
         if self.among.all() or (self.by_parameter(formula) <= MATCH).all():
             return trial.cause
-        return f"{trial.cause}, of {self._concerned()} alone"
-
-    def _concerned(self) -> str:
-        vectors = np.array(self.trace.axes) < 2
+        vectors, names = (
+            self.trace.are_vectors,
+            list(itertools.compress(self.trace.names, self.among)),
+        )
+        concerned = ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
         if np.array_equal(self.among, vectors):
-            return "biases and other vectors"
-        if np.array_equal(self.among, ~vectors):
-            return "parameters with several axes"
-        names = list(itertools.compress(self.trace.names, self.among))
-        return ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
+            concerned = "biases and other vectors"
+        elif np.array_equal(self.among, ~vectors):
+            concerned = "parameters with several axes"
+        return f"{trial.cause}, of {concerned} alone"
 
 
 # The table
 # -----------------------------------------------------------------------------
 
-_MOMENTS = ("adam",)
-_ROOTS = (*_MOMENTS, "rmsprop", "adagrad", "adadelta")
-_BETAS = (*_MOMENTS, "lion")
-_VELOCITY = ("sgd", "rmsprop")
-_ALL = (*_ROOTS, "sgd", "lion")
-
-# Other values of one setting, with what a report says of each; the rules that have the setting; a
-# setting without which it means nothing.
-_ROWS: tuple[tuple[str, Named, tuple[str, ...], str], ...] = (
+# Other values of one setting, with what a report says of each; rules without the setting have none.
+_ROWS: Sequence[tuple[str, Named]] = (
+    (
+        "velocity",
+        {
+            "the learning rate outside of the velocity": "plain",
+            "the learning rate inside the velocity": "rate inside",
+            "Nesterov in the form of Chainer's NesterovAG": "chainer nesterov",
+        },
+    ),
+    (
+        "eps_form",
+        {
+            "epsilon outside of the root": "outside",
+            "epsilon inside the root": "root",
+            "epsilon unscaled: added before the bias correction, as in Chainer": "unscaled",
+        },
+    ),
+    ("eps", {"no epsilon": 0.0}),
+    ("start", {"squares that start at 0.1 instead of 0": 0.1}),
+    (
+        "corrected",
+        {
+            "no bias correction": "none",
+            "no bias correction of the second mean": "first",
+            "no bias correction of the first mean": "second",
+        },
+    ),
+    (
+        "offset",
+        {"step count off by one: one too many": 1, "step count off by one: one too few": -1},
+    ),
+    (
+        "amsgrad",
+        {"no amsgrad": False, "amsgrad": True, "amsgrad of corrected means": "corrected"},
+    ),
+    (
+        "centered",
+        {"squares that are not centered": False, "squares centered": True},
+    ),
+    ("rate", {"no update at all": 0.0}),
+    (
+        "rate_from",
+        {
+            "schedule one step late: the learning rate of the step before": -1,
+            "schedule one step early: the learning rate of the step after": 1,
+        },
+    ),
+    ("gradient", {"gradients that are never cleared and add up": "accumulated"}),
+    (
+        "unused",
+        {"unused parameters updated, with gradients of zero: decay and momentum go on": "zeros"},
+    ),
+)
+_OF_CLIPPING: Sequence[tuple[str, Named]] = (
     (
         "clip",
         {
@@ -243,21 +281,17 @@ _ROWS: tuple[tuple[str, Named, tuple[str, ...], str], ...] = (
             "clipping per tensor: each gradient by its own norm": "tensor",
             "clipping by value instead of norm": "value",
         },
-        _ALL,
-        "clip",
     ),
-    ("clip_eps", {"clipping to bound / (norm + 1e-6)": 1e-6}, _ALL, "clip"),
-    ("clip_eps", {"clipping to bound / norm, without the 1e-6": 0.0}, _ALL, "clip"),
-    ("rate", {"no update at all": 0.0}, _ALL, ""),
     (
-        "gradient",
+        "clip_eps",
         {
-            "gradients that are never cleared and add up": "accumulated",
+            "clipping to bound / (norm + 1e-6)": 1e-6,
+            "clipping to bound / norm, without the 1e-6": 0.0,
         },
-        _ALL,
-        "",
     ),
-    ("decay", {"no weight decay": 0.0}, _ALL, "decay"),
+)
+_OF_DECAY: Sequence[tuple[str, Named]] = (
+    ("weight_decay", {"no weight decay": 0.0}),
     (
         "decay_form",
         {
@@ -265,88 +299,17 @@ _ROWS: tuple[tuple[str, Named, tuple[str, ...], str], ...] = (
             "weight decay decoupled from the gradient, as in AdamW": "decoupled",
             "weight decay decoupled and not times the learning rate": "absolute",
         },
-        _ALL,
-        "decay",
-    ),
-    (
-        "velocity",
-        {
-            "the learning rate outside of the velocity": "plain",
-            "the learning rate inside the velocity": "rate inside",
-            "Nesterov in the form of Chainer's NesterovAG": "chainer nesterov",
-        },
-        _VELOCITY,
-        "momentum",
-    ),
-    (
-        "eps_form",
-        {
-            "epsilon outside of the root": "outside",
-            "epsilon inside the root": "root",
-        },
-        _ROOTS,
-        "",
-    ),
-    (
-        "eps_form",
-        {"epsilon unscaled: added before the bias correction, as in Chainer": "unscaled"},
-        _MOMENTS,
-        "",
-    ),
-    ("eps", {"no epsilon": 0.0}, _ROOTS, ""),
-    ("start", {"squares that start at 0.1 instead of 0": 0.1}, _ROOTS, ""),
-    (
-        "rate_from",
-        {
-            "schedule one step late: the learning rate of the step before": -1,
-            "schedule one step early: the learning rate of the step after": 1,
-        },
-        _ALL,
-        "",
-    ),
-    (
-        "unused",
-        {
-            "unused parameters updated, with gradients of zero: decay and momentum go on": "zeros",
-        },
-        _ALL,
-        "",
-    ),
-    (
-        "corrected",
-        {
-            "no bias correction": "none",
-            "no bias correction of the second mean": "first",
-            "no bias correction of the first mean": "second",
-        },
-        _MOMENTS,
-        "",
-    ),
-    (
-        "offset",
-        {"step count off by one: one too many": 1, "step count off by one: one too few": -1},
-        _MOMENTS,
-        "",
-    ),
-    (
-        "amsgrad",
-        {"no amsgrad": "", "amsgrad": "plain", "amsgrad of corrected means": "corrected"},
-        _MOMENTS,
-        "",
-    ),
-    (
-        "centered",
-        {"squares that are not centered": False, "squares centered": True},
-        ("rmsprop",),
-        "",
     ),
 )
 
 
 def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
     """Known ones that differ from a form's own, the likely ones first."""
-    for name, values, kinds, needs in _ROWS:
-        if form.kind in kinds and (not needs or np.any(getattr(form, needs))):
+    rows = [*(_OF_CLIPPING if form.clip is not None else ())]
+    rows += _OF_DECAY if np.any(form.weight_decay) else ()
+    rows += _ROWS
+    for name, values in rows:
+        if form.has(name):
             own = getattr(form, name)
             others = {words: v for words, v in values.items() if not np.array_equal(own, v)}
             yield rules("", {words: {name: value} for words, value in others.items()})
@@ -356,66 +319,62 @@ def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
 
 def _of_values(form: Form, trace: Trace) -> Iterator[tuple[str, Named]]:
     """Conventions that are made of the form's own values."""
-    ascent = "gradient ascent: the sign of the gradient is flipped"
-    yield ascent, {"factor": -form.factor}
-    if np.any(form.decay):
-        vectors = trace.spread(np.array(trace.axes)) < 2
-        of_matrices = np.where(vectors, 0.0, form.decay)
-        yield "no weight decay of biases and other vectors", {"decay": of_matrices}
-        every = float(np.max(form.decay))
-        yield "weight decay of biases and other vectors too", {"decay": every}
-    if np.any(form.decay) and form.clip is not None:
-        first = {"decay_first": True, "decay_form": "l2"}
-        yield "decay before clipping: the clipped gradient holds it", first
-    if form.kind in _VELOCITY and np.any(form.momentum):
+    yield "gradient ascent: the sign of the gradient is flipped", {"factor": -form.factor}
+    decay = form.weight_decay
+    if np.any(decay):
+        vectors = trace.spread(trace.are_vectors)
+        of_matrices = {"weight_decay": np.where(vectors, 0.0, decay)}
+        yield "no weight decay of biases and other vectors", of_matrices
+        every = {"weight_decay": float(np.max(decay))}
+        yield "weight decay of biases and other vectors too", every
+        if form.clip is not None:
+            first = {"decay_first": True, "decay_form": "l2"}
+            yield "decay before clipping: the clipped gradient holds it", first
+    if form.has("momentum") and np.any(form.momentum):
         yield "no momentum", {"momentum": 0.0, "nesterov": False}
         mean = "dampening: the velocity is a mean, (1 - momentum) g"
         after = {"dampening": form.momentum}
         yield f"{mean}, after the first gradient", after
         yield f"{mean}, from the first step on", {**after, "dampen_first": True}
+        words = "Nesterov momentum instead of the plain one"
         if form.nesterov:
-            yield "Nesterov lost: plain momentum", {"nesterov": False}
-        else:
-            yield "Nesterov momentum instead of the plain one", {"nesterov": True}
-    if form.kind in _BETAS:
+            words = "Nesterov lost: plain momentum"
+        yield words, {"nesterov": not form.nesterov}
+    if form.has("beta1"):
         yield "beta1 and beta2 swapped", {"beta1": form.beta2, "beta2": form.beta1}
 
 
 _TIMES = (1e-3, 0.03, 0.3, 0.9, 1.1, 3.0, 30.0, 1e3)
 _DECADES = tuple(10.0**power for power in range(-12, 0))
 _WEIGHTS = (0.0, 0.5, 0.9, 0.99, 0.999)
-# Numbers that are searched for: the setting, its name in a report, its axis, where searches begin,
-# and the rules that have it.
-_NUMBERS: tuple[tuple[str, str, Axis, tuple[float, ...], tuple[str, ...]], ...] = (
-    ("decay", "weight_decay", LOG, (1e-6, 1e-4, 1e-2, 0.1, 0.3), _ALL),
-    ("momentum", "momentum", WEIGHT, (0.3, 0.8, 0.95, 0.99), _VELOCITY),
-    ("dampening", "dampening", WEIGHT, (0.1, 0.5, 0.9), _VELOCITY),
-    ("beta1", "beta1", WEIGHT, _WEIGHTS, _BETAS),
-    ("beta2", "beta2", WEIGHT, _WEIGHTS, (*_BETAS, "rmsprop", "adadelta")),
-    ("eps", "eps", LOG, _DECADES, _ROOTS),
-    ("eps_root", "eps_root", LOG, _DECADES, _MOMENTS),
-    ("lr_decay", "lr_decay", LOG, (1e-3, 0.1), ("adagrad",)),
-    ("start", "squares that start at", LOG, (1e-3, 0.1, 1.0, 10.0), _ROOTS),
-)
-_SQUARES = {"rmsprop": "alpha", "adadelta": "rho"}  # names of their weight of squares
+# Numbers that are searched for: their axis, and where searches begin.
+_NUMBERS: Mapping[str, tuple[Axis, Sequence[float]]] = {
+    "weight_decay": (LOG, (1e-6, 1e-4, 1e-2, 0.1, 0.3)),
+    "momentum": (WEIGHT, (0.3, 0.8, 0.95, 0.99)),
+    "dampening": (WEIGHT, (0.1, 0.5, 0.9)),
+    **dict.fromkeys(("beta1", "beta2", "alpha", "rho"), (WEIGHT, _WEIGHTS)),
+    "eps": (LOG, _DECADES),
+    "eps_root": (LOG, _DECADES),
+    "lr_decay": (LOG, (1e-3, 0.1)),
+    "start": (LOG, (1e-3, 0.1, 1.0, 10.0)),
+}
+_WORDS = {"start": "squares that start at", "bound": "clip_bound"}
 
 
 def numbers(form: Form) -> Iterator[Convention]:
     """Those that matter to a form; one that differs between parameters is multiplied."""
     rate, factor = _scales(form)
     yield rate
-    for setting, name, axis, starts, kinds in _NUMBERS:
-        if setting == "beta2":
-            name = _SQUARES.get(form.kind, name)
-        if form.kind in kinds:
-            yield _number(form, setting, name, axis, starts)
-    if not np.any(form.decay):
+    for name, (axis, starts) in _NUMBERS.items():
+        if form.has(name):
+            yield _number(form, name, axis, starts)
+    if not np.any(form.weight_decay):
         words = "weight decay decoupled from the gradient, as in AdamW, of"
         also = {"decay_form": "decoupled"}
-        yield number(words, "decay", (1e-4, 1e-2), LOG, also, usual=0.0)
+        yield number(words, "weight_decay", (1e-4, 1e-2), LOG, also, usual=0.0)
     yield factor
     if form.clip is not None:
-        yield _number(form, "bound", "clip_bound", LOG, (1e-3, 0.1, 0.5, 2.0, 10.0))
+        yield _number(form, "bound", LOG, (1e-3, 0.1, 0.5, 2.0, 10.0))
         return
     for how, eps in itertools.product(("norm", "tensor", "value"), (0.0, 1e-6)):
         words = f"clipping where the reference does not, by {how}, bound"
@@ -429,32 +388,32 @@ def _scales(form: Form) -> tuple[Convention, Convention]:
     return rate, number(sums, "factor", _TIMES, LOG, unit=form.factor)
 
 
-def _number(form: Form, setting: str, name: str, axis: Axis, starts: Sequence[float]) -> Convention:
-    usual = getattr(form, setting)
+def _number(form: Form, name: str, axis: Axis, starts: Sequence[float]) -> Convention:
+    usual, words = getattr(form, name), _WORDS.get(name, name)
     if np.ndim(usual):
-        return number(f"{name} times", setting, (0.5, 2.0), LOG, unit=usual)
+        return number(f"{words} times", name, (0.5, 2.0), LOG, unit=usual)
     own = (float(usual),) if usual else ()
-    return number(name, setting, tuple(dict.fromkeys((*own, *starts))), axis, usual=float(usual))
+    return number(words, name, tuple(dict.fromkeys((*own, *starts))), axis, usual=float(usual))
 
 
 # Which rule
 # -----------------------------------------------------------------------------
 
 _STARTS = (
-    Form("sgd"),
-    Form("sgd", momentum=0.9),
-    Form("sgd", momentum=0.9, nesterov=True),
-    Form("sgd", momentum=0.9, velocity="rate inside"),
-    Form("adam"),
-    Form("adam", eps_form="unscaled"),
-    Form("adam", amsgrad="plain"),
-    Form("rmsprop", beta2=0.99),
-    Form("rmsprop", beta2=0.99, eps_form="root"),
-    Form("rmsprop", beta2=0.99, momentum=0.9),
-    Form("adagrad", eps=1e-10),
-    Form("adagrad", eps=1e-7, start=0.1, eps_form="root"),
-    Form("adadelta", beta2=0.9, eps=1e-6, eps_form="root"),
-    Form("lion", beta1=0.9, beta2=0.99, decay_form="decoupled"),
+    Form(SGD, {}),
+    Form(SGD, {"momentum": 0.9}),
+    Form(SGD, {"momentum": 0.9, "nesterov": True}),
+    Form(SGD, {"momentum": 0.9, "velocity": "rate inside"}),
+    Form(Adam, {}),
+    Form(Adam, {"eps_form": "unscaled"}),
+    Form(Adam, {"amsgrad": True}),
+    Form(RMSprop, {}),
+    Form(RMSprop, {"eps_form": "root"}),
+    Form(RMSprop, {"momentum": 0.9}),
+    Form(Adagrad, {}),
+    Form(Adagrad, {"eps": 1e-7, "start": 0.1, "eps_form": "root"}),
+    Form(Adadelta, {}),
+    Form(Lion, {"decay_form": "decoupled"}),
 )
 
 
@@ -463,10 +422,10 @@ def _other_rules(bench: _Bench) -> Iterator[Trial]:
     base = bench.base
     starts = [form.but(clip=base.clip, bound=base.bound) for form in _STARTS]
     found, distance = identify(bench.trace, bench.target, bench.among, starts)
-    if found.kind != base.kind:
-        cause = f"{described(found)} instead of {base.kind}"
-        whole = next(rules("", {cause: vars(found)}).choices(bench.given))
-        yield Trial(cause, distance, (whole,))
+    if found.kind is not base.kind:
+        cause = f"{described(found)} instead of {base.name}"
+        whole = rules("", {cause: {"kind": found.kind, **found.changes}})
+        yield Trial(cause, distance, tuple(whole.choices(bench.given)))
 
 
 def identify(
@@ -487,12 +446,12 @@ def identify(
     if starts is None:
         starts = [*_STARTS]
         for how in ("l2", "decoupled"):
-            starts += [form.but(decay=0.01, decay_form=how) for form in _STARTS]
+            starts += [form.but(weight_decay=0.01, decay_form=how) for form in _STARTS]
     rough: list[tuple[float, Form]] = []
     for form in starts:
         rough.append(_settled(_Bench.of(trace, target, form, chosen), 6))
         if rough[-1][0] <= _SAME:
-            break
+            return rough[-1][1], rough[-1][0]
     rough.sort(key=lambda one: one[0])
     best = [_settled(_Bench.of(trace, target, form, chosen), 40) for _, form in rough[:4]]
     distance, form = min(best, key=lambda one: one[0])
@@ -536,36 +495,38 @@ def _reference_form(trace: Trace) -> Form | None:
         clipped = {"clip": how, "clip_eps": eps}
         both = itertools.product(_STARTS[:6], (0.1, 1.0))
         starts = [form.but(bound=bound, **clipped) for form, bound in both]
-        starts += [start.but(decay=0.01) for start in starts]
+        starts += [start.but(weight_decay=0.01) for start in starts]
         form, distance = identify(trace, trace.reference, starts=starts)
     return form if distance <= MATCH else _of_groups(trace)
 
 
 def _of_groups(trace: Trace) -> Form | None:
     """One form of matrices and one of biases and other vectors, as parameter groups often are."""
-    vectors = np.array(trace.axes) < 2
+    vectors = trace.are_vectors
     if vectors.all() or not vectors.any():
         return None
-    of_matrices, away = identify(trace, trace.reference, ~vectors)
-    of_vectors, other = identify(trace, trace.reference, vectors)
-    if max(away, other) > MATCH:
+    found = {kind: identify(trace, trace.reference, vectors == kind) for kind in (False, True)}
+    if max(distance for _, distance in found.values()) > MATCH:
         return None
-    if not of_vectors.decay:
+    of_matrices, of_vectors = found[False][0], found[True][0]
+    if not of_vectors.weight_decay:
         of_vectors = of_vectors.but(decay_form=of_matrices.decay_form)
-    forms = [of_vectors if is_vector else of_matrices for is_vector in vectors]
-    return merged(forms, trace.sizes)
+    return merged([of_vectors if one else of_matrices for one in vectors], trace.sizes)
 
 
 def described(form: Form) -> str:
-    """A form in a few words: ``"rmsprop(beta2=0.99, eps=1e-08)"``; what is standard is left out."""
-    standard = vars(Form(form.kind))
-    known = {one.name for one in numbers(form)}
-    known -= {"factor", "dampening", "start", "decay", "bound"}
+    """A form in a few words: ``"rmsprop(alpha=0.9)"``; what is standard is left out.
+
+    Example:
+        >>> described(Form(SGD, {"momentum": 0.9, "nesterov": False}))
+        'sgd(momentum=0.9)'
+    """
+    standard = Form(form.kind, {})
     shown = []
-    for name, value in vars(form).items():
-        if name in known or not np.array_equal(value, standard[name]):
+    for name, value in form.changes.items():
+        if not np.array_equal(value, getattr(standard, name)):
             shown.append(f"{name}={_shown(value)}")
-    return f"{form.kind}({', '.join(shown)})"
+    return f"{form.name}({', '.join(shown)})"
 
 
 def _shown(value: Any) -> str:

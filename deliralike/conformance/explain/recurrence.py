@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from deliralike.conformance.explain.activations import ACTIVATIONS
@@ -18,6 +19,7 @@ from deliralike.conformance.explain.convention import (
     values,
 )
 from deliralike.conformance.explain.enumeration import other_orders
+from deliralike.nn.layers import LAYERS
 
 NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 GATES = {"LSTM": "ifgo", "GRU": "rzn"}
@@ -69,10 +71,10 @@ _STEPS = {"LSTM": _lstm, "GRU": _gru}
 # -----------------------------------------------------------------------------
 
 
-def _steps(nn: Any, given: Arguments, x: Any, weights: Sequence[Any], state: State) -> Any:
+def _direction(nn: Any, given: Arguments, x: Any, state: State, suffix: str) -> tuple[Any, State]:
     """One layer in one direction: the outputs and the last states."""
-    outputs = []
-    from_input = nn.linear(x, weights[0], weights[2])
+    weights = [given.get(f"{name}{suffix}") for name in NAMES]
+    from_input, outputs = nn.linear(x, weights[0], weights[2]), []
     for t in range(x.shape[0]):
         state = _STEPS[given["kind"]](nn, given, from_input[t], weights, state)
         outputs.append(state[0])
@@ -80,28 +82,34 @@ def _steps(nn: Any, given: Arguments, x: Any, weights: Sequence[Any], state: Sta
 
 
 def _recurrent(nn: Any, given: Arguments) -> Any:
-    backwards = given.get("backwards", (False, True))
-    directions = [("", backwards[0]), ("_reverse", backwards[1])]
-    if not given["bidirectional"]:
-        del directions[1]
-    x = _time_first(nn, given, given["x"])
-    states = _start(nn, given, x, given["num_layers"] * len(directions))
-    last: list[State] = []
-    for layer in range(given["num_layers"]):
-        outputs = []
-        for suffix, is_backwards in directions:
-            weights = [given.get(f"{name}_l{layer}{suffix}") for name in NAMES]
-            state = [part[len(last)] for part in states]
-            own = nn.flip(x, 0) if is_backwards else x
-            y, state = _steps(nn, given, own, weights, state)
-            last.append(state)
-            if is_backwards and not given.get("not turned"):
-                y = nn.flip(y, 0)
-            outputs.append(y)
-        x = _together(nn, given, outputs)
-    parts = list(zip(*last, strict=True))
-    found = tuple(nn.stack(parts[i], 0) for i in given.get("handed on", range(len(parts))))
-    return _time_first(nn, given, x), (found if given["kind"] == "LSTM" else found[0])
+    """As the layer runs its directions, each by rules of its own."""
+    is_lstm, both = given["kind"] == "LSTM", given["bidirectional"]
+    layer = SimpleNamespace(
+        nn=nn,
+        num_layers=given["num_layers"],
+        bidirectional=both,
+        suffixes=("", "_reverse") if both else ("",),
+        between=[None] * given["num_layers"],
+        _dropped=lambda x, dropout: x,
+        _direction=partial(_direction, nn, given),
+    )
+    turns = given.get("turned", True)
+
+    def reverse(x: Any) -> Any:
+        return nn.flip(x, 0) if turns else x
+
+    x, state = _time_first(nn, given, given["x"]), given.get("state")
+    if state is None or given.get("ignored"):
+        count = given["num_layers"] * len(layer.suffixes)
+        zeros = nn.zeros((count, x.shape[1], given["hidden_size"]), like=x)
+        state = (zeros, zeros) if is_lstm else zeros
+    x = nn.flip(x, 0) if given.get("backwards") else x
+    y, last = LAYERS["LSTM"]._run(layer, x, state if is_lstm else (state,), reverse)
+    y = nn.flip(y, 0) if given.get("backwards") else y
+    if given.get("exchanged"):
+        y = nn.concatenate(nn.split(y, given["hidden_size"], -1)[::-1], -1)
+    found = tuple(last[i] for i in given.get("handed on", range(len(last))))
+    return _time_first(nn, given, y), found if is_lstm else found[0]
 
 
 def _time_first(nn: Any, given: Arguments, x: Any) -> Any:
@@ -109,73 +117,64 @@ def _time_first(nn: Any, given: Arguments, x: Any) -> Any:
     return nn.permute(x, (1, 0, 2)) if given["batch_first"] else x
 
 
-def _start(nn: Any, given: Arguments, x: Any, count: int) -> State:
-    """The first states, each ``(layers * directions, batch, width)``."""
-    state, is_lstm = given.get("state"), given["kind"] == "LSTM"
-    if state is None or given.get("ignored"):
-        zeros = nn.zeros((count, x.shape[1], given["hidden_size"]), like=x)
-        return (zeros, zeros) if is_lstm else (zeros,)
-    return tuple(state) if is_lstm else (state,)
-
-
-def _together(nn: Any, given: Arguments, outputs: Sequence[Any]) -> Any:
-    """The outputs of one or two directions."""
-    picked = given.get("joined", range(len(outputs)))
-    return nn.concatenate([outputs[i] for i in picked], -1)
-
-
 # What is known
 # -----------------------------------------------------------------------------
 
-_RESET = {
-    "before the product instead of after it": "before",
-}
-_FLIPPED = "z flipped: z weighs the new value and 1 - z the old state, not the other way round"
-_GATES = ("hardsigmoid as clip(0.2 x + 0.5)", "hardsigmoid", "tanh", "relu")
 _DIRECTIONS: dict[str, dict[str, Any]] = {
-    "second direction not reversed": {"backwards": (False, False)},
-    "outputs of the second direction not reversed back": {"not turned": True},
-    "outputs of the directions exchanged": {"joined": (1, 0)},
+    "second direction not reversed": {"turned": False},
+    "outputs of the directions exchanged": {"exchanged": True},
 }
-
-
 _STATES: dict[str, dict[str, Any]] = {
     "last cell state in the place of the last hidden state": {"handed on": (1, 1)},
     "last hidden state in the place of the last cell state": {"handed on": (0, 0)},
     "last hidden state and last cell state exchanged": {"handed on": (1, 0)},
 }
+_BIASES = {
+    "bias_hh missing (one bias instead of two)": ("bias_hh",),
+    "bias_ih missing (one bias instead of two)": ("bias_ih",),
+    "no biases": ("bias_ih", "bias_hh"),
+}
+_FLIPPED = "z flipped: z weighs the new value and 1 - z the old state, not the other way round"
 
 
 def recurrent(kind: str, given: Arguments) -> Known:
     """Everything that is known to go wrong in an LSTM or a GRU."""
-    own = _of_lstm() if kind == "LSTM" else _of_gru()
+    ways: dict[str, dict[str, Any]] = {"all directions reversed in time": {"backwards": True}}
+    if given["bidirectional"]:
+        ways |= _DIRECTIONS
+    if given.get("state") is not None:
+        ways["initial state ignored (zeros)"] = {"ignored": True}
+    if kind == "LSTM":
+        ways |= _STATES
+        others = ("sigmoid", "relu", "identity")
+        words = "activation of the cell before the output"
+        own = [
+            values("forget", (1.0, 0.5), "forget bias plus", free=True),
+            setting("cell", others, words, usual="tanh"),
+        ]
+    else:
+        before = {"before the product instead of after it": "before"}
+        own = [
+            values("reset", before, "reset", joins="gates"),
+            values("flipped", {_FLIPPED: True}, "update gate", joins="gates"),
+        ]
+    if given.get("bias_ih_l0") is not None:
+        own.append(Convention("", _BIASES, changing(_without)))
+    gates = ("hardsigmoid as clip(0.2 x + 0.5)", "hardsigmoid", "tanh", "relu")
     return told(_recurrent, {"kind": kind}), [
         *own,
-        *_orders(kind),
-        *_biases(given),
-        *_sequence(kind, given),
+        _orders(kind),
+        setting("gates", gates, "activation of the gates", usual="sigmoid"),
+        rules("", ways),
+        setting("batch_first", (True, False)),
     ]
 
 
-def _of_lstm() -> list[Convention]:
-    return [
-        values("forget", (1.0, 0.5), "forget bias plus", free=True),
-        _activations("activation of the cell before the output", "cell", "tanh"),
-    ]
+def _without(nn: Any, given: Arguments, left_out: tuple[str, ...]) -> Arguments:
+    return {name: one * 0.0 for name, one in given.items() if name.startswith(left_out)}
 
 
-def _of_gru() -> list[Convention]:
-    return [
-        values("reset", _RESET, "reset", joins="gates"),
-        values("flipped", {_FLIPPED: True}, "update gate", joins="gates"),
-    ]
-
-
-def _activations(words: str, name: str, usual: str) -> Convention:
-    return setting(name, ("sigmoid", "relu", "identity"), words, usual=usual)
-
-
-def _orders(kind: str) -> list[Convention]:
+def _orders(kind: str) -> Convention:
     """Gate blocks in other orders: the candidate reads block i as the gate of its own order."""
     gates = GATES[kind]
 
@@ -183,52 +182,12 @@ def _orders(kind: str) -> list[Convention]:
         found = {}
         for name, value in given.items():
             if name.startswith(NAMES) and value is not None:
-                found[name] = _reordered(nn, value, order)
+                parts = nn.split(value, value.shape[0] // len(order), 0)
+                found[name] = nn.concatenate([parts[i] for i in order], 0)
         return found
 
     blocks = {}
     for order in other_orders(len(gates)):
-        own = ", ".join(gates[order.index(i)] for i in range(len(gates)))
-        blocks[own] = order
+        blocks[", ".join(gates[order.index(i)] for i in range(len(gates)))] = order
     joins = "gates" if kind == "GRU" else ""
-    return [Convention("gate order", blocks, changing(changed), ", ".join(gates), joins=joins)]
-
-
-def _reordered(nn: Any, weight: Any, order: Sequence[int]) -> Any:
-    parts = nn.split(weight, weight.shape[0] // len(order), 0)
-    return nn.concatenate([parts[i] for i in order], 0)
-
-
-def _biases(given: Arguments) -> list[Convention]:
-    """The two biases of which other frameworks have one."""
-    if given.get("bias_ih_l0") is None:
-        return []
-    ways = {
-        "bias_hh missing (one bias instead of two)": (1.0, 0.0),
-        "bias_ih missing (one bias instead of two)": (0.0, 1.0),
-        "no biases": (0.0, 0.0),
-    }
-
-    def changed(nn: Any, given: Arguments, factors: Sequence[float]) -> Arguments:
-        by = dict(zip(NAMES[2:], factors, strict=True))
-        return {n: value * by[n[:7]] for n, value in given.items() if n[:7] in by}
-
-    return [Convention("", ways, changing(changed))]
-
-
-def _sequence(kind: str, given: Arguments) -> list[Convention]:
-    """Directions, first states, and what happens between two steps."""
-    ways: dict[str, dict[str, Any]] = {
-        "all directions reversed in time": {"backwards": (True, True)},
-    }
-    if given["bidirectional"]:
-        ways |= _DIRECTIONS
-    if kind == "LSTM":
-        ways |= _STATES
-    if given.get("state") is not None:
-        ways["initial state ignored (zeros)"] = {"ignored": True}
-    return [
-        setting("gates", _GATES, "activation of the gates", usual="sigmoid"),
-        rules("", ways),
-        setting("batch_first", (True, False)),
-    ]
+    return Convention("gate order", blocks, changing(changed), ", ".join(gates), joins=joins)

@@ -1,4 +1,4 @@
-"""Common relations between two arrays, whatever computed them: scaled, permuted, rounded, clipped."""
+"""Common relations between two arrays, whatever computed them: scaled, permuted, after a function."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from deliralike.conformance.explain.activations import ACTIVATIONS, applied
 from deliralike.conformance.explain.enumeration import other_orders, short_decimals
 from deliralike.conformance.explain.trials import EXACT, Trial
 
-TYPES = ("float32", "float16", "bfloat16")
-_EPS = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-_SEVERAL = 4  # so many numbers must agree with one factor or one number that is added
-_MANY = 8  # so many numbers must agree with one that was fitted to them
+Array = np.ndarray
+Way = tuple[str, Array | None]  # in words, and what the array would be; None where that is seen
+
+_SEVERAL = 4  # so many numbers must agree with one that was fitted to them
 
 
 def nearest(reference: Any, candidate: Any) -> Trial | None:
@@ -29,8 +29,8 @@ def nearest(reference: Any, candidate: Any) -> Trial | None:
         None where nothing can be said.
     """
     best: Trial | None = None
-    for cause, made in _relations(reference, candidate):
-        distance = 0.0 if made is None else relative_difference(candidate, made)
+    for cause, other in _relations(reference, candidate):
+        distance = 0.0 if other is None else relative_difference(candidate, other)
         if best is None or distance < best.distance:
             best = Trial(cause, distance)
         if best.distance <= EXACT:
@@ -38,11 +38,7 @@ def nearest(reference: Any, candidate: Any) -> Trial | None:
     return best
 
 
-# What the candidate's array would be, None where what is said is seen in the candidate alone.
-_Made = Iterator[tuple[str, np.ndarray | None]]
-
-
-def _relations(reference: Any, candidate: Any) -> _Made:
+def _relations(reference: Any, candidate: Any) -> Iterator[Way]:
     """Every relation that is known, the likely ones first."""
     if reference is None or candidate is None:
         yield ("missing" if candidate is None else "present where there is none"), None
@@ -56,35 +52,24 @@ def _relations(reference: Any, candidate: Any) -> _Made:
         return
     if c.size > 1 and np.ptp(c) == 0.0 and np.ptp(r) > 0.0:
         yield f"all {number(float(c.flat[0]))}, as at a fresh start", np.full_like(c, c.flat[0])
-    yield from _stored(r, c)
     if r.shape == c.shape:
         yield from _scaled(r, c)
         for name in ACTIVATIONS:
             yield f"{name} of it", applied(name, r)
-        zero = (c == 0.0) & (r != 0.0)
-        if (
-            zero.any() and not zero.all() and r.size >= _SEVERAL
-        ):  # as another mask of dropout makes them
-            yield f"zero in {zero.mean():.0%} of the elements", np.where(zero, 0.0, r)
-    yield from _moved(r, c)
+    if r.size == c.size > 1:
+        yield from _moved(r, c)
 
 
-def _scaled(r: np.ndarray, c: np.ndarray) -> _Made:
-    """Multiplied with a number, with a number added, or both."""
-    if r.size < _SEVERAL:
+def _scaled(r: Array, c: Array) -> Iterator[Way]:
+    """Multiplied with a number, or with a number added."""
+    square = float(np.vdot(r, r))
+    if r.size < _SEVERAL or not square:
         return
-    x, y = r.ravel(), c.ravel()
-    if square := float(x @ x):
-        factor = _plain(float(x @ y) / square, lambda a: relative_difference(c, a * r))
-        words = "negated (the sign)" if factor == -1.0 else f"scaled: times {number(factor)}"
-        yield words, factor * r
-    shift = _plain(float((y - x).mean()), lambda b: relative_difference(c, r + b))
+    factor = _plain(float(np.vdot(r, c)) / square, lambda a: relative_difference(c, a * r))
+    words = "negated (the sign)" if factor == -1.0 else f"scaled: times {number(factor)}"
+    yield words, factor * r
+    shift = _plain(float((c - r).mean()), lambda b: relative_difference(c, r + b))
     yield f"plus {number(shift)}", r + shift
-    centred = x - x.mean()
-    if r.size >= _MANY and (square := float(centred @ centred)):
-        factor = _plain(float(centred @ y) / square, lambda a: 0.0)
-        shift = _plain(float(y.mean() - factor * x.mean()), lambda b: 0.0)
-        yield f"times {number(factor)} plus {number(shift)}", factor * r + shift
 
 
 def _plain(value: float, distance: Callable[[float], float]) -> float:
@@ -96,53 +81,28 @@ def _plain(value: float, distance: Callable[[float], float]) -> float:
     return value
 
 
-def _stored(r: np.ndarray, c: np.ndarray) -> _Made:
-    """Held in a shorter floating type, which is seen in all of its numbers."""
-    apart = relative_difference(r, c) if r.shape == c.shape else np.inf
-    for name in reversed(TYPES):
-        if apart <= 1e3 * _EPS[name] and not _is_short(r, name) and _is_short(c, name):
-            yield f"computed in {name}", rounded(c, name)
-
-
-def rounded(x: np.ndarray, name: str) -> np.ndarray:
-    """The nearest numbers of a shorter floating type."""
-    if name != "bfloat16":
-        with np.errstate(all="ignore"):
-            return x.astype(name).astype(np.float64)
-    bits = x.astype(np.float32).view(np.uint32)
-    bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
-
-
-def _is_short(x: np.ndarray, name: str) -> bool:
-    return bool((rounded(x, name) == x).all())
-
-
-def _moved(r: np.ndarray, c: np.ndarray) -> _Made:
+def _moved(r: Array, c: Array) -> Iterator[Way]:
     """The same elements at other places."""
-    if r.size != c.size or r.size < 2:
-        return
     for order in other_orders(r.ndim):
         moved = r.transpose(order)
-        if moved.shape == c.shape:
-            yield ("transposed" if r.ndim == 2 else f"axes permuted to {order}"), moved
-        else:
-            yield f"axes permuted to {order}, then reshaped", moved.reshape(c.shape)
+        words = "transposed" if r.ndim == 2 else f"axes permuted to {order}"
+        if moved.shape != c.shape:
+            words = f"axes permuted to {order}, then reshaped"
+        yield words, moved.reshape(c.shape)
     if r.shape != c.shape:
         yield "reshaped", r.reshape(c.shape)
         return
     axes = [axis for axis in range(r.ndim) if r.shape[axis] > 1]
     for axis in axes:
         yield f"reversed along axis {axis}", np.flip(r, axis)
-    if r.ndim > 2:
-        yield "reversed along all axes after the second", np.flip(r, tuple(range(2, r.ndim)))
     for axis in axes:
         found = order_along(r, c, axis)
         if found is not None:
-            yield f"axis {axis} in the order {_some(found)}", np.take(r, found, axis)
+            words = few(list(map(str, found.tolist())), 8)
+            yield f"axis {axis} in the order [{words}]", np.take(r, found, axis)
 
 
-def order_along(r: np.ndarray, c: np.ndarray, axis: int) -> np.ndarray | None:
+def order_along(r: Array, c: Array, axis: int) -> Array | None:
     """Return the order of slices along an axis that maps one array to another, else None."""
     mine, theirs = _of_slices(r, axis), _of_slices(c, axis)
     first, second = np.argsort(mine, kind="stable"), np.argsort(theirs, kind="stable")
@@ -154,12 +114,7 @@ def order_along(r: np.ndarray, c: np.ndarray, axis: int) -> np.ndarray | None:
     return None if (order == np.arange(len(order))).all() else order
 
 
-def _of_slices(x: np.ndarray, axis: int) -> np.ndarray:
+def _of_slices(x: Array, axis: int) -> Array:
     """A number for each slice along an axis, by which it is known."""
     rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)
     return rows @ np.cos(np.arange(rows.shape[1]) + 1.0)
-
-
-def _some(numbers: np.ndarray) -> str:
-    """Numbers of a list, no more than a reader wants."""
-    return f"[{few(list(map(str, numbers.tolist())), 8)}]"

@@ -49,19 +49,17 @@ def explain_schedule(reference: Rates, candidate: Rates) -> Explanation:
     Both arrays hold one rate for each step. Each cause gives all rates that were compared.
     """
     size = float(np.linalg.norm(candidate[np.isfinite(candidate)])) or 1.0
-    tried = []
+    tried = [Trial("", float(np.linalg.norm(reference - candidate)) / size)]
     for cause, rates in _causes(reference, candidate):
         known = np.isfinite(rates) & np.isfinite(candidate)
         if (~known).sum() <= max(1.0, _TAIL * len(rates)):
             away = float(np.linalg.norm((rates - candidate)[known])) / size
             tried.append(Trial(cause, away))
-    met = [trial for trial in tried if trial.is_met]
-    if not met:
+    best = min(tried, key=lambda trial: max(trial.distance, EXACT))
+    if not best.is_met:
         return Explanation(_side_by_side(reference, candidate), np.inf)
-    best = min(met, key=lambda trial: max(trial.distance, EXACT))
-    own = float(np.linalg.norm(reference - candidate)) / size
     others = [trial.distance for trial in tried if not trial.is_met]
-    return Explanation(best.cause, best.distance, min([*others, own]))
+    return Explanation(best.cause, best.distance, min(others))
 
 
 def _side_by_side(reference: Rates, candidate: Rates) -> str:
@@ -80,27 +78,25 @@ def _instead(its: float, mine: float) -> str:
 
 def _causes(reference: Rates, candidate: Rates) -> Known:
     """What the reference does not tell is not finite."""
-    steps = np.arange(len(reference))
+    steps, start, last = np.arange(len(reference)), candidate[0], len(reference) - 1
     mine, its = _first_change(reference), _first_change(candidate)
     moved = f"it first changes at update {its + 1} instead of {mine + 1}"
     if its == mine:
-        moved = f"it begins at {_instead(candidate[0], reference[0])}"
-    for shift in dict.fromkeys((1, -1, its - mine)):
+        moved = f"it begins at {_instead(start, reference[0])}"
+    for shift in {1, -1, its - mine} - {0} if mine else ():
         amount = "one step" if abs(shift) == 1 else f"{abs(shift)} steps"
-        if shift and mine:
-            words = f"schedule {amount} {'late' if shift > 0 else 'early'}: {moved}"
-            yield words, _shifted(reference, candidate, shift)
-    words = f"schedule never applied: the learning rate stays {candidate[0]:.6g}"
-    yield words, np.full(len(steps), reference[0])
-    ratio = float(candidate[0] / reference[0]) if reference[0] else 1.0
-    words = f"learning rate times {ratio:.6g}: {_instead(candidate[0], reference[0])}"
+        words = f"schedule {amount} {'late' if shift > 0 else 'early'}: {moved}"
+        yield words, _shifted(reference, candidate, shift)
+    constant = np.full(len(steps), reference[0])
+    yield f"schedule never applied: the learning rate stays {start:.6g}", constant
+    ratio = float(start / reference[0]) if reference[0] else 1.0
+    words = f"learning rate times {ratio:.6g}: {_instead(start, reference[0])}"
     yield words, ratio * reference
-    for stretch in dict.fromkeys((2, 10, 100, _ratio(its, mine), _ratio(mine, its))):
+    for stretch in {2, 10, 100, _ratio(its, mine), _ratio(mine, its)}:
         units = f"as if counted in other units: {moved}"
         yield f"schedule {stretch} times as slow, {units}", reference[steps // stretch]
-        ends = np.minimum(steps * stretch, len(reference) - 1)
-        yield f"schedule {stretch} times as fast, {units}", reference[ends]
-    yield from _other_factors(reference, candidate, mine, its)
+        fast = reference[np.minimum(steps * stretch, last)]
+        yield f"schedule {stretch} times as fast, {units}", fast
     yield from _warm_ups(reference, candidate)
 
 
@@ -121,26 +117,15 @@ def _ratio(slow: int, fast: int) -> int:
     return max(2, round(slow / max(fast, 1)))
 
 
-def _other_factors(reference: Rates, candidate: Rates, mine: int, its: int) -> Known:
-    """Changes at the same steps by another factor."""
-    if not mine or mine != its or not (reference > 0).all() or not (candidate > 0).all():
-        return
-    usual, other = reference[mine] / reference[0], candidate[its] / candidate[0]
-    power = float(np.log(other) / np.log(usual))
-    words = f"schedule with factors of {_instead(other, usual)}, each the power of {power:.6g}"
-    yield words, candidate[0] * (reference / reference[0]) ** power
-
-
 def _warm_ups(reference: Rates, candidate: Rates) -> Known:
     """A linear rise over the first steps, of the candidate alone or of the reference alone."""
     differing = np.flatnonzero(np.abs(candidate - reference) > _NEAR * np.abs(reference))
     last = int(differing[-1]) + 1 if differing.size else 0
     for length, offset in itertools.product((last, last + 1), (0, 1)):
-        steps = np.arange(len(reference)) + offset
-        share = np.minimum(steps / max(length, 1), 1.0)
+        share = np.minimum((np.arange(len(reference)) + offset) / max(length, 1), 1.0)
+        words = f"warm-up over the first {length} steps"
         begins = f"from {candidate[0]:.6g} at update 1"
-        words = f"a warm-up over the first {length} steps, {begins}, that the reference lacks"
-        yield words, reference * share
-        without = np.full(len(reference), candidate[0])
-        np.divide(reference, share, out=without, where=share > 0)
-        yield f"no warm-up over the first {length} steps", without
+        yield f"a {words}, {begins}, that the reference lacks", reference * share
+        with np.errstate(all="ignore"):
+            without = np.where(share > 0, reference / share, candidate[0])
+        yield f"no {words}", without

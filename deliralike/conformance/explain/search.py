@@ -22,22 +22,13 @@ from deliralike.conformance.explain.anything import around
 from deliralike.conformance.explain.arguments import bound, names
 from deliralike.conformance.explain.bench import Bench
 from deliralike.conformance.explain.families import Family, family_of
+from deliralike.conformance.explain.loss_table import LOSSES
 from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.explain.trials import EXACT, Trial, joined, run
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
 from deliralike.conformance.places import ARGUMENT, Quantity
 
 PATIENCE = 4.0  # seconds
-LOSSES = (
-    "cross_entropy",
-    "focal_loss",
-    "bce_with_logits",
-    "binary_focal_loss",
-    "mse_loss",
-    "l1_loss",
-    "dice_loss",
-    "tversky_loss",
-)
 _NEAR = 0.03  # of the reference's own distance: what is farther is no hint
 
 
@@ -57,7 +48,7 @@ def explain(accused: Accused, backend: Backend, patience: float = PATIENCE) -> E
         None where candidate and reference agree, or nothing can be said.
     """
     if accused.kind in LOSSES:
-        return _of_loss(accused)
+        return _of_loss(accused, backend)
     bench = Bench(accused, backend)
     if bench.itself.distance <= LIMIT:
         return _absent(accused)
@@ -88,53 +79,48 @@ class Search:
     def explanation(self) -> Explanation | None:
         """What is known; None where nothing can be said."""
         trials: list[Trial] = []
-        if (found := self.first(trials)) is not None:
-            return found
-        for trial in self._joined(trials):
-            if self._explains(trial, self.everything):
-                return self._found(trial, trials)
-        return self._in_part(trials) or _nearest(trials, self.itself)
+        found = self.own(trials) or self.any(trials) or self._first(self._joined(trials), trials)
+        return found or self._in_part(trials) or _nearest(trials, self.itself)
 
-    def first(self, trials: list[Trial] | None = None) -> Explanation | None:
-        """The first known choice that gives what the candidate gave.
+    def own(self, trials: list[Trial] | None = None) -> Explanation | None:
+        """The first convention of its family that gives what the candidate gave.
 
         Args:
             trials: Where those go that were executed.
         """
-        found = self.own(trials)
-        return self.any(trials) if found is None else found
-
-    def own(self, trials: list[Trial] | None = None) -> Explanation | None:
-        """The same, of the conventions that its family has."""
         own, formula = self.family.conventions, self.family.formula
-        made = chain(run(own, self.bench, formula), joined(own, self.bench, formula))
-        return self._first(made, trials)
+        return self._first(
+            chain(run(own, self.bench, formula), joined(own, self.bench, formula)), trials
+        )
 
     def any(self, trials: list[Trial] | None = None) -> Explanation | None:
         """The same, of those that any block may have."""
         further = around(self.bench.accused, self.bench.given)
         return self._first(run(further, self.bench, self.family.formula), trials)
 
-    def _first(self, made: Iterable[Trial], trials: list[Trial] | None) -> Explanation | None:
+    def _first(self, attempts: Iterable[Trial], trials: list[Trial] | None) -> Explanation | None:
         trials = [] if trials is None else trials
         if time.process_time() > self.end:
             return None
-        for trial in made:
-            trials.append(trial)
+        for trial in attempts:
             if self._explains(trial, self.everything):
-                return self._found(trial, trials)
+                others = [one.within(self.everything) for one in trials]
+                match = trial.within(self.everything)
+                return Explanation.of(_causes(trial), match, min(others, default=None))
+            trials.append(trial)
             if time.process_time() > self.end:
                 return None
         return None
 
     def _joined(self, trials: Sequence[Trial]) -> Iterator[Trial]:
         """The nearest one for what is computed and the nearest one for buffers, executed together."""
-        if not self.bench.buffers or not trials:
+        buffers, near = self.bench.buffers, [*trials]
+        if not buffers or not near:
             return
-        first = min(trials, key=lambda one: max(one.within(self.computed), EXACT))
+        first = min(near, key=lambda one: max(one.within(self.computed), EXACT))
         if not self._explains(first, self.computed):
             return
-        ordered = sorted(trials, key=lambda one: max(one.within(self.bench.buffers), EXACT))
+        ordered = sorted(near, key=lambda one: max(one.within(buffers), EXACT))
         for second in ordered[:3]:
             trial = self.bench.tried(first.choices + second.choices, self.family.formula)
             if trial is not None:
@@ -160,11 +146,6 @@ class Search:
         """Whether a trial gives all of some tensors: it must be much nearer than the reference."""
         names = tuple(names)
         return trial.within(names) <= _limit(self.itself.within(names))
-
-    def _found(self, trial: Trial, trials: Sequence[Trial]) -> Explanation:
-        others = [one.within(self.everything) for one in trials if one is not trial]
-        match = trial.within(self.everything)
-        return Explanation.of(_causes(trial), match, min(others, default=None))
 
     def _in_part(self, trials: Sequence[Trial]) -> Explanation | None:
         """A cause of the outputs, with relations for what it leaves; None without one."""
@@ -218,7 +199,7 @@ def _absent(accused: Accused) -> Explanation | None:
     return Explanation.seen(f"no gradient of {', '.join(lacking)} (missing)") if lacking else None
 
 
-def _of_loss(accused: Accused) -> Explanation | None:
+def _of_loss(accused: Accused, backend: Backend) -> Explanation | None:
     """The cause of a loss of `nn`, which has a value and the gradient of its first argument."""
     given = bound(accused.kind, accused.settings, {}, accused.args, accused.kwargs)
     prediction, target = (given[name] for name in names(accused.kind)[:2])
@@ -229,6 +210,5 @@ def _of_loss(accused: Accused) -> Explanation | None:
         if np.size(side.outputs) != 1 or side.outputs is None or gradient is None or not weight:
             return None
         totals.append(Total(np.ravel(side.outputs).item(), {"x": gradient / weight}))
-    mine, theirs = totals
-    term = Term(accused.kind, given, mine.value, 1.0, mine.outputs)
-    return losses.explain(Composition({"x": prediction}, {}, (term,), mine, theirs, (target,)))
+    term = Term(accused.kind, given, totals[0])
+    return losses.explain(Composition(backend, {"x": prediction}, (term,), *totals, (target,)))

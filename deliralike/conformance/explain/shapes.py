@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import permutations
@@ -24,7 +23,7 @@ from deliralike.conformance.explain.convention import (
     values,
 )
 from deliralike.conformance.explain.enumeration import other_orders
-from deliralike.conformance.kinds import Axes, Shape
+from deliralike.conformance.kinds import Shape
 from deliralike.nn.geometry import pad_pairs
 
 _MANY = 5  # parts, or axes, of which every order is tried
@@ -74,20 +73,13 @@ def flatten(given: Arguments) -> list[Convention]:
 def pixel_shuffle(given: Arguments) -> list[Convention]:
     """Channels to space in another order."""
     r, (n, c, h, w) = given["upscale_factor"], given["x"].shape
-    depth, column = (n, r, r, c // (r * r), h, w), (n, c // (r * r), r, r, h, w)
 
-    def made(split: Shape, order: Axes) -> Formula:
-        def shuffled(nn: Any, given: Arguments) -> Any:
-            x = nn.permute(nn.reshape(given["x"], split), order)
-            return nn.reshape(x, (n, -1, h * r, w * r))
+    def depth_first(nn: Any, given: Arguments) -> Any:
+        x = nn.reshape(given["x"], (n, r, r, c // (r * r), h, w))
+        return nn.reshape(nn.permute(x, (0, 3, 4, 1, 5, 2)), (n, -1, h * r, w * r))
 
-        return shuffled
-
-    ways = {
-        "in DCR order (depth, column, row) instead of CRD": made(depth, (0, 3, 4, 1, 5, 2)),
-        "with height and width exchanged": made(column, (0, 1, 4, 3, 5, 2)),
-    }
-    return [instead("channels to space", ways)]
+    words = "in DCR order (depth, column, row) instead of CRD"
+    return [instead("channels to space", {words: depth_first})]
 
 
 def permute(given: Arguments) -> list[Convention]:
@@ -107,7 +99,7 @@ def pad(given: Arguments) -> list[Convention]:
         "of the axes in reverse order": pairs[::-1],
     }
     modes = setting("mode", ("constant", "reflect", "replicate"), words="padding mode")
-    return [modes, values("pad", sides, "padding"), setting("value", (0.0, 1.0), free=True)]
+    return [modes, values("pad", sides, "padding")]
 
 
 def reduction(name: str, given: Arguments) -> list[Convention]:
@@ -137,18 +129,13 @@ def _maximum(nn: Any, given: Arguments) -> Any:
 
 
 def matmul(given: Arguments) -> list[Convention]:
-    """Factors transposed or exchanged."""
+    """Factors transposed."""
     turned = {"transposed": changes.exchanged(-1, -2)}
-    swapped = {"exchanged": lambda nn, given: nn.matmul(given["y"], given["x"])}
-    return [
-        array("first factor", "x", turned, joins="factors"),
-        array("second factor", "y", turned, joins="factors"),
-        instead("factors", swapped),
-    ]
+    return [array("first factor", "x", turned), array("second factor", "y", turned)]
 
 
 def linear(given: Arguments) -> list[Convention]:
-    """The weight transposed or reshaped the other way round."""
+    """The weight transposed or reshaped the other way round; features in another order."""
     out, width = given["weight"].shape
     transposed = changes.exchanged(0, 1)
 
@@ -164,25 +151,18 @@ def linear(given: Arguments) -> list[Convention]:
     }
     if out == width:
         ways = {"transposed": transposed} | ways
-    orders = dict(_orders_of_features(width, -1))
+    orders = {}
+    for split in _splits(width):
+        shown = " x ".join(str(one) for one in split if one > 1)
+        words = f"the first two axes of {shown} exchanged, as by flattening in another order"
+        order = np.arange(width).reshape(split).swapaxes(0, 1).ravel()
+        orders[words] = changes.selected(order, -1)
     return [array("weight", "weight", ways), array("features of the input:", "x", orders)]
 
 
-def _orders_of_features(size: int, axis: int) -> Iterator[tuple[str, Change]]:
-    """Features that are the product of several axes, flattened in another order of these."""
-    for split in _splits(size):
-        shown = " x ".join(str(one) for one in split if one > 1)
-        words = f"the first two axes of {shown} exchanged, as by flattening in another order"
-        yield words, changes.selected(_regrouping(split), axis)
-
-
-def _splits(size: int) -> Iterator[tuple[int, int, int]]:
+def _splits(size: int) -> Iterator[Shape]:
     """Three factors of a number, of which the first two may be exchanged."""
     for first in range(2, size):
         for second in range(2, size // first + 1):
             if size % (first * second) == 0:
                 yield first, second, size // (first * second)
-
-
-def _regrouping(split: tuple[int, int, int]) -> np.ndarray:
-    return np.arange(math.prod(split)).reshape(split).swapaxes(0, 1).ravel()

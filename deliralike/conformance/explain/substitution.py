@@ -9,8 +9,9 @@ of its call, until it hands on what the candidate hands on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,16 +23,15 @@ from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import arguments, norms
 from deliralike.conformance.explain.bench import Bench
-from deliralike.conformance.explain.convention import Arguments, Convention, instead
-from deliralike.conformance.explain.families import Family, family_of
-from deliralike.conformance.explain.search import LOSSES, Search
+from deliralike.conformance.explain.families import family_of
+from deliralike.conformance.explain.loss_table import LOSSES
+from deliralike.conformance.explain.search import Search
 from deliralike.conformance.findings import (
     LIMIT,
     MATCH,
     OWN,
     Accused,
     Explanation,
-    arrays_in,
     is_array,
     is_floating,
 )
@@ -90,34 +90,27 @@ def _matters(one: Substitute, names: Sequence[str]) -> bool:
     leaves = nest.leaves(one.accused.reference.outputs)
     if one.accused.kind not in LOSSES and all(np.size(leaf) == 1 for leaf in leaves):
         return False
-    follows = one.follow(nest.map(_halved, one.accused.reference.outputs))
+    follows = one.follow(nest.map(partial(_times, 0.5), one.accused.reference.outputs))
     return any(relative_difference(one.reference[n], follows.get(n)) > 0.0 for n in names)
 
 
-def _halved(leaf: Any) -> Any:
-    return 0.5 * leaf if is_floating(leaf) else leaf
+def _times(by: float, leaf: Any) -> Any:
+    return by * leaf if is_floating(leaf) else leaf
 
 
-def _nothing(leaf: Any) -> Any:
-    return np.zeros_like(leaf) if is_floating(leaf) else leaf
-
-
-def _left_out(one: Substitute, bench: Bench, apart: Mapping[str, float]) -> Explanation | None:
+def _left_out(one: Substitute, bench: Bench) -> Explanation | None:
     """That a call is not made: a sum goes on without what it gives, or its input goes on."""
-    usual = one.accused.reference.outputs
+    usual, apart = one.accused.reference.outputs, bench.itself.distance
     given: Any = next(iter(nest.leaves(one.accused.args)), None)
     which = f"{one.which} of " if one.which else ""
-    kind = one.accused.kind.removeprefix(OWN)
-    said = f"no {which}{kind}: it is left out"
-    ways = {said: nest.map(_nothing, usual)}
-    is_one = is_array(usual) and is_array(given)
-    if is_one and given.shape == usual.shape:
+    said = f"no {which}{one.accused.kind.removeprefix(OWN)}: it is left out"
+    ways = {said: nest.map(partial(_times, 0.0), usual)}
+    if is_array(usual) and is_array(given) and given.shape == usual.shape:
         ways[f"{said}, and its input goes on"] = given
     for words, output in ways.items():
-        distances = bench.distances(_arrays(one.follow(output)))
-        match = max(distances.values())
-        if match <= min(MATCH, 1e-3 * max(apart.values())):
-            return Explanation.of([Cause(words)], match, max(apart.values()))
+        match = max(bench.distances(_arrays(one.follow(output))).values())
+        if match <= min(MATCH, 1e-3 * apart):
+            return Explanation.of([Cause(words)], match, apart)
     return None
 
 
@@ -134,17 +127,16 @@ def explain(
     every = [_suspected(one, backend, end) for one in substitutes]
     suspects = [pair for pair in every if pair is not None]
     for one, bench in suspects:
-        explanation = _left_out(one, bench, bench.itself.distances)
+        explanation = _left_out(one, bench)
         if explanation is not None:
             return one, explanation
-    searches = [_known(one, bench, substitutes, end) for one, bench in suspects]
-    known = [found for found in searches if found is not None]
+    searches = [(one, _known(one, bench, end)) for one, bench in suspects]
     # What is known of some call comes before what any call may do otherwise.
     for attempt in (Search.own, Search.any):
-        for one, search in known:
+        for one, search in searches:
             if time.process_time() > end:
                 return None
-            explanation = attempt(search)
+            explanation = None if search is None else attempt(search)
             if explanation is not None:
                 return one, _with_name(explanation, one)
     return None
@@ -169,43 +161,10 @@ def _suspected(one: Substitute, backend: Backend, end: float) -> tuple[Substitut
     return (one, bench) if _matters(one, wrong) else None
 
 
-def _known(
-    one: Substitute, bench: Bench, others: Sequence[Substitute], end: float
-) -> tuple[Substitute, Search] | None:
+def _known(one: Substitute, bench: Bench, end: float) -> Search | None:
     """The search for one call; None where its formula is not known."""
     family = family_of(one.accused.kind, bench.given)
     if family is None or time.process_time() > end:
         return None
-    orders = [_order(family, other) for other in others if _precedes(other, one)]
-    search = Search(bench, Family(family.formula, [*family.conventions, *orders]), end)
-    return (one, search) if search.reproduces() else None
-
-
-# Two calls in the other order
-# -----------------------------------------------------------------------------
-
-
-def _precedes(one: Substitute, other: Substitute) -> bool:
-    """Whether a call of one array gives what another one is given."""
-    given, output = [*other.accused.args][:1], one.accused.reference.outputs
-    own = arrays_in(one.accused.args)
-    if one is other or len(own) != 1 or one.accused.state or not is_array(output):
-        return False
-    return bool(given) and isinstance(given[0], np.ndarray) and np.array_equal(given[0], output)
-
-
-def _order(family: Family, before: Substitute) -> Convention:
-    """The convention that a call comes before the one whose output it is given."""
-    one = before.accused
-    first = arguments.bound(one.kind, one.settings, one.state, one.args, one.kwargs)
-    other = family_of(one.kind, {**first, "usual": one.reference.outputs, "parameters": ()})
-
-    if other is None or "x" not in first:
-        return instead("called", {})
-    formula = other.formula
-
-    def exchanged(nn: Any, given: Arguments) -> Any:
-        x = nn.constant(first["x"], like=given["x"])
-        return formula(nn, {**first, "x": family.formula(nn, {**given, "x": x})})
-
-    return instead("called", {f"before {one.kind}": exchanged}, usual=f"after {one.kind}")
+    search = Search(bench, family, end)
+    return search if search.reproduces() else None

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from deliralike.conformance.findings import MATCH
 from deliralike.conformance.kinds import Arrays, Named
 
 EXACT = 1e-12  # a match like this one is not improved any further
-_ENOUGH = 3  # with fewer numbers to compare, one that is searched for fits anything
+_ENOUGH = 4  # with fewer numbers to compare, one that is searched for fits anything
 _REJECTED = 10.0  # in the place of what is not finite
 _STARTS = 2  # from which a search begins: the best may be the reference's own
 
@@ -60,26 +60,23 @@ class Trial:
         return max((self.distances.get(name, np.inf) for name in names), default=0.0)
 
 
-class Bench(Protocol):
-    """What executes formulas and compares the result with the candidate's."""
-
-    @property
-    def given(self) -> Arguments:
-        """What a formula is given."""
-
-    def tried(self, choices: tuple[Choice, ...], formula: Formula) -> Trial | None:
-        """The formula with some choices applied; None where it cannot be executed."""
-
-    def fitted(self, choice: Choice, formula: Formula) -> Choice | None:
-        """A free choice with the number that comes nearest; None where nothing tells it."""
-
-
 class Vectors:
-    """A bench of formulas in NumPy, whose results are compared as vectors."""
+    """What executes formulas, with results that are compared as vectors.
+
+    Attributes:
+        digits: Of a number that is found.
+    """
+
+    digits = 6
 
     @property
     def data(self) -> int:
         """How many independent numbers are compared."""
+        raise NotImplementedError
+
+    @property
+    def given(self) -> Arguments:
+        """What a formula is given."""
         raise NotImplementedError
 
     def residual(self, formula: Formula) -> np.ndarray:
@@ -90,50 +87,47 @@ class Vectors:
         """Of such differences; zero where the candidate is met."""
         raise NotImplementedError
 
-    def tried(self, choices: tuple[Choice, ...], formula: Formula) -> Trial:
-        """See `Bench`."""
+    def tried(self, choices: tuple[Choice, ...], formula: Formula) -> Trial | None:
+        """The formula with some choices applied; None where it cannot be executed."""
         left = self.residual(combined(choices, formula))
         return Trial(sentence([one.cause for one in choices]), self.distance(left), choices)
 
     def fitted(self, choice: Choice, formula: Formula) -> Choice | None:
-        """See `Bench`; several numbers at a time where a convention has a tuple of them."""
-        is_one = np.ndim(choice.words[0]) == 0
+        """A free choice with the number that comes nearest; None where nothing tells it."""
 
-        def at(values: Sequence[float]) -> Choice:
-            short = [float(f"{value:.6g}") for value in values]
-            if is_one:
-                return replace(choice, words=short[0], value=values[0])
-            return replace(choice, words=short, value=tuple(values))
+        def at(value: float) -> Choice:
+            return replace(choice, words=float(f"{value:.{self.digits}g}"), value=value)
 
         def residual(values: Sequence[float]) -> np.ndarray:
-            return self.residual(at(values).formula(formula))
+            return self.residual(at(values[0]).formula(formula))
 
         def distance(values: Sequence[float]) -> float:
             return self.distance(residual(values))
 
-        starts = [[start] if is_one else list(start) for start in choice.words]
-        count = len(starts[0])
-        if self.data < count + _ENOUGH - 1:
+        if self.data < _ENOUGH:
             return None
-        axes = [choice.convention.axis] * count
+        starts = sorted([[start] for start in choice.words], key=distance)
         found: list[tuple[float, list[float]]] = []
-        for start in sorted(starts, key=distance)[:_STARTS]:
-            found.append(searched(residual, distance, start, axes))
+        for start in starts[:_STARTS]:
+            values = improved(residual, start, [choice.convention.axis])
+            values = plainest(values, distance)
+            found.append((distance(values), values))
             if found[-1][0] <= MATCH:
                 break
-        return at(min(found)[1])
+        (value,) = min(found)[1]
+        return at(value)
 
 
 def number(
     words: str,
     name: str,
-    starts: Sequence[Any],
+    starts: Sequence[float],
     axis: Axis = LINE,
     also: Named | None = None,
     usual: Any = None,
     unit: Any = 1.0,
 ) -> Convention:
-    """A number that is searched for, or several in a tuple.
+    """A number that is searched for.
 
     Args:
         also: What else is then set.
@@ -168,7 +162,7 @@ def divided(table: Iterable[Convention]) -> tuple[list[Convention], list[Convent
 
 def run(
     conventions: Iterable[Convention],
-    bench: Bench,
+    bench: Vectors,
     formula: Formula,
     before: tuple[Choice, ...] = (),
 ) -> Iterator[Trial]:
@@ -182,7 +176,7 @@ def run(
                 yield trial
 
 
-def joined(conventions: Iterable[Convention], bench: Bench, formula: Formula) -> Iterator[Trial]:
+def joined(conventions: Iterable[Convention], bench: Vectors, formula: Formula) -> Iterator[Trial]:
     """Choices of two and three conventions that join; a number is searched for last."""
     ordered = sorted((one for one in conventions if one.joins), key=lambda one: one.free)
     for count in (2, 3):
@@ -196,7 +190,7 @@ def joined(conventions: Iterable[Convention], bench: Bench, formula: Formula) ->
                 yield from run([last], bench, formula, before)
 
 
-def pairs(trials: Sequence[Trial], bench: Bench, formula: Formula) -> Iterator[Trial]:
+def pairs(trials: Sequence[Trial], bench: Vectors, formula: Formula) -> Iterator[Trial]:
     """Two choices at a time that change other settings."""
     for one, two in itertools.combinations(trials, 2):
         if not _keys(one) & _keys(two):
@@ -206,7 +200,7 @@ def pairs(trials: Sequence[Trial], bench: Bench, formula: Formula) -> Iterator[T
 
 
 def with_numbers(
-    trials: Sequence[Trial], conventions: Sequence[Convention], bench: Bench, formula: Formula
+    trials: Sequence[Trial], conventions: Sequence[Convention], bench: Vectors, formula: Formula
 ) -> Iterator[Trial]:
     """Some trials, each together with a number that is searched for."""
     for trial in trials:
@@ -231,17 +225,6 @@ def _keys(trial: Trial) -> set[str]:
 
 # Numbers
 # -----------------------------------------------------------------------------
-
-
-def searched(
-    residual: Callable[[Sequence[float]], np.ndarray],
-    distance: Callable[[Sequence[float]], float],
-    start: Sequence[float],
-    axes: Sequence[Axis],
-) -> tuple[float, list[float]]:
-    """The plain numbers that leave the least, and how far they are."""
-    values = plainest(improved(residual, start, axes), distance)
-    return distance(values), values
 
 
 def improved(

@@ -1,94 +1,178 @@
-"""Update rules in plain NumPy, with their conventions as data.
+"""Update rules with their conventions: subclasses of the neutral rules, run over what was fed.
 
-All elements of all parameters stand in one row, so that a step is a handful of operations; a number
-of a form may be an array with one value for each of them, as parameter groups have.
+All elements of all parameters stand in one row; a number may be an array with one value for each of
+them, as parameter groups have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.kinds import Axes, Tensors
+from deliralike.conformance.by_name import without
+from deliralike.conformance.kinds import Axes, Named, Tensors
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm, ClipValue
 
 Array = np.ndarray
-Number = Any  # a float, or an array with one for each element
+
+# The rules with what other code does there
+# -----------------------------------------------------------------------------
+
+
+def _divisor(rule: Any, square: Array, scale: Any = 1.0) -> Array:
+    """The root of a mean of squares, whose bias correction has the root `scale`, with epsilon."""
+    if rule.eps_form == "root":
+        return (square / scale**2 + rule.eps) ** 0.5
+    if rule.eps_form == "unscaled":
+        return (square**0.5 + rule.eps) / scale
+    return (square / scale**2 + getattr(rule, "eps_root", 0.0)) ** 0.5 + rule.eps
+
+
+class SGD(rules.SGD):
+    """The velocity may be fed with the learning rate; Chainer's Nesterov step is one of it."""
+
+    velocity, dampen_first = "plain", False
+
+    def scalars(self, step: Any) -> dict[str, Any]:
+        """The velocity's part of the gradient."""
+        is_whole = (step <= 1) & (not self.dampen_first)
+        return {"lr": self.lr, "part": np.where(is_whole, 1.0, 1.0 - self.dampening)}
+
+    def update(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
+        """Make one step."""
+        if not np.any(self.momentum):
+            return p - self.lr * g, {}
+        within, outside = (1.0, self.lr) if self.velocity == "plain" else (self.lr, 1.0)
+        g = within * g
+        velocity = self.momentum * state["momentum_buffer"] + scalars["part"] * g
+        direction = velocity
+        if self.velocity == "chainer nesterov":
+            direction = (1.0 + self.momentum) * g + self.momentum**2 * velocity
+        elif self.nesterov:
+            direction = g + self.momentum * velocity
+        return p - outside * direction, {"momentum_buffer": velocity}
+
+
+class Adam(rules.Adam):
+    """Epsilon, bias corrections and AMSGrad may be others; ``amsgrad`` also ``"corrected"``."""
+
+    beta1, beta2 = 0.9, 0.999
+    eps_form, eps_root, corrected, start, offset = "outside", 0.0, "both", 0.0, 0
+
+    @property
+    def betas(self) -> Any:  # type: ignore[override]
+        """Both weights of old means."""
+        return self.beta1, self.beta2
+
+    def scalars(self, step: Any) -> dict[str, Any]:
+        """With the corrections that are made."""
+        found: dict[str, Any] = super().scalars(step)
+        if self.corrected not in ("both", "first"):
+            found["step_size"] = self.lr
+        if self.corrected not in ("both", "second"):
+            found["scale"] = 1.0
+        return found
+
+    def _adam(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
+        new, scale = self._moved(g, state), scalars["scale"]
+        square = new["exp_avg_sq"]
+        if self.amsgrad == "corrected":
+            square, scale = square / scale**2, 1.0
+        if self.amsgrad:
+            square = new["max_exp_avg_sq"] = xp.maximum(state["max_exp_avg_sq"], square)
+        return p - scalars["step_size"] * new["exp_avg"] / _divisor(self, square, scale), new
+
+
+class Lion(rules.Lion):
+    """With its weights one by one."""
+
+    beta1, beta2 = 0.9, 0.99
+    betas = Adam.betas
+
+
+class RMSprop(SGD):
+    """The square root of a mean, before the momentum of SGD."""
+
+    alpha, eps, eps_form, centered, start = 0.99, 1e-8, "outside", False, 0.0
+
+    def update(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
+        """Make one step."""
+        square = self.alpha * state["square_avg"] + (1.0 - self.alpha) * g * g
+        mean = self.alpha * state["grad_avg"] + (1.0 - self.alpha) * g
+        divisor = _divisor(self, square - mean**2 if self.centered else square)
+        p, new = super().update(p, g / divisor, state, scalars, xp)
+        return p, new | {"square_avg": square, "grad_avg": mean}
+
+
+class Adagrad(rules.Adagrad):
+    """Epsilon may be in the root, and the sum may start above zero."""
+
+    eps_form, start = "outside", 0.0
+
+    def update(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
+        """Make one step."""
+        total = state["sum"] + g * g
+        return p - scalars["lr"] * g / _divisor(self, total), {"sum": total}
+
+
+_SQUARES = ("exp_avg_sq", "square_avg", "sum")  # what may start at another number than zero
+
+
+# Forms and traces
+# -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Form:
-    """An update rule with its conventions; the standard ones are those of `deliralike.optim.rules`.
+    """An update rule with its conventions.
 
     Attributes:
-        kind: ``"sgd"``, ``"adam"``, ``"rmsprop"``, ``"adagrad"``, ``"adadelta"`` or
-            ``"lion"``.
-        rate: What the learning rate of each step is multiplied by.
-        rate_from: Where in time the learning rate is read: -1 for that of the step before.
-        factor: What gradients are multiplied by.
-        gradient: ``"new"`` or ``"accumulated"`` (never cleared).
-        clip: How gradients are bounded: None, ``"norm"`` (jointly), ``"tensor"`` (each by its own
-            norm), ``"value"``.
-        bound, clip_eps: The bound, and what is added to the norm.
-        decay: The weight decay.
-        decay_form: ``"l2"`` (into the gradient), ``"decoupled"``, ``"absolute"`` (decoupled, not
-            times the learning rate).
-        decay_first: Whether decay enters the gradient before it is clipped.
-        momentum, dampening: Of the velocity.
-        dampen_first: Whether the first gradient is dampened, too.
-        velocity: ``"plain"``, ``"rate inside"``, ``"chainer nesterov"``.
-        nesterov: Whether the step looks ahead.
-        betas: The weights of the old means; the first one alone for rules with one mean.
-        eps, eps_form: ``"outside"`` of the root, ``"root"`` (in it), ``"unscaled"`` (beside the
-            root of the mean before its bias correction).
-        eps_root: Added inside the root, beside an epsilon outside of it.
-        corrected: Which means have their bias corrected: ``"both"``, ``"none"``, ``"first"``,
-            ``"second"``.
-        amsgrad: ``""``, ``"plain"`` (largest mean before its correction), ``"corrected"`` (after
-            it).
-        centered: Whether the mean's square is taken off the squares, in RMSprop.
-        lr_decay: By which Adagrad's learning rate falls.
-        start: Where a sum or mean of squares starts.
-        offset: What is added to the count.
-        unused: ``"skipped"`` or ``"zeros"``: parameters without a gradient.
+        kind: The rule, of this file if other code does it in other ways.
+        changes: What is not as `usual`: settings of the rule, and how gradients and rates come.
     """
 
-    kind: str
-    rate: Number = 1.0
-    rate_from: int = 0
-    factor: Number = 1.0
-    gradient: str = "new"
-    clip: str | None = None
-    bound: float = 1.0
-    clip_eps: float = 0.0
-    decay: Number = 0.0
-    decay_form: str = "l2"
-    decay_first: bool = False
-    momentum: Number = 0.0
-    dampening: Number = 0.0
-    dampen_first: bool = False
-    velocity: str = "plain"
-    nesterov: bool = False
-    beta1: Number = 0.9
-    beta2: Number = 0.999
-    eps: Number = 1e-8
-    eps_form: str = "outside"
-    eps_root: Number = 0.0
-    corrected: str = "both"
-    amsgrad: str = ""
-    centered: bool = False
-    lr_decay: Number = 0.0
-    start: Number = 0.0
-    offset: int = 0
-    unused: str = "skipped"
+    kind: type
+    changes: Named
+
+    # What the learning rate of each step is multiplied by, and -1 for that of the step before; what
+    # gradients are multiplied by, and whether they add up; the bound and what is added to the norm;
+    # where the decay goes, and whether before the clipping; what unused parameters do.
+    usual = {
+        "rate": 1.0,
+        "rate_from": 0,
+        "factor": 1.0,
+        "gradient": "new",
+        "clip": None,
+        "bound": 1.0,
+        "clip_eps": 0.0,
+        "weight_decay": 0.0,
+        "decay_form": "l2",
+        "decay_first": False,
+        "unused": "skipped",
+    }
+
+    def __getattr__(self, name: str) -> Any:
+        """A setting, by its name."""
+        if name in self.changes:
+            return self.changes[name]
+        return self.usual[name] if name in self.usual else getattr(self.kind, name)
+
+    def has(self, name: str) -> bool:
+        """Whether it has a setting of that name."""
+        return name in self.usual or hasattr(self.kind, name)
+
+    @property
+    def name(self) -> str:
+        """Of the rule: ``"sgd"``."""
+        return self.kind.__name__.lower()
 
     def but(self, **changes: Any) -> Form:
         """The same with other conventions."""
-        return replace(self, **changes)
+        return Form(self.kind, {**self.changes, **changes})
 
 
 @dataclass(frozen=True)
@@ -126,6 +210,11 @@ class Trace:
         """Where each parameter's elements start."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(int)
 
+    @property
+    def are_vectors(self) -> Array:
+        """Which parameters have one axis at most: biases, and weights of norms."""
+        return np.array(self.axes) < 2
+
     def by_parameter(self, values: Array) -> Array:
         """The sum of values over each parameter: ``(..., N)`` to ``(..., parameters)``."""
         return np.add.reduceat(values, self.starts, axis=-1)
@@ -134,85 +223,59 @@ class Trace:
         """One value for each parameter, given to each of its elements."""
         return np.repeat(values, self.sizes, axis=-1)
 
-    def norms(self, values: Array) -> Array:
-        """The norm of each parameter's values, given to each of its elements."""
-        return self.spread(self.by_parameter(values * values) ** 0.5)
-
 
 def form_of(rule: rules.Rule, hooks: Any = ()) -> Form | None:
     """Return the form of a neutral rule with pre-update hooks that clip.
 
-    None where a hook is unknown.
+    None where the rule or a hook is unknown.
     """
-    standard = _FORMS.get(type(rule))
-    if standard is None:
+    kind = _KINDS.get(type(rule))
+    if kind is None or len(hooks) > 1:
         return None
-    form = _with_settings(standard, rule)
+    settings = without(vars(rule), ("lr", "betas"))
+    if hasattr(rule, "betas"):
+        settings["beta1"], settings["beta2"] = rule.betas
+    if isinstance(rule, rules.AdamW | rules.Lion):
+        settings["decay_form"] = "decoupled"
     for hook in hooks:
-        if form.clip is not None:
-            return None
         if type(hook) is ClipNorm:
-            form = form.but(clip="norm", bound=hook.max_norm)
+            settings |= {"clip": "norm", "bound": hook.max_norm}
         elif type(hook) is ClipValue:
-            form = form.but(clip="value", bound=hook.max_value)
+            settings |= {"clip": "value", "bound": hook.max_value}
         else:
             return None
-    return form
+    return Form(kind, settings)
 
 
-def _with_settings(form: Form, rule: rules.Rule) -> Form:
-    """A form with what a rule sets."""
-    given = vars(rule)
-    changes = {ours: given[name] for name, ours in _SETTINGS.items() if name in given}
-    if "betas" in given:
-        changes["beta1"], changes["beta2"] = given["betas"]
-    if given.get("amsgrad"):
-        changes["amsgrad"] = "plain"
-    if given.get("decoupled_weight_decay"):
-        changes["decay_form"] = "decoupled"
-    return form.but(**changes)
-
-
-# What settings of rules are called in a form.
-_SETTINGS = {
-    "weight_decay": "decay",
-    "momentum": "momentum",
-    "nesterov": "nesterov",
-    "dampening": "dampening",
-    "centered": "centered",
-    "lr_decay": "lr_decay",
-    "alpha": "beta2",
-    "rho": "beta2",
-    "eps": "eps",
-}
-_FORMS: Mapping[type, Form] = {
-    rules.SGD: Form("sgd"),
-    rules.Adam: Form("adam"),
-    rules.AMSGrad: Form("adam"),
-    rules.AdamW: Form("adam", decay_form="decoupled"),
-    rules.RMSprop: Form("rmsprop"),
-    rules.Adagrad: Form("adagrad"),
-    rules.Adadelta: Form("adadelta", eps_form="root"),
-    rules.Lion: Form("lion", decay_form="decoupled"),
+_KINDS: Mapping[type, type] = {
+    rules.SGD: SGD,
+    rules.Adam: Adam,
+    rules.AMSGrad: Adam,
+    rules.AdamW: Adam,
+    rules.RMSprop: RMSprop,
+    rules.Adagrad: Adagrad,
+    rules.Adadelta: rules.Adadelta,
+    rules.Lion: Lion,
 }
 
 
-def merged(forms: Sequence[Form | None], trace_sizes: tuple[int, ...]) -> Form | None:
+def merged(forms: Sequence[Form | None], sizes: tuple[int, ...]) -> Form | None:
     """Return one form for parameters that each have their own; numbers that differ become arrays.
 
     None if the forms do not fit together.
     """
     known = [form for form in forms if form is not None]
-    if not known or len(known) < len(forms):
+    if not known or len(known) < len(forms) or len({form.kind for form in known}) > 1:
         return None
-    first, changes = known[0], {}
-    for name in vars(first):
+    changes = {}
+    for name in {name for form in known for name in form.changes}:
         values = [getattr(form, name) for form in known]
+        changes[name] = values[0]
         if any(value != values[0] for value in values):
             if not all(isinstance(value, float) for value in values):
                 return None
-            changes[name] = np.repeat(values, trace_sizes)
-    return first.but(**changes)
+            changes[name] = np.repeat(values, sizes)
+    return Form(known[0].kind, changes)
 
 
 # One run
@@ -221,179 +284,71 @@ def merged(forms: Sequence[Form | None], trace_sizes: tuple[int, ...]) -> Form |
 
 def simulate(form: Form, trace: Trace) -> Array:
     """What an optimizer of this form adds to the parameters at each step, ``(T, N)``."""
-    run = _Run(form, trace)
+    count, state, updates = np.zeros(trace.parameters.shape[1]), dict[str, Array](), []
+    last = len(trace.rates) - 1
     with np.errstate(all="ignore"):
-        return np.stack([run.step(t) for t in range(len(trace.rates))])
+        for t in range(last + 1):
+            used = trace.present[t] | (form.unused == "zeros")
+            count = count + used
+            rate = form.rate * trace.rates[min(max(t + form.rate_from, 0), last)]
+            change, new = _step(form, rate, count, _gradient(form, trace, t, used), state)
+            for name, value in new.items():
+                state[name] = np.where(used, value, state.get(name, _start(form, name)))
+            change = change - _decay(form, rate) * trace.parameters[t]
+            updates.append(np.where(used, change, 0.0))
+    return np.stack(updates)
 
 
-class _Run:
-    """One optimizer of a form, over a trace."""
-
-    def __init__(self, form: Form, trace: Trace) -> None:
-        self.form, self.trace = form, trace
-        self.state: Tensors = {}
-        self.count = np.zeros(trace.parameters.shape[1])
-        self.core = _CORES[form.kind]
-
-    def step(self, t: int) -> Array:
-        form, p, rates = self.form, self.trace.parameters[t], self.trace.rates
-        used, g = self._used(t), self._gradient(t)
-        self.count = self.count + used
-        lr = form.rate * rates[min(max(t + form.rate_from, 0), len(rates) - 1)]
-        new: Tensors = {}
-        change = self._decayed(p, -self.core(self, p, g, lr, new), lr)
-        self.state |= {name: np.where(used, value, self.get(name)) for name, value in new.items()}
-        return np.where(used, change, 0.0)
-
-    def _used(self, t: int) -> Array:
-        present = self.trace.present[t]
-        return np.ones_like(present) if self.form.unused == "zeros" else present
-
-    def _gradient(self, t: int) -> Array:
-        """The gradient as it comes to the rule: scaled, clipped, with decay."""
-        form, trace, p = self.form, self.trace, self.trace.parameters[t]
-        first = 0 if form.gradient == "accumulated" else t
-        g = form.factor * trace.gradients[first : t + 1].sum(0)
-        decay = form.decay * p if form.decay_form == "l2" else 0.0 * p
-        if form.decay_first:
-            both = np.where(self._used(t), g + decay, 0.0)
-            return self._clipped(t, both, float(np.max(form.decay)))
-        return self._clipped(t, g) + decay
-
-    def _clipped(self, t: int, g: Array, decay: float = 0.0) -> Array:
-        """Return the gradients within the bound.
-
-        They include `decay` here, but the sums of the rest do not.
-        """
-        how, bound = self.form.clip, self.form.bound
-        if how is None:
-            return g
-        if how == "value":
-            return np.clip(g, -bound, bound)
-        if how == "tensor":
-            norm = self.trace.norms(g)
-        else:
-            factor, square = float(np.mean(self.form.factor)), (g * g).sum()
-            if self.trace.rest is not None:
-                gg, gp, pp = self.trace.rest[t]
-                square = square + factor**2 * gg + 2 * factor * decay * gp + decay**2 * pp
-            norm = square**0.5
-        shrunk = np.minimum(1.0, bound / (norm + self.form.clip_eps))
-        return g * np.nan_to_num(shrunk, nan=1.0)
-
-    def _decayed(self, p: Array, change: Array, lr: Number) -> Array:
-        """The change with decay that is decoupled from the gradient."""
-        decay = self.form.decay
-        if self.form.decay_form == "decoupled":
-            return change - lr * decay * p
-        return change - decay * p if self.form.decay_form == "absolute" else change
-
-    def get(self, name: str, start: Number = 0.0) -> Array:
-        """A part of the state."""
-        if name not in self.state:
-            self.state[name] = np.zeros_like(self.count) + start
-        return self.state[name]
-
-    @property
-    def steps_counted(self) -> Array:
-        return np.maximum(self.count + self.form.offset, 1.0)
-
-    def correction(self, beta: Number, which: str) -> Array:
-        """What the mean is divided by to have no bias."""
-        if self.form.corrected not in ("both", which):
-            return np.ones_like(self.count)
-        return 1.0 - np.power(beta, self.steps_counted)
-
-    def divisor(self, square: Array, correction: Number = 1.0) -> Array:
-        """The root of a mean of squares, with its epsilon."""
-        form = self.form
-        if form.eps_form == "root":
-            return (square / correction + form.eps) ** 0.5
-        if form.eps_form == "unscaled":
-            return (square**0.5 + form.eps) / correction**0.5
-        return (square / correction + form.eps_root) ** 0.5 + form.eps
-
-    def with_momentum(self, direction: Array, lr: Number, new: Tensors) -> Array:
-        """The step, times the learning rate, of a velocity that follows a direction."""
-        form, momentum = self.form, self.form.momentum
-        if not np.any(momentum):
-            return lr * direction
-        first = (self.count <= 1) & (not form.dampen_first)
-        dampened = direction * np.where(first, 1.0, 1.0 - form.dampening)
-        old = self.get("velocity")
-        if form.velocity == "plain":
-            moved = new["velocity"] = momentum * old + dampened
-            return lr * (direction + momentum * moved if form.nesterov else moved)
-        moved = new["velocity"] = momentum * old + lr * dampened
-        if form.velocity == "chainer nesterov":
-            return (1 + momentum) * lr * direction + momentum**2 * moved
-        return lr * direction + momentum * moved if form.nesterov else moved
+def _step(form: Form, rate: Any, count: Array, g: Array, state: Tensors) -> Any:
+    """What the rule adds to a parameter of zero, and its state."""
+    rule: Any = object.__new__(form.kind)  # unchecked: its numbers may be arrays
+    vars(rule).update(without(form.changes, form.usual), lr=rate)
+    old = {slot: state.get(slot, _start(form, slot)) for slot in _SLOTS}
+    scalars = rule.scalars(np.maximum(count + getattr(rule, "offset", 0), 1.0))
+    return rule.update(np.zeros_like(g), g, old, scalars, np)
 
 
-def _sgd(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
-    return run.with_momentum(g, lr, new)
+_SLOTS = (
+    *_SQUARES,
+    *("exp_avg", "max_exp_avg_sq", "momentum_buffer", "grad_avg", "acc_delta"),
+)
 
 
-def _moments(run: _Run, g: Array, new: Tensors) -> tuple[Array, Array]:
-    beta = run.form.beta1
-    new["mean"] = beta * run.get("mean") + (1 - beta) * g
-    return new["mean"], _squares(run, g, new)
+def _start(form: Form, slot: str) -> Any:
+    return form.start if slot in _SQUARES and form.has("start") else 0.0
 
 
-def _squares(run: _Run, g: Array, new: Tensors) -> Array:
-    """The mean of squares."""
-    beta = run.form.beta2
-    new["square"] = beta * run.get("square", run.form.start) + (1 - beta) * g * g
-    return new["square"]
+def _decay(form: Form, rate: Any) -> Any:
+    """The share of a parameter that decay takes, where that is decoupled from the gradient."""
+    shares = {"decoupled": rate * form.weight_decay, "absolute": form.weight_decay}
+    return shares.get(form.decay_form, 0.0)
 
 
-def _adam_step(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
-    mean, square = _moments(run, g, new)
-    second = run.correction(run.form.beta2, "second")
-    if run.form.amsgrad == "corrected":
-        square, second = square / second, np.ones_like(second)
-    if run.form.amsgrad:
-        square = new["largest"] = np.maximum(run.get("largest"), square)
-    first = run.correction(run.form.beta1, "first")
-    return lr * mean / first / run.divisor(square, second)
+def _gradient(form: Form, trace: Trace, t: int, used: Array) -> Array:
+    """The gradient as it comes to the rule: scaled, clipped, with decay."""
+    first = 0 if form.gradient == "accumulated" else t
+    g = form.factor * trace.gradients[first : t + 1].sum(0)
+    decay = form.weight_decay if form.decay_form == "l2" else 0.0
+    of_decay = decay * trace.parameters[t]
+    if form.decay_first:
+        both = np.where(used, g + of_decay, 0.0)
+        return _clipped(form, trace, t, both, float(np.max(decay)))
+    return _clipped(form, trace, t, g, 0.0) + of_decay
 
 
-def _lion(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
-    beta1, beta2, mean = run.form.beta1, run.form.beta2, run.get("mean")
-    new["mean"] = beta2 * mean + (1 - beta2) * g
-    return lr * np.sign(beta1 * mean + (1 - beta1) * g)
-
-
-def _rmsprop(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
-    square, beta = _squares(run, g, new), run.form.beta2
-    if run.form.centered:
-        new["mean"] = beta * run.get("mean") + (1 - beta) * g
-        square = square - new["mean"] ** 2
-    return run.with_momentum(g / run.divisor(square), lr, new)
-
-
-def _adagrad(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
-    total = new["square"] = run.get("square", run.form.start) + g * g
-    lr = lr / (1.0 + (run.steps_counted - 1.0) * run.form.lr_decay)
-    return run.with_momentum(g / run.divisor(total), lr, new)
-
-
-def _adadelta(run: _Run, p: Array, g: Array, lr: Number, new: Tensors) -> Array:
-    weight, eps, old = run.form.beta2, run.form.eps, run.get("delta")
-    square = _squares(run, g, new)
-    if run.form.eps_form == "root":
-        delta = ((old + eps) / (square + eps)) ** 0.5 * g
+def _clipped(form: Form, trace: Trace, t: int, g: Array, decay: float) -> Array:
+    """Gradients within the bound; they hold the decay, but the sums of the rest do not."""
+    if form.clip is None:
+        return g
+    if form.clip == "value":
+        return np.clip(g, -form.bound, form.bound)
+    square = g * g
+    if form.clip == "tensor":
+        square = trace.spread(trace.by_parameter(square))
     else:
-        delta = (old**0.5 + eps) / (square**0.5 + eps) * g
-    new["delta"] = weight * old + (1 - weight) * delta * delta
-    return lr * delta
-
-
-_CORES: Mapping[str, Callable[[_Run, Array, Array, Number, Tensors], Array]] = {
-    "sgd": _sgd,
-    "adam": _adam_step,
-    "lion": _lion,
-    "rmsprop": _rmsprop,
-    "adagrad": _adagrad,
-    "adadelta": _adadelta,
-}
+        square = square.sum()
+        if trace.rest is not None:
+            factor = float(np.mean(form.factor))
+            square = square + trace.rest[t] @ [factor**2, 2 * factor * decay, decay**2]
+    shrunk = np.minimum(1.0, form.bound / (square**0.5 + form.clip_eps))
+    return g * np.nan_to_num(shrunk, nan=1.0)

@@ -1,4 +1,8 @@
-"""Why weights differ: another layout, another order, another scale, or another start."""
+"""Why weights differ: another layout, another order, another scale, or another start.
+
+A change is executed on the reference's array and compared with the candidate's; the number of a
+report is that difference.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,17 @@ import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
-from deliralike.conformance.explain import arrays
-from deliralike.conformance.explain.arrays import Array, Way
+from deliralike.conformance.explain import types
+from deliralike.conformance.explain.enumeration import divisors, other_orders
 from deliralike.conformance.explain.relations import nearest
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Arrays
+
+Array = np.ndarray
+Way = tuple[str, Array]  # what a report says, and what the reference's array becomes
+_MANY = 32  # elements from which on a spread says something
+_FEW = 8  # ways to split an axis that are tried
+_SMALL = 2**16  # elements; more are not tried in every order
 
 
 def explain_weights(reference: Arrays, candidate: Arrays) -> list[tuple[str, Explanation]]:
@@ -30,68 +40,118 @@ def explain_weights(reference: Arrays, candidate: Arrays) -> list[tuple[str, Exp
         >>> [(name, why.cause) for name, why in explain_weights({"fc.weight": weight}, {"fc.weight": -weight})]
         [('fc.weight', 'negated (the sign)')]
     """
-    mine = {name: _numbers(value) for name, value in reference.items()}
-    both = only(mine, candidate).items()
-    wrong = [name for name, value in both if relative_difference(value, candidate[name]) > LIMIT]
-    return [(name, _explained(name, mine, _numbers(candidate[name]), wrong)) for name in wrong]
+    mine = {name: np.asarray(value, np.float64) for name, value in reference.items()}
+    its = {name: np.asarray(value, np.float64) for name, value in candidate.items()}
+    both = only(mine, its).items()
+    wrong = [name for name, value in both if relative_difference(value, its[name]) > LIMIT]
+    return [(name, _explained(name, mine, its[name], wrong)) for name in wrong]
 
 
-def _numbers(value: Array) -> Array:
-    """A mask's truth values as numbers."""
-    array = np.asarray(value)
-    return array.astype(np.float64) if array.dtype.kind == "b" else array
-
-
-def _explained(
-    name: str,
-    reference: Arrays,
-    came: Array,
-    wrong: list[str],
-) -> Explanation:
-    """What was done to one tensor.
-
-    Args:
-        name: Of the tensor.
-        reference: All tensors as they are to be.
-        came: What is in its place.
-        wrong: The names of those that differ.
-    """
-    value = np.asarray(reference[name], np.float64)
+def _explained(name: str, reference: Arrays, came: Array, wrong: list[str]) -> Explanation:
+    """What was done to one tensor; `came` is in its place, and `wrong` all that differ."""
+    value = reference[name]
     apart = min(relative_difference(value, came), 1e300)
     limit = min(MATCH, 1e-3 * apart)
-    found = arrays.met(_ways(name, reference, came, wrong), came, limit)
-    if found is not None:
-        return Explanation(found.cause, found.match, apart)
-    general = nearest(value, came)
-    if general is not None and general.distance <= limit:
-        return Explanation(general.cause, general.distance, apart)
-    found = arrays.met(_fitted(value, came), came, limit)
-    if found is not None:
-        return Explanation(found.cause, found.match, apart)
-    return arrays.compared(value, came)
+    for cause, other in _ways(name, reference, came, wrong):
+        distance = relative_difference(other, came)
+        if distance <= limit:
+            return Explanation(cause, distance, apart)
+    short = types.explain({name: value}, {name: came})
+    if short is not None:
+        return short
+    found = nearest(value, came)
+    if found is not None and found.distance <= limit:
+        return Explanation(found.cause, found.distance, apart)
+    return compared(value, came)
 
 
 def _ways(name: str, reference: Arrays, came: Array, wrong: list[str]) -> Iterator[Way]:
-    """Those without a number."""
-    value = np.asarray(reference[name], np.float64)
+    """What the tensor may have become, the simple things first."""
+    value = reference[name]
     if (came != came.flat[:1]).any():
-        for words, other in arrays.exchanged(name, reference, came.shape):
-            how = "exchanged" if words.removeprefix("holds ") in wrong else "a copy of the other"
-            yield f"{words} ({how})", other
+        for other, array in reference.items():
+            if other != name and array.shape == came.shape:
+                how = "exchanged" if other in wrong else "a copy of the other"
+                yield f"holds {other} ({how})", array
     if came.size > 1:
-        yield from arrays.layouts(value)
+        yield from _layouts(value)
     if value.shape == came.shape:
-        yield from arrays.blocks(value, name)
-    yield from arrays.split(value, came)
+        yield from _blocks(value, name)
+        yield from _shifted_gates(value, came)
+    yield from _split(value, came)
 
 
-def _fitted(value: Array, came: Array) -> Iterator[Way]:
-    """Those with numbers that are read off the candidate: fewer than it has elements."""
-    if value.shape != came.shape:
-        return
+def _layouts(x: Array) -> Iterator[Way]:
+    """Kernels flipped, axes in another order, with and without a reshape to the old shape."""
+    if x.ndim > 2:
+        yield "kernel flipped", np.flip(x, tuple(range(2, x.ndim)))
+    named = {
+        (1, 0): "transposed",
+        (2, 3, 1, 0): "HWIO instead of OIHW",
+        (0, 2, 3, 1): "OHWI instead of OIHW",
+        (1, 0, 2, 3): "IOHW instead of OIHW (input and output channels exchanged)",
+        (0, 1, 3, 2): "kernel transposed (height and width exchanged)",
+    }
+    for order in other_orders(x.ndim):
+        words = named.get(order, f"transposed: axes in the order {list(order)}")
+        moved = x.transpose(order)
+        yield words, moved
+        yield f"{words}, reshaped", moved.reshape(x.shape)
+    if x.ndim > 1:
+        yield "written in Fortran's order and read in C's", x.ravel("F").reshape(x.shape)
+
+
+def _blocks(x: Array, name: str) -> Iterator[Way]:
+    """Blocks of rows in another order: gates of an LSTM or GRU, or queries, keys and values."""
+    of_three = "rzn" if "_ih" in name or "_hh" in name else "qkv"
+    for letters in ("ifgo", of_three, "ab"):
+        count = len(letters)
+        if not x.ndim or len(x) % count or len(x) == count:
+            continue
+        parts = np.split(x, count)
+        for order in other_orders(count):
+            words = ", ".join(letters[place] for place in order)
+            moved = np.concatenate([parts[place] for place in order])
+            yield f"blocks in the order {words} instead of {', '.join(letters)}", moved
+        yield f"the {count} blocks interleaved", np.stack(parts, 1).reshape(x.shape)
+
+
+def _shifted_gates(value: Array, came: Array) -> Iterator[Way]:
+    """A number added to the bias of one gate, which is read off the candidate."""
     if value.ndim == 1 and len(value) % 4 == 0 and len(value) > 4:
         gates = ("block i", "forget gate's bias", "block g", "block o")
         for place, part in enumerate(np.split(came - value, 4)):
-            shift = float(part.mean())
-            added = np.repeat(np.arange(4) == place, len(value) // 4) * shift
-            yield f"{gates[place]} plus {shift:.6g}", value + added
+            added = np.repeat(np.arange(4) == place, len(value) // 4) * part.mean()
+            yield f"{gates[place]} plus {part.mean():.6g}", value + added
+
+
+def _split(x: Array, came: Array) -> Iterator[Way]:
+    """Both axes of a matrix split into two, permuted and joined again, as by a wrong reshape."""
+    if x.ndim != 2 or x.size != came.size or x.size > _SMALL:
+        return
+    for first in divisors(x.shape[0])[:_FEW]:
+        for second in divisors(x.shape[1])[:_FEW]:
+            shape = (first, x.shape[0] // first, second, x.shape[1] // second)
+            if sum(size > 1 for size in shape) < 3:
+                continue
+            for order in other_orders(4):
+                words = f"reshaped to {shape}, axes permuted to {order}, and reshaped back"
+                yield words, x.reshape(shape).transpose(order).reshape(came.shape)
+
+
+def compared(wanted: Array, came: Array) -> Explanation:
+    """What there is to look at where nothing is known: where they are farthest apart, how alike."""
+    if wanted.shape != came.shape:
+        return Explanation(f"shape {came.shape} instead of {wanted.shape}", np.inf)
+    if not np.isfinite(came).all():
+        return Explanation.seen(f"{int((~np.isfinite(came)).sum())} values that are not finite")
+    apart = came - wanted
+    place = np.unravel_index(int(np.argmax(np.abs(apart))), wanted.shape)
+    at = ", ".join(map(str, map(int, place)))
+    said = f"[{at}] is {came[place]:.9g} instead of {wanted[place]:.9g}"
+    if wanted.size >= _MANY:
+        said += f"; spread {came.std():.3g} instead of {wanted.std():.3g}"
+        noise = apart.std() / (wanted.std() or 1.0)
+        said += f"; the difference (noise?) is {noise:.0e} of the spread, with mean "
+        said += f"{apart.mean():.1e}"
+    return Explanation(said, np.inf)

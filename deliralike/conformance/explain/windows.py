@@ -11,7 +11,6 @@ import numpy as np
 from deliralike.conformance.explain import changes
 from deliralike.conformance.explain.convention import (
     Arguments,
-    Change,
     Convention,
     Formula,
     array,
@@ -21,7 +20,6 @@ from deliralike.conformance.explain.convention import (
     setting,
     values,
 )
-from deliralike.conformance.kinds import Shape
 from deliralike.nn import geometry
 from deliralike.nn.geometry import Pads
 
@@ -86,7 +84,7 @@ def convolution(given: Arguments) -> list[Convention]:
         modes = {f"{mode} padding": (pads, mode) for mode in _MODES}
     return [
         Convention("padding", padded, _PADDED, pads, joins="windows"),
-        array("kernel", "weight", _kernels(weight.shape, "flipped")),
+        array("kernel", "weight", {"flipped": changes.flipped(*range(2, weight.ndim))}),
         Convention("padding mode", modes, _PADDED, "zeros"),
         setting("stride", (1, 2, 3, 4), usual=stride[0], joins="windows"),
         rules("dilation", {2: {"dilation": 2, "padding": wider}}, usual=dilation[0]),
@@ -94,21 +92,10 @@ def convolution(given: Arguments) -> list[Convention]:
     ]
 
 
-def _kernels(shape: Shape, turned: str) -> dict[str, Change]:
-    """The kernels reversed or with their axes exchanged; `turned` says what reversing means."""
-    found = {turned: changes.flipped(*range(2, len(shape)))}
-    if len(shape) == 4 and shape[2] == shape[3]:
-        found["transposed (height and width exchanged)"] = changes.exchanged(2, 3)
-    if shape[0] == shape[1]:
-        found["with input and output channels exchanged"] = changes.exchanged(0, 1)
-    return found
-
-
 def transposed_convolution(given: Arguments) -> list[Convention]:
     """Kernels not flipped, outputs cut elsewhere."""
     n = given["weight"].ndim - 2
-    names = ("padding", "output_padding", "stride")
-    padding, extra, stride = (geometry.per_axis(given[name], n, name) for name in names)
+    padding = geometry.per_axis(given["padding"], n, "padding")
 
     def cut(formula: Formula, nn: Any, given: Arguments, shift: int) -> Any:
         whole = formula(nn, {**given, "padding": 0, "bias": None})
@@ -117,14 +104,14 @@ def transposed_convolution(given: Arguments) -> list[Convention]:
         return y if bias is None else y + nn.reshape(bias, (1, -1) + (1,) * n)
 
     shifts = {f"{(by,) * n} elements off (padding on the other side)": by for by in (1, -1)}
-    kernels = _kernels(given["weight"].shape, "not flipped")
-    return [
-        array("transposed kernel", "weight", kernels),
+    found = [
+        array("transposed kernel", "weight", {"not flipped": changes.flipped(*range(2, n + 2))}),
         Convention("output of the transposed convolution cropped", shifts, cut),
-        setting("output_padding", (0, 1, 2), usual=extra[0]),
-        setting("padding", (0, 1, 2), usual=padding[0]),
-        setting("stride", (1, 2, 3), usual=stride[0]),
     ]
+    for name in ("output_padding", "padding", "stride"):
+        usual = geometry.per_axis(given[name], n, name)[0]
+        found.append(setting(name, (0, 1, 2, 3)[name == "stride" :], usual=usual))
+    return found
 
 
 # Pooling
@@ -159,8 +146,8 @@ def _cover(n: int, k: int, s: int, p: int, d: int) -> tuple[int, int]:
 
 def pooling(name: str, given: Arguments) -> list[Convention]:
     """Padding, rounding, divisors and window rules; `name` is that of the function."""
-    is_average = name == "avg_pool"
     pads, others = _pool_paddings(given)
+    is_average = name == "avg_pool"
     empty = 0.0 if is_average else -np.inf
     wide = {words: (other, "constant", empty) for words, other in others.items()}
     own = [
@@ -168,54 +155,40 @@ def pooling(name: str, given: Arguments) -> list[Convention]:
         setting("kernel_size", range(1, 6)),
         setting("stride", range(1, 6)),
     ]
-    if is_average:
-        largest = {"maximum": partial(_other_pool, "max_pool", ())}
-        return [*_averages(given, pads), instead("pooling", largest, usual="average"), *own]
-    ceil = given["ceil_mode"]
-    ways = {
-        "average": partial(_other_pool, "avg_pool", (ceil, True)),
-        "average (padding excluded)": partial(_other_pool, "avg_pool", (ceil, False)),
-    }
-    return [
-        Convention("max-pool padded with", {"zeros": (pads,)}, _PADDED, "minus infinity"),
-        instead("pooling", ways, usual="maximum"),
-        *own,
-    ]
-
-
-def _other_pool(function: str, settings: Sequence[Any], nn: Any, given: Arguments) -> Any:
-    """A pooling with the same windows, and settings of its own."""
-    windows = (given[one] for one in ("x", "kernel_size", "stride", "padding"))
-    return getattr(nn, function)(*windows, *settings)
-
-
-def _averages(given: Arguments, pads: Pads) -> list[Convention]:
-    """What a sum of windows is divided by."""
+    zeros = Convention("max-pool padded with", {"zeros": (pads,)}, _PADDED, "minus infinity")
+    if not is_average:
+        average = {"average": _other_pool("avg_pool", given["ceil_mode"], True)}
+        average["average (padding excluded)"] = _other_pool("avg_pool", given["ceil_mode"], False)
+        return [zeros, instead("pooling", average, usual="maximum"), *own]
     flag, words = given["count_include_pad"], ("excluding padding", "including padding")
     usual = f"{words[flag]} (count_include_pad)"
     return [
         values("count_include_pad", {words[not flag]: not flag}, "average", usual=usual),
         Convention("divisor", {"the whole windows that hang over the end": (pads,)}, _PADDED),
+        instead("pooling", {"maximum": _other_pool("max_pool")}, usual="average"),
+        *own,
     ]
 
 
+def _other_pool(function: str, *settings: Any) -> Formula:
+    """A pooling with the same windows, and settings of its own."""
+
+    def pooled(nn: Any, given: Arguments) -> Any:
+        windows = (given[one] for one in ("x", "kernel_size", "stride", "padding"))
+        return getattr(nn, function)(*windows, *settings)
+
+    return pooled
+
+
 def adaptive(name: str, given: Arguments) -> list[Convention]:
-    """Windows of adaptive pooling; `name` is that of the function."""
-    size = given["x"].shape[2:]
-    out = geometry.output_sizes(given["output_size"], size)
-    stride = tuple(max(1, s // o) for s, o in zip(size, out, strict=True))
-    kernel = tuple(s - (o - 1) * t for s, o, t in zip(size, out, stride, strict=True))
+    """The other pooling, or sums; `name` is that of the function."""
+    count = float(np.prod(given["x"].shape[2:]) / np.prod(given["output_size"] or 1))
+    other = {"adaptive_avg_pool": "adaptive_max_pool"}.get(name, "adaptive_avg_pool")
+    usual, words = ("average", "maximum")[:: 1 if other == "adaptive_max_pool" else -1]
     ways: dict[str, Formula] = {
-        "maximum": lambda nn, given: nn.adaptive_max_pool(given["x"], out),
-        "average": lambda nn, given: nn.adaptive_avg_pool(given["x"], out),
+        words: lambda nn, given: getattr(nn, other)(given["x"], given["output_size"]),
+        "sum": lambda nn, given: nn.adaptive_avg_pool(given["x"], given["output_size"]) * count,
     }
-    usual = "average" if name == "adaptive_avg_pool" else "maximum"
-    plain = "avg_pool" if usual == "average" else "max_pool"
-    average = ways["average"]
-    count = float(np.prod(size) / np.prod(out))
-    del ways[usual]
-    ways["sum"] = lambda nn, given: average(nn, given) * count
-    ways["windows of one size"] = lambda nn, given: getattr(nn, plain)(given["x"], kernel, stride)
     return [instead("pooling", ways, usual=usual)]
 
 
@@ -223,42 +196,31 @@ def adaptive(name: str, given: Arguments) -> list[Convention]:
 # -----------------------------------------------------------------------------
 
 
-def _positions(size: int, out: int, how: str, scale: float | None) -> np.ndarray:
-    """Where each output element lies in the input."""
-    index, step = np.arange(out, dtype=np.float64), _step(size, out, scale)
+def _positions(size: int, out: int, how: str, step: float) -> np.ndarray:
+    """Where each output element lies in the input; it covers `step` of that."""
+    index = np.arange(out, dtype=np.float64)
     if how == "corners":
         return index * ((size - 1) / max(out - 1, 1))
     return (index + 0.5) * step - 0.5 if how == "half" else index * step
 
 
-def _step(size: int, out: int, scale: float | None) -> float:
-    """How much of the input an output element covers."""
-    return size / out if scale is None else 1.0 / scale
-
-
-def _nearest(size: int, out: int, scale: float | None, how: str, shift: float) -> np.ndarray:
-    index = np.floor(_positions(size, out, how, scale) + shift).astype(int)
+def _nearest(size: int, out: int, step: float, how: str, shift: float) -> np.ndarray:
+    index = np.floor(_positions(size, out, how, step) + shift).astype(int)
     return np.eye(size)[np.clip(index, 0, size - 1)]
 
 
-def _linear(size: int, out: int, scale: float | None, how: str, wide: bool = False) -> np.ndarray:
+def _linear(size: int, out: int, step: float, how: str, wide: bool = False) -> np.ndarray:
     """Linear interpolation; `wide` averages over what an output element covers (antialiasing)."""
-    centre, width = _positions(size, out, how, scale), 1.0
-    if wide:
-        width = max(_step(size, out, scale), 1.0)
-    else:
-        centre = np.clip(centre, 0, size - 1)
+    centre, width = _positions(size, out, how, step), max(step, 1.0)
+    if not wide:
+        centre, width = np.clip(centre, 0, size - 1), 1.0
     weight = np.maximum(0.0, 1.0 - np.abs(np.arange(size)[None, :] - centre[:, None]) / width)
     return weight / weight.sum(axis=1, keepdims=True)
 
 
-def _area(size: int, out: int, scale: float | None) -> np.ndarray:
-    return geometry.adaptive_matrix(size, out)
-
-
 _FLOOR = "nearest neighbours (floor)"
-# Each a function of two sizes and the factor between them, if that was given.
-RESIZINGS: Mapping[str, Callable[[int, int, float | None], np.ndarray]] = {
+# Each a function of two sizes, and of how much of the input an output element covers.
+RESIZINGS: Mapping[str, Callable[[int, int, float], np.ndarray]] = {
     _FLOOR: partial(_nearest, how="plain", shift=1e-9),
     "linear, align_corners=False": partial(_linear, how="half"),
     "linear, align_corners=True": partial(_linear, how="corners"),
@@ -266,27 +228,26 @@ RESIZINGS: Mapping[str, Callable[[int, int, float | None], np.ndarray]] = {
     "nearest neighbours, align_corners": partial(_nearest, how="corners", shift=0.5),
     "linear with antialiasing": partial(_linear, how="half", wide=True),
     "linear without half-pixel centres (asymmetric)": partial(_linear, how="plain"),
-    "area (adaptive averages)": _area,
 }
 
 
 def interpolate(given: Arguments) -> list[Convention]:
     """Positions and kernels of resizing, those of a given size and those of a given factor."""
     size, factors = given["x"].shape[2:], given["scale_factor"]
-    n = len(size)
-    scales: Sequence[float | None] = (None,) * n
     if factors is None:
-        out = geometry.per_axis(given["size"], n, "size")
+        out = geometry.per_axis(given["size"], len(size), "size")
+        steps = tuple(old / new for old, new in zip(size, out, strict=True))
     else:
-        scales = (factors,) * n if isinstance(factors, int | float) else tuple(factors)
-        out = tuple(map(geometry.resized, size, scales))  # type: ignore[arg-type]
-    corners = f"linear, align_corners={bool(given['align_corners'])}"
-    usual = _FLOOR if given["mode"] == "nearest" else corners
+        scales = np.broadcast_to(factors, len(size)).tolist()
+        out, steps = tuple(map(geometry.resized, size, scales)), [1.0 / one for one in scales]
+    usual = _FLOOR
+    if given["mode"] != "nearest":
+        usual = f"linear, align_corners={bool(given['align_corners'])}"
 
     def resized(formula: Formula, nn: Any, given: Arguments, matrix: Any) -> Any:
         x = given["x"]
-        for axis, (old, new, scale) in enumerate(zip(size, out, scales, strict=True), start=2):
-            x = nn.resample(x, matrix(old, new, scale), axis)
+        for axis, way in enumerate(map(matrix, size, out, steps), start=2):
+            x = nn.resample(x, way, axis)
         return x
 
     return [Convention("resizing", RESIZINGS, resized, usual)]

@@ -6,13 +6,10 @@ cancel or are computed in another order.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from deliralike import nest
-from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.findings import is_floating, short
+from deliralike.conformance.agreement import largest_difference
+from deliralike.conformance.findings import short
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.listening import first_call
 from deliralike.conformance.matching.aligning import align
@@ -31,7 +28,8 @@ def in_words(reference: Subject, candidate: Subject, batch: Batch) -> str:
     sides = reference, reference.in_dtype("float32"), candidate.in_dtype("float32")
     with np.errstate(all="ignore"):  # an overflow is said below
         exact, mine, theirs = (first_call(side, batch) for side in sides)
-    usual, other = (_error(exact, one) for one in (mine, align(exact, theirs).back(theirs, exact)))
+    usual = largest_difference(exact, mine)
+    other = largest_difference(exact, align(exact, theirs).back(theirs, exact))
     if np.isfinite(usual) and not np.isfinite(other):
         return "Float32 outputs are not finite, other than the reference's."
     sizes = short(f"({other:.0e}, {usual:.0e})")
@@ -39,9 +37,3 @@ def in_words(reference: Subject, candidate: Subject, batch: Batch) -> str:
     if times <= _ALIKE:
         return f"Float32 outputs are as exact as the reference's {sizes}."
     return f"Float32 outputs are {times:.0f} times less exact than the reference's {sizes}."
-
-
-def _error(exact: Any, seen: Any) -> float:
-    """The largest relative error of the arrays of a nest."""
-    pairs = zip(nest.leaves(exact), nest.leaves(seen), strict=False)
-    return max((relative_difference(x, y) for x, y in pairs if is_floating(x)), default=0.0)

@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.agreement import ROUNDING, Comparison, compare, relative_difference
+from deliralike.conformance.agreement import (
+    ROUNDING,
+    Comparison,
+    compare,
+    largest_difference,
+    relative_difference,
+)
 from deliralike.conformance.by_name import only
 from deliralike.conformance.findings import (
     FAILED,
@@ -151,7 +157,7 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
     }
     layers, measured = {}, {}
     for tap, call in only(mine.calls, theirs.calls).items():
-        layers[tap] = _difference(call.output, theirs.calls[tap].output)
+        layers[tap] = largest_difference(call.output, theirs.calls[tap].output)
     for name, gradient in gradients.items():
         if gradient is not None:
             apart = relative_difference(gradient, theirs.parameters[name])
@@ -315,8 +321,3 @@ def _arrays(root: str, values: Any) -> dict[str, Any]:
         for path, leaf in nest.leaves_with_paths(values, root)
         if isinstance(leaf, np.ndarray | float)
     }
-
-
-def _difference(mine: Any, theirs: Any) -> float:
-    pairs = zip(nest.leaves(mine), nest.leaves(theirs), strict=False)
-    return max((relative_difference(x, y) for x, y in pairs if is_array(x)), default=0.0)

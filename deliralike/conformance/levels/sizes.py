@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.agreement import largest_difference
 from deliralike.conformance.findings import (
     LIMIT,
     NOT_REACHED,
@@ -26,7 +25,7 @@ from deliralike.conformance.findings import (
 from deliralike.conformance.kinds import Batch, Shape
 from deliralike.conformance.last_bit import SLIGHT, allowed, shake_parameters
 from deliralike.conformance.levels.semantics import Mode
-from deliralike.conformance.listening import evaluated, first_call, handed
+from deliralike.conformance.listening import first_call, handed
 from deliralike.conformance.matching.aligning import align
 from deliralike.conformance.observe.raised import in_words
 from deliralike.conformance.subject import Subject
@@ -40,7 +39,7 @@ _TOKENS = 2  # and an array of whole numbers
 def level(
     reference: Subject, candidate: Subject, batch: Batch, evaluation: Mode | None = None
 ) -> tuple[Level, Batch | None]:
-    """Evaluate one sample of another size on both sides, and a batch of ignored labels alone.
+    """Evaluate one sample of another size on both sides.
 
     A size that the reference refuses is not tried; one that the candidate alone refuses is noted,
     unless it refuses a single sample, which no framework does.
@@ -55,25 +54,21 @@ def level(
         ``fixed`` says whether there is a size of which no other could be tried.
     """
     both = _Both(reference, candidate, evaluation)
-    findings, notes = [], []
     given, one = _given(reference, batch), _one(batch)
     sizes, wanted = _taken(reference, one, given)
-    told, worst = both.judge(_resized(one, sizes), wanted)
-    apart = None
-    if told and sizes:  # which of both it is
+    found, worst = both.judge(_resized(one, sizes), wanted)
+    findings, notes, apart = [found] if found else [], [], None
+    if found and sizes:  # which of both it is: the size, or that there is one sample
         by_size, far = both.judge(_resized(batch, sizes))
         by_sample, worst = both.judge(one)
-        if by_size is not None and by_size.is_error:
+        if by_size is None:
+            findings = [by_sample or found]
+        elif by_size.is_error:
             notes.append(f"The candidate {by_size.what}, with {by_size.place}.")
-            sizes, told = {}, by_sample
-        elif by_size is not None:
-            worst = max(far or 0.0, worst or 0.0)
-            findings.append(by_size)
-            apart, told = _resized(batch, sizes), by_sample
+            findings, sizes = [by_sample] if by_sample else [], {}
         else:
-            told = by_sample or told
-    findings += [told] if told else []
-    findings += both.judge_ignored(batch)
+            findings = [by_size, by_sample] if by_sample else [by_size]
+            worst, apart = max(far or 0.0, worst or 0.0), _resized(batch, sizes)
     if worst is None and not findings:
         refused = "The reference takes neither another size nor a single sample."
         return Level(NAME, TITLE, NOT_REACHED, notes=(refused,)), None
@@ -110,7 +105,7 @@ class _Both:
         has_ranks = not self.equal_ranks or _ranks(wanted) == _ranks(came)
         if not self.one_layout:
             came = align(wanted, came).back(came, wanted)
-        far, limit = _difference(wanted, came) if has_ranks else np.inf, LIMIT
+        far, limit = largest_difference(wanted, came) if has_ranks else np.inf, LIMIT
         if LIMIT < far <= SLIGHT:
             limit = max(LIMIT, allowed(self._rounding(batch, wanted)))
         if far <= limit:
@@ -119,31 +114,9 @@ class _Both:
 
     def _rounding(self, batch: Batch, wanted: Any) -> float:
         """How far an error in the last bit of its parameters moves the reference."""
-        other = replace(self.reference, network=deepcopy(self.reference.network))
+        other = self.reference.but(network=deepcopy(self.reference.network))
         shake_parameters(other.network)
-        return _difference(wanted, _outputs(other, batch))
-
-    def judge_ignored(self, batch: Batch) -> Iterator[Finding]:
-        """The loss of a batch whose labels are all ignored, where it has one that is.
-
-        A loss that is no number in the reference is not asked of the candidate.
-        """
-        ignored = nest.map(_all_ignored, batch)
-        if all(map(np.array_equal, nest.leaves(ignored), nest.leaves(batch))):
-            return
-        try:
-            wanted = evaluated(self.reference, ignored)
-        except Exception:  # noqa: BLE001
-            return
-        if not np.isfinite(wanted):
-            return
-        what = "loss"
-        try:
-            far = relative_difference(wanted, evaluated(self.candidate, ignored))
-        except Exception as error:  # noqa: BLE001
-            what, far = RAISES + in_words(error), np.inf
-        if far > LIMIT:
-            yield Finding(NAME, "all labels ignored", what, far, mode="eval")
+        return largest_difference(wanted, _outputs(other, batch))
 
 
 def _taken(subject: Subject, one: Batch, given: list[Shape]) -> tuple[dict[int, int], Any]:
@@ -210,13 +183,6 @@ def _resized(batch: Batch, sizes: Mapping[int, int]) -> Batch:
     return nest.map(resized, batch)
 
 
-def _all_ignored(leaf: Any) -> Any:
-    """Labels below zero in the places of all labels, where there are such."""
-    if is_array(leaf) and leaf.dtype.kind == "i" and leaf.size and leaf.min() < 0:
-        return np.full_like(leaf, leaf.min())
-    return leaf
-
-
 def _outputs(subject: Subject, batch: Batch) -> Any:
     with np.errstate(all="ignore"):
         return first_call(subject, batch)
@@ -225,12 +191,3 @@ def _outputs(subject: Subject, batch: Batch) -> Any:
 def _ranks(values: Any) -> list[int]:
     """How many axes each array has, in any order of the arrays."""
     return sorted(np.ndim(leaf) for leaf in nest.leaves(values))
-
-
-def _difference(mine: Any, theirs: Any) -> float:
-    """The largest relative difference; infinite for nests of two structures."""
-    one, two = nest.leaves(mine), nest.leaves(theirs)
-    if len(one) != len(two):
-        return np.inf
-    pairs = zip(one, two, strict=True)
-    return max((relative_difference(x, y) for x, y in pairs if is_array(x)), default=0.0)

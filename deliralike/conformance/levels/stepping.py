@@ -89,7 +89,7 @@ def level(
     forced = replace(forced, shapes=shapes, never=frozenset(never))
     findings = list(_of_schedules(reference, candidate, shared[0]))
     are_own = reference.schedule is None and candidate.schedule is None
-    updates: dict[str, list[float]] = {}
+    differences: dict[str, float] = {}
     for name in shared:
         mine = partial(_Side, reference.network, reference.optimizers[name])
         its = partial(_Side, candidate.network, candidate.optimizers[name], names)
@@ -100,14 +100,11 @@ def level(
             continue
         findings += run.findings(are_own)
         notes += run.notes()
-        updates[name] = run.by_step()
+        differences[name] = run.worst
         del run
         collect(reference.network)  # copies and states, before the next ones are made
-    differences = {name: max(steps) for name, steps in updates.items()}
     worst = max([*differences.values(), *(f.difference for f in findings)])
-    return Level.judged(
-        "L4", TITLE, worst, findings, notes, differences=differences, updates=updates
-    )
+    return Level.judged("L4", TITLE, worst, findings, notes, differences=differences)
 
 
 # What is forced
@@ -406,9 +403,10 @@ class _Run:
                 "therefore"
             )
 
-    def by_step(self) -> list[float]:
-        """The largest difference of each step."""
-        return [max(step.values(), default=0.0) for step in self.updates]
+    @property
+    def worst(self) -> float:
+        """The largest difference of an update."""
+        return max((far for step in self.updates for far in step.values()), default=0.0)
 
     def trace(self) -> Trace:
         """What an explanation is made from."""

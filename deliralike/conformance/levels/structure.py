@@ -11,20 +11,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import block_kinds, only, owner, without
+from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain.weights import explain_weights
-from deliralike.conformance.findings import Finding, Level
-from deliralike.conformance.kinds import Tensors
+from deliralike.conformance.findings import FAILED, Explanation, Finding, Level
+from deliralike.conformance.kinds import Shape, Tensors
 from deliralike.conformance.matching import Match
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
 from deliralike.weights.matching.distance import wide
 from deliralike.weights.matching.pairing import COUNTER
-from deliralike.weights.matching.parts import join
 
 TITLE = "names, shapes, structure"
 _ABOUT_VALUES = ("weight of", "shape")  # findings that values may explain
@@ -98,6 +99,45 @@ def level(
     )
 
 
+def reshaped(reference: AbstractNetwork, match: Match | None) -> list[Finding]:
+    """Findings of tensors that have one name and two shapes, where both sides compute otherwise.
+
+    Where they compute the same, they hold it in two forms.
+    """
+    if match is None:
+        return []
+    blocks, found = dict(reference.named_blocks()), []
+    for name, its in match.candidate.tensors.items():
+        ours = match.reference.tensors.get(name)
+        is_left = match.together.count(name) == 2 or name in {*match.missing} & {*match.unexpected}
+        if ours is None or ours.shape == its.shape or not is_left:
+            continue
+        block = blocks[owner(name)]
+        layer = reference.backend.neutral_layer(block) or (type(block).__name__, vars(block))
+        groups = _groups_of(layer, ours.shape, its.shape)
+        why = None if groups is None else Explanation.seen(str(groups))
+        finding = _finding(name, f"shape {its.shape}, in the reference {ours.shape}")
+        found.append(replace(finding, kind=type(block).__name__, explanation=why))
+    return found
+
+
+def with_shapes(level: Level, found: Sequence[Finding]) -> Level:
+    """The level with these findings in the place of others about the same tensors."""
+    names = {one.place for one in found}
+    others = [one for one in level.findings if one.place not in names]
+    return replace(level, status=FAILED, findings=(*found, *others))
+
+
+def _groups_of(layer: tuple[str, Any], shape: Shape, its: Shape) -> Cause | None:
+    """The groups of a convolution whose weights have so many channels less or more."""
+    kind, settings = layer
+    is_alike = (shape[0], *shape[2:]) == (its[0], *its[2:])
+    if not kind.startswith("Conv") or not is_alike or len(shape) != len(its):
+        return None
+    usual = settings.get("groups", 1)
+    return Cause("groups", usual * shape[1] // its[1], usual)
+
+
 def look(network: AbstractNetwork) -> dict[str, Weight]:
     """Every parameter and buffer by its neutral name."""
     first: dict[int, str] = {}
@@ -162,8 +202,7 @@ class _Sides:
         found = {}
         for name in self.both:
             ours, theirs = wanted[name], self.theirs[name]
-            counts = self.match is not None and name.endswith(COUNTER)  # each in its own way
-            if ours.value.shape == theirs.value.shape and _finite(ours, theirs) and not counts:
+            if ours.value.shape == theirs.value.shape and _finite(ours, theirs):
                 found[name] = _value_difference(ours, theirs, name in summed)
         return found
 
@@ -179,27 +218,22 @@ class _Sides:
 
 
 def _through(match: Match, own: Mapping[str, Weight]) -> dict[str, Weight]:
-    """The candidate's weights, and the counters of its norms, as those of the reference."""
-    straight, back = set(), dict[str, str]()  # the first of several names
-    for pair in match.names:
-        if pair.straight:
-            ours = pair.reference[0].source
-            straight.add(ours)
-            back.setdefault(pair.candidate[0].source, ours)
+    """The candidate's weights as those of the reference."""
+    back: dict[str, str] = {}  # the first of several names
+    straight = [pair for pair in match.names if pair.straight]
+    for pair in straight:
+        back.setdefault(pair.candidate[0].source, pair.reference[0].source)
+    alone = {pair.reference[0].source for pair in straight}
     found = {}
     for name, value in match.to_reference(_values(own)).items():
         parts = [own[each] for each in match.candidate_names(name)]
         found[name] = replace(
             parts[0],
             value=value,
-            tie=back.get(parts[0].tie, name) if name in straight else name,
+            tie=back.get(parts[0].tie, name) if name in alone else name,
             usual=all(part.usual for part in parts),
             trainable=all(part.trainable for part in parts),
         )
-    for theirs, ours in back.items():
-        counter, name = join(owner(theirs), COUNTER), join(owner(ours), COUNTER)
-        if theirs.endswith("running_mean") and counter in own:
-            found[name] = replace(own[counter], tie=name)
     return found
 
 
@@ -344,9 +378,6 @@ def _explained(findings: Sequence[Finding], sides: _Sides) -> list[Finding]:
 
 
 def _notes_of_names(sides: _Sides) -> Iterator[str]:
-    counters = [name for name in sides.ours if name.endswith(COUNTER) and name not in sides.theirs]
-    if counters:
-        yield f"The candidate has no counters of batches ({_some(counters)}); nothing is computed from them."
     order = [name for name in sides.theirs if name in sides.ours]
     pairs = zip(sides.both, order, strict=True)
     first = next((name for name, other in pairs if name != other), None)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from deliralike import nest
 from deliralike.conformance.findings import LIMIT, Explanation, Finding
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.running import Running
@@ -32,9 +31,8 @@ def of_aliasing(running: Running) -> list[Finding]:
             others = [other for other in writers if other != path]
             if _difference(running, side, name, others) <= LIMIT:
                 continue
-            kind, reader = type(block).__name__, _reader(running, side, name, path)
-            whose = "" if side == "reference" else " of the candidate"
-            cause = f"{kind} in place{whose}: it writes over its input, which is read again{reader}"
+            kind, whose = type(block).__name__, "" if side == "reference" else " of the candidate"
+            cause = f"{kind} in place{whose}: it writes over its input, which is read again"
             why = Explanation(cause, match)
             found.append(Finding("L3", path, "output", mode.worst, kind, name, explanation=why))
         return found
@@ -71,30 +69,3 @@ def _difference(running: Running, side: str, name: str, paths: Collection[str]) 
         return float("inf")
     found = semantics.compared(**sides, correspondence=running.correspondence).differences
     return max(found["output"].difference, found["loss"].difference)
-
-
-def _reader(running: Running, side: str, name: str, path: str) -> str:
-    """``" by s"``: the block that is given the array again; empty where that is no block."""
-    subject: Subject = getattr(running, side)
-    network, given = subject.network, []
-
-    def around(at: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: Mapping) -> Any:
-        arrays = [leaf for leaf in nest.leaves((args, kwargs)) if network.backend.is_array(leaf)]
-        given.append((at, arrays))
-        return call(*args, **kwargs)
-
-    def loss(network: Any, *batch: Any) -> Any:
-        with network.backend.called_through(network, network.backend.here(around)):
-            return subject.loss(network, *batch)
-
-    with _out_of_place(subject, _writers(subject)):
-        semantics.look(subject.but(loss=loss), running.batch, semantics.MODES[name], 1)
-    order = [at for at, _ in given]
-    if path not in order:
-        return ""
-    at = order.index(path)
-    written = {id(array) for array in given[at][1]}
-    for other, arrays in given[at + 1 :]:
-        if any(id(array) in written for array in arrays):
-            return f" by {other}"
-    return ""

@@ -12,7 +12,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.explain.glue import Glue
-from deliralike.conformance.explain.search import LOSSES
+from deliralike.conformance.explain.loss_table import LOSSES
 from deliralike.conformance.findings import LIMIT, Observed, is_array, is_floating, is_number
 from deliralike.conformance.locate.accusing import Suspect, accused, layer_of
 from deliralike.conformance.locate.differing import (

@@ -199,16 +199,19 @@ def forced(
         Exception: What the candidate raises.
     """
     offered: set[Tap] = set()
+    left_out: set[Tap] = set()
     while True:
         found = forced_once(units, calls, taps, weights)
         # What the candidate calls less often, or not at all, is no step of both: which call of the
         # one is which of the other is not known.
         lone = {name.first for name in found.taps if name not in found.found.observed}
         if lone:
+            left_out |= lone
             taps = {name: tap for name, tap in found.taps.items() if name.first not in lone}
             continue
         wrong = partial(_leads_astray, found, set(_differing(found)))
-        more = units.correspondence.more(calls, found.taps, found.found.beyond, wrong)
+        known = units.correspondence.more(calls, found.taps, found.found.beyond, wrong)
+        more = {name: tap for name, tap in known.items() if name.first not in left_out}
         if not set(more) - offered:
             return found
         offered |= set(more)

@@ -39,9 +39,9 @@ EXPLAINED = {
     "L1": "Outputs, loss, gradients and running statistics of one batch, in training and evaluation.",
     "L3": "Each layer alone, at the reference's inputs: where a difference begins.",
     "L4": "One update of each optimizer, from equal parameters and gradients.",
-    "L7": "A single sample and another size of input, in evaluation; labels that are all ignored.",
+    "L7": "A single sample and another size of input, in evaluation.",
 }
-LEVELS = ("level", "what", "result", "largest difference", "remark")
+LEVELS = ("level", "what", "result", "difference", "remark")
 GRADIENTS = ("parameter", "difference", "norm", "result")
 NULL = "null"
 DIFFERENCES = ("of", "largest difference")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -107,8 +108,9 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def _lines(lines: Sequence[str]) -> Text | None:
-    return Text("\n".join(f"  {line}" for line in lines)) if lines else None
+def _lines(lines: Sequence[str]) -> Padding | None:
+    """Lines that begin, and go on, a little to the right."""
+    return Padding(Text("\n".join(lines)), (0, 0, 0, 2), expand=False) if lines else None
 
 
 def _table(names: Sequence[str] | None) -> Table:
@@ -120,5 +122,5 @@ def _table(names: Sequence[str] | None) -> Table:
         header_style="dim",
     )
     for name in names or ():
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name in content.LEVELS[1:-1])
     return table

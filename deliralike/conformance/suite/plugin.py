@@ -95,13 +95,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="NAME",
         help="the backend to check: its name, or 'mypackage.backend:BACKEND'; several times for several; "
-        "'available' for all that are installed",
-    )
-    group.addoption(
-        "--require",
-        default="",
-        metavar="NAMES",
-        help="backends that must be there and be checked, by comma; one that is missing fails",
+        "'available' for all that are installed; one that is missing fails",
     )
     group.addoption("--report", metavar="PATH", help="write what was found, by backend, as JSON")
     group.addoption(
@@ -115,7 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Refuse a command that names no backend, and expected failures that are none."""
     if not config.option.help and not list(_named(config)):
         raise pytest.UsageError(
-            "name a backend: --backend NAME, --backend mypackage.backend:BACKEND or --require NAMES"
+            "name a backend: --backend NAME or --backend mypackage.backend:BACKEND"
         )
     if (
         config.option.report is not None
@@ -131,7 +125,7 @@ def _named(config: pytest.Config) -> Iterator[str]:
     given: list[str] = []
     for each in config.option.backend:
         given += backends.available() if each == "available" else [each]
-    return iter(dict.fromkeys([*given, *filter(None, config.option.require.split(","))]))
+    return iter(dict.fromkeys(given))
 
 
 def _expected(config: pytest.Config) -> dict[str, str]:

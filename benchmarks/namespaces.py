@@ -172,8 +172,10 @@ def serve(delay: float, rate: float) -> None:
 
 
 def _end(name: str, address: str) -> int:
-    """A namespace with a TUN device; what it sends is read from the file that is returned, and what
-    it gets written."""
+    """Make a namespace with a TUN device.
+
+    What it sends is read from the file that is returned, and what it gets is written there.
+    """
     _ip("netns", "add", name)
     end = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     here = f"dl{name.removeprefix(NAME)}".replace("-", "_")

@@ -1,0 +1,616 @@
+"""Chainer's names: what stands in their place in a network written once.
+
+Only names that are here are taken: Chainer's functions share names with `nn` and have other
+arguments. Sizes that a link finds out by itself, and the number of axes that it normalises, are
+those of the run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import libcst as cst
+
+from deliralike.port.calls import NN, Call, NeedsHand, joined
+from deliralike.port.observing import Value
+from deliralike.port.resolving import names_of_objects
+
+FRAMEWORK, TITLE = ("chainer", "chainermn"), "Chainer"
+_MODULES = {
+    "chainer": "",
+    "chainer.links": "",
+    "chainer.functions": "",
+    "chainer.reporter": "",
+    "chainer.initializers": "init.",
+    "chainer.backends.cuda": "cuda.",
+}
+DROPPED = ("initialW", "initial_bias", "initial_gamma", "initial_beta", "dtype")
+CLASSES: dict[str, str] = {}
+#: What the classes of networks are based on.
+BASES = {"Chain": "Network", "Link": "Network", "ChainList": "ModuleList"}
+#: Methods that have another name.
+RENAMED = {"__call__": "forward"}
+DRAWING = {"dropout": "Dropout"}
+WITHOUT_EFFECT = ("report",)
+TRANSPARENT = ("no_backprop_mode", "force_backprop_mode")
+#: Methods of networks that open a context without a meaning for what is computed.
+SCOPES = ("init_scope",)
+#: Whether members are handed to ``super().__init__`` by their names.
+NAMES_MEMBERS = True
+IMPORTS = {"math.": "import math", "start.": "from deliralike import start"}
+NUMPY_METHODS: dict[str, Callable[[Call], str]] = {}
+
+
+@cache
+def _names(loaded: tuple[str, ...]) -> Callable[[Any], str | None]:
+    return names_of_objects({name: _MODULES[name] for name in loaded})
+
+
+def name_of(value: Any) -> str | None:
+    """Chainer's name of an object: ``"Convolution2D"``, ``"relu"``, ``"init.Normal"``."""
+    try:
+        return _names(tuple(one for one in _MODULES if one in sys.modules))(value)
+    except TypeError:
+        return None
+
+
+def has_same_meaning(name: str) -> bool:
+    """Whether `nn` has this function by the same name, with the same arguments."""
+    return name in _SAME
+
+
+def is_network_class(value: Any) -> bool:
+    """Whether an object is a class of links."""
+    chainer = sys.modules.get("chainer")
+    return chainer is not None and isinstance(value, type) and issubclass(value, chainer.Link)
+
+
+def blocks(network: Any) -> list[Any]:
+    """All links of a network."""
+    return list(network.links())
+
+
+def members(value: Any) -> list[str]:
+    """The names of a container's members; none of another link."""
+    if not isinstance(value, sys.modules["chainer"].Sequential):
+        return []
+    return [str(number) for number in range(len(value))]
+
+
+def describe(value: Any) -> Value:
+    """What is known of a value."""
+    chainer = sys.modules["chainer"]
+    if isinstance(value, chainer.Variable):
+        kind = "parameter" if isinstance(value, chainer.Parameter) else "array"
+        return Value(kind, len(value.shape or ()), _is_floating(value))
+    if isinstance(value, chainer.get_array_types()):
+        return Value("array", value.ndim, _is_floating(value))
+    if isinstance(value, sys.modules["chainer.links"].Linear):
+        return Value("flattening")
+    if isinstance(value, chainer.Link):
+        containers = (chainer.ChainList, chainer.Sequential)
+        return Value("container" if isinstance(value, containers) else "network")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Value("int")
+    return Value("sequence" if isinstance(value, (list, tuple)) else "other")
+
+
+def _is_floating(value: Any) -> bool:
+    return value.dtype is not None and value.dtype.kind == "f"
+
+
+@contextmanager
+def noting_axes(axes: dict[int, int]) -> Iterator[None]:
+    """Note with how many axes links are called in a block, by the links' identities."""
+    hook: Any = sys.modules["chainer"].LinkHook
+
+    class Noting(hook):
+        name = "deliralike.port"
+
+        def forward_preprocess(self, args: Any) -> None:
+            if args.args and hasattr(args.args[0], "ndim"):
+                axes[id(args.link)] = args.args[0].ndim
+
+    with Noting():
+        yield
+
+
+def attribute_of(owner: Any, name: str) -> str | None:
+    """What stands for an attribute of a known object: ``chainer.config.train``."""
+    chainer = sys.modules["chainer"]
+    is_mode = owner in (chainer.config, chainer.global_config) and name == "train"
+    return "self.training" if is_mode else None
+
+
+def drawing(call: Call) -> dict[str, str]:
+    """The arguments of a function that draws a mask."""
+    given = _given(call, "x", "ratio")
+    return {"input": given["x"], "p": given.get("ratio", "0.5"), "training": "self.training"}
+
+
+def in_numpy(call: Call) -> str:
+    """A function while a network is created: an initializer, that of a parameter.
+
+    Raises:
+        NeedsHand: It is another one: a chain computes with NumPy itself there.
+    """
+    if call.name.startswith("init."):
+        return f"{call.name.removeprefix('init.')}({joined(call.args, call.kwargs)})"
+    raise NeedsHand(f"{call.name} while the network is created: compute it with NumPy")
+
+
+# Links
+# -------------------------------------------------------------------------------------------------
+
+
+def _given(call: Call, *names: str) -> dict[str, str]:
+    """The arguments by name.
+
+    Raises:
+        NeedsHand: There is another one.
+    """
+    given = call.bound(*names)
+    if unknown := given.keys() - {*names}:
+        raise NeedsHand(f"{call.name} with {', '.join(sorted(unknown))}")
+    return given
+
+
+def _nn(name: str, *args: str, **kwargs: str | None) -> str:
+    """A call of `nn`; settings that are None are left out."""
+    given = {key: value for key, value in kwargs.items() if value is not None}
+    return f"{NN}.{name}({joined(args, given)})"
+
+
+def _of_made(call: Call, what: str, get: Callable[[Any], Any]) -> str:
+    """What the layers that a call made have found out in the run."""
+    return call.by_instance(what, [(layer, get(layer)) for layer, _ in call.made])
+
+
+_SHARED = ("nobias", "initialW", "initial_bias")
+_STARTS = ("initial_gamma", "initial_beta")
+
+
+def _bias(given: dict[str, str]) -> str | None:
+    return {"False": None, "True": "False"}.get(
+        given.get("nobias", "False"), f"not {given.get('nobias')}"
+    )
+
+
+def _linear(call: Call) -> str:
+    given = _given(call, "in_size", "out_size", "nobias", *_SHARED[1:])
+    if "out_size" not in given:
+        given = {**given, "in_size": "None", "out_size": given["in_size"]}
+    if given["in_size"] == "None":
+        given["in_size"] = _of_made(call, "in_size", lambda layer: layer.W.shape[1])
+    return _nn("Linear", given["in_size"], given["out_size"], bias=_bias(given))
+
+
+def _convolution(
+    layer: str, *settings: str, axis: int = 1, more: tuple[str, ...] = ("dilate", "groups")
+) -> Callable[[Call], str]:
+    """A link of convolution, with the axis of its weight that belongs to the inputs."""
+
+    def written(call: Call) -> str:
+        given = _given(
+            call, "in_channels", "out_channels", "ksize", "stride", "pad", *settings, *more
+        )
+        if given.get("ksize", "None") == "None":
+            ends = {"out_channels": given["in_channels"], "ksize": given["out_channels"]}
+            given = {**given, "in_channels": "None", **ends}
+        if given.get("outsize", "None") != "None":
+            raise NeedsHand(f"{call.name} with outsize: give output_padding to nn.{layer}")
+        if given["in_channels"] == "None":
+            groups = int(given.get("groups", "1"))
+            given["in_channels"] = _of_made(
+                call, "in_channels", lambda one: one.W.shape[axis] * (groups if axis else 1)
+            )
+        return _nn(
+            layer,
+            *(given[name] for name in ("in_channels", "out_channels", "ksize")),
+            stride=given.get("stride"),
+            padding=given.get("pad"),
+            dilation=given.get("dilate"),
+            groups=given.get("groups"),
+            bias=_bias(given),
+        )
+
+    return written
+
+
+def _batch_norm(call: Call) -> str:
+    given = _given(call, "size", "decay", "eps", "dtype", "use_gamma", "use_beta", *_STARTS, "axis")
+    scales = {given.get("use_gamma", "True"), given.get("use_beta", "True")}
+    if len(scales) > 1:
+        raise NeedsHand(f"{call.name} with one of gamma and beta: nn.BatchNorm has both or none")
+    if given.get("axis", "None") != "None":
+        raise NeedsHand(f"{call.name} with axis: nn.BatchNorm keeps axis 1, the channels")
+    if given.get("size", "None") == "None":
+        given["size"] = _of_made(call, "size", lambda one: one.avg_mean.shape[0])
+    axes = {count for _, count in call.made if count}
+    if len(axes) != 1:
+        raise NeedsHand(f"{call.name}: nn.BatchNorm1d, 2d or 3d, by the axes of its input")
+    dims = max(axes.pop() - 2, 1)
+    return _nn(
+        f"BatchNorm{dims}d",
+        given["size"],
+        eps=given.get("eps", "2e-5"),
+        momentum=_of_new(given["decay"]) if "decay" in given else None,
+        affine="False" if scales == {"False"} else None,
+    )
+
+
+def _of_new(decay: str) -> str:
+    """The weight of the new value, for that of the old one."""
+    try:
+        return f"{1 - float(decay):.10g}"
+    except ValueError:
+        return f"1 - {decay}"
+
+
+def _embedding(call: Call) -> str:
+    given = _given(call, "in_size", "out_size", "initialW", "ignore_label")
+    if given.get("ignore_label", "None") != "None":
+        raise NeedsHand("EmbedID with ignore_label: mask the embedded words by nn.where")
+    return _nn("Embedding", given["in_size"], given["out_size"])
+
+
+def _layer_norm(call: Call) -> str:
+    given = _given(call, "size", "eps", *_STARTS)
+    if given.get("size", "None") == "None":
+        given["size"] = _of_made(call, "size", lambda layer: layer.gamma.shape[0])
+    return _nn("LayerNorm", given["size"], eps=given.get("eps", "1e-6"))
+
+
+def _group_norm(call: Call) -> str:
+    given = _given(call, "groups", "size", "eps", *_STARTS)
+    if given.get("size", "None") == "None":
+        given["size"] = _of_made(call, "size", lambda layer: layer.gamma.shape[0])
+    return _nn("GroupNorm", given["groups"], given["size"], eps=given.get("eps"))
+
+
+#: Functions as members of a sequence, and the layers that compute the same.
+_AS_LAYERS = {
+    "relu": "ReLU()",
+    "sigmoid": "Sigmoid()",
+    "tanh": "Tanh()",
+    "elu": "ELU()",
+    "selu": "SELU()",
+    "softplus": "Softplus()",
+    "leaky_relu": "LeakyReLU(0.2)",
+    "relu6": "ReLU6()",
+    "dropout": "Dropout(0.5)",
+    "softmax": "Softmax(1)",
+    "log_softmax": "LogSoftmax(1)",
+}
+
+
+def _sequence(call: Call) -> str:
+    return _nn("Sequential", *map(_member, call.args))
+
+
+def _member(arg: str) -> str:
+    name = arg.rpartition(".")[2]
+    if arg.startswith(f"{NN}.") and "(" not in arg and name in _AS_LAYERS:
+        return f"{NN}.{_AS_LAYERS[name]}"
+    if "(" not in arg and not arg.startswith("*"):
+        raise NeedsHand(f"{arg} as a member of a sequence: write a class with a forward")
+    return arg
+
+
+def parameter(call: Call, _: cst.BaseExpression) -> str:
+    """``chainer.Parameter(initializer, shape)``."""
+    given = _given(call, "initializer", "shape")
+    if "shape" not in given:
+        return (
+            f"{NN}.Parameter(np.shape({given['initializer']}), np.asarray({given['initializer']}))"
+        )
+    return f"{NN}.Parameter({given['shape']}, {_start(given.get('initializer', 'None'))})"
+
+
+def _start(initializer: str) -> str:
+    """A start value for an initializer."""
+    name, _, rest = initializer.partition("(")
+    inside = rest.removesuffix(")")
+    match name.rpartition(".")[2]:
+        case "Normal":
+            return f"start.Normal({inside or '0.05'})"
+        case "Uniform":
+            return f"start.Uniform({inside or '0.05'})"
+        case "Zero":
+            return "start.ZEROS"
+        case "One":
+            return "start.ONES"
+        case "Constant":
+            return f"start.Constant({inside})"
+        case word if word.replace(".", "").isdigit():
+            return f"start.Constant({initializer})"
+    raise NeedsHand(f"a parameter that starts as {initializer}: one of deliralike.start")
+
+
+_UNLIKE = {
+    **dict.fromkeys(
+        ("LSTM", "StatefulGRU", "StatefulZoneoutLSTM", "StatefulPeepholeLSTM"),
+        "it keeps its state between calls: nn.LSTM and nn.GRU take it and return it",
+    ),
+    **dict.fromkeys(
+        ("NStepLSTM", "NStepBiLSTM", "NStepGRU", "NStepBiGRU", "StatelessLSTM", "StatelessGRU"),
+        "nn.LSTM and nn.GRU take a padded batch, and name their weights as PyTorch does",
+    ),
+    "DepthwiseConvolution2D": "nn.Conv2d(..., groups=in_channels), whose weight has other axes",
+    "PReLU": "nn.PReLU has one axis where this has none: reshape its weight",
+    "Classifier": "port its predictor, and give the loss to the trainer",
+}
+
+
+def _unlike(name: str) -> Callable[[Call], str]:
+    def written(_: Call) -> str:
+        raise NeedsHand(f"{name}: {_UNLIKE[name]}")
+
+    return written
+
+
+LINKS: dict[str, Callable[[Call], str]] = {
+    "Linear": _linear,
+    **{
+        f"Convolution{suffix}": _convolution(f"Conv{dims}d", *_SHARED)
+        for suffix, dims in (("1D", 1), ("2D", 2), ("3D", 3))
+    },
+    **{
+        f"Deconvolution{suffix}": _convolution(
+            f"ConvTranspose{dims}d", "nobias", "outsize", *_SHARED[1:], axis=0
+        )
+        for suffix, dims in (("1D", 1), ("2D", 2), ("3D", 3))
+    },
+    "DilatedConvolution2D": _convolution("Conv2d", "dilate", *_SHARED, more=()),
+    "BatchNormalization": _batch_norm,
+    "EmbedID": _embedding,
+    "LayerNormalization": _layer_norm,
+    "GroupNormalization": _group_norm,
+    "Sequential": _sequence,
+    **{name: _unlike(name) for name in _UNLIKE},
+}
+IN_BOTH = tuple(LINKS)
+
+
+# Functions
+# -------------------------------------------------------------------------------------------------
+
+#: Functions of one array, which have the same name and meaning.
+_SAME = (
+    *("relu", "sigmoid", "tanh", "selu", "relu6", "exp", "expm1", "log", "log1p", "log2", "log10"),
+    *("sqrt", "rsqrt", "square", "sin", "cos", "tan", "sinh", "cosh", "floor", "ceil", "sign"),
+    *("maximum", "minimum", "erf", "erfc", "where", "broadcast_to"),
+)
+
+
+def _as(name: str, arguments: str, **renamed: str) -> Callable[[Call], str]:
+    """A function of `nn`.
+
+    Args:
+        name: Its name there.
+        arguments: Chainer's names of the arguments, in their order; ``axis=1`` has a default that
+            is written out. The first is the array.
+        renamed: Names of `nn` for those that differ.
+    """
+    defaults = dict(one.partition("=")[::2] for one in arguments.split())
+
+    def written(call: Call) -> str:
+        names = list(defaults)[1:] if call.x else list(defaults)
+        given = _given(call, *names)
+        first, *others = defaults
+        kwargs = {}
+        for key in others:
+            value = given.get(key, defaults[key])
+            if value:
+                kwargs[renamed.get(key, key)] = value
+        return _nn(name, call.x or given[first], **kwargs)
+
+    return written
+
+
+def _pool(name: str, dims: int) -> Callable[[Call], str]:
+    def written(call: Call) -> str:
+        given = _given(
+            call, "x", "ksize", "stride", "pad", *(("cover_all",) if name == "max" else ())
+        )
+        stride, pad = given.get("stride", "None"), given.get("pad", "0")
+        whole = given.get("cover_all", "True") if name == "max" else "False"
+        return _nn(
+            f"{name}_pool{dims}d",
+            given["x"],
+            given["ksize"],
+            stride=None if stride == "None" else stride,
+            padding=None if pad == "0" else pad,
+            ceil_mode=None if whole == "False" else whole,
+        )
+
+    return written
+
+
+def _permuted(call: Call) -> str:
+    """``F.transpose(x, (0, 2, 1))``, ``x.transpose(0, 2, 1)``, and all axes in reverse."""
+    given = call.args if call.x else call.args[1:]
+    axes = call.kwargs.get("axes") or ", ".join(given)
+    x = call.x or call.args[0]
+    if not axes or axes == "None":
+        raise NeedsHand("transpose of all axes: nn.permute(x, axes) with the axes")
+    is_several = len(given) > 1
+    return _nn("permute", x, f"({axes})" if is_several else axes)
+
+
+def _reshaped(call: Call) -> str:
+    if call.x:
+        return _nn("reshape", call.x, call.many())
+    given = _given(call, "x", "shape")
+    return _nn("reshape", given["x"], given["shape"])
+
+
+def _split(call: Call) -> str:
+    given = _given(call, "x", "indices_or_sections", "axis", "force_tuple")
+    return _nn("tensor_split", given["x"], given["indices_or_sections"], dim=given["axis"])
+
+
+def _product(call: Call) -> str:
+    given = _given(call, "a", "b", "transa", "transb")
+    sides = [
+        f"{NN}.swapaxes({given[name]}, -2, -1)" if given.get(f"trans{name}") == "True"
+        else given[name]
+        for name in ("a", "b")
+    ]  # fmt: skip
+    return _nn("matmul", *sides)
+
+
+def _response_norm(call: Call) -> str:
+    """Chainer multiplies alpha with the sum, PyTorch with the mean."""
+    given = _given(call, "x", "n", "k", "alpha", "beta")
+    count = given.get("n", "5")
+    alpha = f"{given.get('alpha', '1e-4')} * {count}"
+    k, beta = given.get("k", "2"), given.get("beta", "0.75")
+    return _nn("local_response_norm", given["x"], count, alpha=alpha, beta=beta, k=k)
+
+
+def _resized(call: Call) -> str:
+    given = _given(call, "x", "output_shape", "mode", "align_corners")
+    mode = given.get("mode", '"bilinear"').strip("'\"")
+    corners = given.get("align_corners", "True") if mode == "bilinear" else None
+    return _nn(
+        "interpolate",
+        given["x"],
+        size=given["output_shape"],
+        mode=f'"{mode}"',
+        align_corners=corners,
+    )
+
+
+def _unpooled(call: Call) -> str:
+    given = _given(call, "x", "ksize", "stride", "pad", "outsize", "cover_all")
+    plain = given.get("stride", given["ksize"]) == given["ksize"] and given.get("pad", "0") == "0"
+    if not plain or given.get("outsize") or given.get("cover_all", "True") != "False":
+        raise NeedsHand(f"{call.name}: with cover_all=False it is nn.upsample, else by hand")
+    return _nn("interpolate", given["x"], scale_factor=given["ksize"], mode='"nearest"')
+
+
+def _loss(call: Call) -> str:
+    given = _given(call, "x", "t", "normalize", "cache_score", "class_weight", "ignore_label")
+    ignored = given.get("ignore_label", "-1")
+    return _nn("cross_entropy", given["x"], given["t"], ignore_index=ignored)
+
+
+def _by_hand_sigmoid(call: Call) -> str:
+    return _nn("clip", f"0.2 * {call.args[0]} + 0.5", "0.0", "1.0")
+
+
+def _identity(call: Call) -> str:
+    return call.x or call.args[0]
+
+
+FUNCTIONS: dict[str, Callable[[Call], str]] = {
+    **LINKS,
+    "identity": _identity,
+    "absolute": _as("abs", "x"),
+    "leaky_relu": _as("leaky_relu", "x slope=0.2", slope="negative_slope"),
+    "elu": _as("elu", "x alpha"),
+    "softplus": _as("softplus", "x beta"),
+    "hard_sigmoid": _by_hand_sigmoid,
+    "clipped_relu": lambda call: _nn("clip", call.args[0], "0.0", (*call.args, "20.0")[1]),
+    "clip": lambda call: _nn("clip", *call.args),
+    "softmax": _as("softmax", "x axis=1", axis="dim"),
+    "log_softmax": _as("log_softmax", "x axis=1", axis="dim"),
+    "logsumexp": _as("logsumexp", "x axis", axis="dim"),
+    "sum": _as("sum", "x axis keepdims", axis="dim", keepdims="keepdim"),
+    "mean": _as("mean", "x axis keepdims", axis="dim", keepdims="keepdim"),
+    "average": _as("mean", "x axis keepdims", axis="dim", keepdims="keepdim"),
+    "max": _as("amax", "x axis keepdims", axis="dim", keepdims="keepdim"),
+    "min": _as("amin", "x axis keepdims", axis="dim", keepdims="keepdim"),
+    "argmax": _as("argmax", "x axis", axis="dim"),
+    "concat": _as("cat", "xs axis=1", axis="dim"),
+    "stack": _as("stack", "xs axis=0", axis="dim"),
+    "hstack": _as("hstack", "xs"),
+    "vstack": _as("vstack", "xs"),
+    "expand_dims": lambda call: _nn("unsqueeze", *(_given(call, "x", "axis").values())),
+    "squeeze": _as("squeeze", "x axis", axis="dim"),
+    "swapaxes": lambda call: _nn("swapaxes", *call.args),
+    "tile": lambda call: _nn("tile", *call.args),
+    "flip": lambda call: _nn("flip", *call.args),
+    "cumsum": _as("cumsum", "x axis", axis="dim"),
+    "reshape": _reshaped,
+    "flatten": lambda call: _nn("reshape", call.x or call.args[0], "(-1,)"),
+    "transpose": _permuted,
+    "split_axis": _split,
+    "separate": _as("unbind", "x axis=0", axis="dim"),
+    "matmul": _product,
+    "batch_matmul": _product,
+    "local_response_normalization": _response_norm,
+    "resize_images": _resized,
+    "unpooling_2d": _unpooled,
+    "softmax_cross_entropy": _loss,
+    "mean_squared_error": lambda call: _nn("mse_loss", *call.args),
+    "depth2space": lambda call: _refused(call, "nn.pixel_shuffle orders the channels differently"),
+    "local_convolution_2d": lambda call: _refused(call, "there is none in nn"),
+    **{f"max_pooling_{dims}d": _pool("max", dims) for dims in (1, 2, 3)},
+    **{f"average_pooling_{dims}d": _pool("avg", dims) for dims in (1, 2, 3)},
+}
+
+
+def _refused(call: Call, why: str) -> str:
+    raise NeedsHand(f"{call.name}: {why}")
+
+
+def plain(call: Call) -> str:
+    """The function of this name, whose first argument is the array."""
+    x = (call.x,) if call.x else ()
+    return _nn(call.name, *x, *call.args, **call.kwargs)
+
+
+METHODS: dict[str, Callable[[Call], str]] = {
+    "reshape": _reshaped,
+    "transpose": _permuted,
+    "astype": _identity,
+    **{name: FUNCTIONS[name] for name in ("sum", "mean", "max", "min", "argmax", "flatten")},
+}
+#: Attributes of networks that others do not have, and what to write.
+UNLIKE_ATTRIBUTES = {
+    "xp": "arrays are made by functions of nn, random numbers by layers such as nn.Dropout"
+}
+ATTRIBUTES: dict[str, Callable[[str], str]] = {
+    "array": lambda x: x,
+    "data": lambda x: x,
+    "size": lambda x: f"math.prod({x}.shape)",
+    "T": lambda x: f"{NN}.t({x})",
+}
+
+
+def _link_added(call: Call) -> str:
+    """``chain.add_link(name, link)``, ``chain_list.add_link(link)``."""
+    if len(call.args) == 1:
+        return f"{call.x}.append({call.args[0]})"
+    return f"setattr({call.x}, {joined(call.args, {})})"
+
+
+def _param_added(call: Call) -> str:
+    given = _given(call, "name", "shape", "dtype", "initializer")
+    made = f"{NN}.Parameter({given['shape']}, {_start(given.get('initializer', 'None'))})"
+    return f"setattr({call.x}, {given['name']}, {made})"
+
+
+def _persistent(call: Call) -> str:
+    given = _given(call, "name", "value")
+    return f"setattr({call.x}, {given['name']}, {NN}.Buffer({given['value']}))"
+
+
+def _children(call: Call) -> str:
+    if call.value is None or call.value.kind != "container":
+        raise NeedsHand("children of a chain: name them, or keep them in an nn.ModuleList")
+    return call.x
+
+
+SETTERS: dict[str, Callable[[Call], str]] = {
+    "add_link": _link_added,
+    "add_param": _param_added,
+    "add_persistent": _persistent,
+    "children": _children,
+}
