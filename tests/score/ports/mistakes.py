@@ -78,7 +78,7 @@ MISTAKES = (
     ),
     _flax(
         PAIR, "scale without exp", "jnp.exp(self.logit_scale[...])", "self.logit_scale[...]",
-        ("", NETWORK, "scale"), "exp|factor",
+        ("", NETWORK, "scale"), r"\bexp\b|factor|scale",
     ),
     _chainer(
         RESNET, "default epsilon", "self.bn_b = L.BatchNormalization(5, decay=0.9, eps=1e-5)",
