@@ -36,6 +36,7 @@ NAMES = (
     "convolutions",
     "families",
     "proof",
+    "proof_seconds",
     "growth",
 )
 RESULTS = Path(__file__).parent / "results.json"

@@ -250,7 +250,7 @@ def default_changed(node: Any) -> Changed:
         if not isinstance(value, float) or not value:
             continue
         wrong = 1.5 * value if value >= 0.1 else 10 * value
-        yield (default, repr(wrong)), (one.arg.split("_")[0], number(wrong))
+        yield (default, repr(wrong)), (rf"{one.arg.split('_')[0]}|\bp=", number(wrong))
 
 
 @rule
@@ -354,7 +354,7 @@ def layer_skipped(node: Any) -> Changed:
 @rule
 def layer_twice(node: Any) -> Changed:
     if is_own_call(node):
-        yield changed(node, args=[node]), ("twice|two times|again|2 times",)
+        yield changed(node, args=[node]), ("twice|two times|again|2 times|#2",)
 
 
 @rule
@@ -443,7 +443,7 @@ def lost_addition(node: Any) -> Changed:
 def difference_for_sum(node: Any) -> Changed:
     match node:
         case ast.BinOp(op=ast.Add()) | ast.AugAssign(op=ast.Add()):
-            yield changed(node, op=ast.Sub()), (r"sign|negat|minus|subtract|-1|− | - ",)
+            yield changed(node, op=ast.Sub()), (r"sign|negat|minus|subtract|-1|-2 times|− | - ",)
         case ast.BinOp(op=ast.Sub()):
             yield changed(node, op=ast.Add()), (r"sign|negat|plus|add|\+",)
 

@@ -150,7 +150,8 @@ def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
         if found is not None and np.array_equal(usual, came):
             yield Trial(f"{_FORMER}, where it is not hidden: {found.cause}", found.distance)
         return
-    ways = {"inverted": ~usual, "set nowhere": np.zeros_like(usual), "set": np.ones_like(usual)}
+    none, all_ = ("set nowhere", "set") if mine.dtype.kind == "b" else ("everywhere", "left out")
+    ways = {"inverted": ~usual, none: np.zeros_like(usual), all_: np.ones_like(usual)}
     if usual.ndim > 1:
         for shift, said in enumerate((" without the token itself", "", " with the next token"), -1):
             rows, columns = usual.shape[-2:]

@@ -41,11 +41,11 @@ MISTAKES = (
     ),
     _flax(
         GRU, "gates exchanged", "r2, z2, n2 = ", "z2, r2, n2 = ",
-        ("gru", "gru.weight_hh_l0", "gru.bias_hh_l0"), "gate", "order|swap|exchang",
+        ("", "gru", "gru.weight_hh_l0", "gru.bias_hh_l0"), "gate", "order|swap|exchang",
     ),
     _flax(
         GRU, "state not carried", "* (h - n)", "* (0 - n)",
-        ("gru",), "state|carr|step|hidden",
+        ("", "gru"), "state|carr|step|hidden",
     ),
     _flax(
         GRU, "recurrent bias forgotten", "theirs.bias_hh_l0)", "0 * theirs.bias_hh_l0)",
@@ -78,7 +78,7 @@ MISTAKES = (
     ),
     _flax(
         PAIR, "scale without exp", "jnp.exp(self.logit_scale[...])", "self.logit_scale[...]",
-        ("", NETWORK, "scale"), "exp|factor",
+        ("", NETWORK, "scale"), r"\bexp\b|factor|scale",
     ),
     _chainer(
         RESNET, "default epsilon", "self.bn_b = L.BatchNormalization(5, decay=0.9, eps=1e-5)",
