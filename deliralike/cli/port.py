@@ -11,7 +11,7 @@ def command(
         str,
         typer.Argument(
             metavar="NETWORK",
-            help="A class of PyTorch, or a function that creates the network: file.py:Net or "
+            help="A class of PyTorch or Chainer, or a function that creates one: file.py:Net or "
             "package.module:Net.",
         ),
     ],
@@ -59,8 +59,8 @@ def command(
     except ModuleNotFoundError as error:
         raise SettingError(f"port: {error}: pip install 'deliralike[port]'") from error
     network = own_code.load(name)
-    for table in TABLES:
-        known.get(table.FRAMEWORK[0]).seed(seed)
+    for framework in {table.FRAMEWORK[0] for table in TABLES} & {*known.available()}:
+        known.get(framework).seed(seed)
     arrays = tuple(_drawn(text, batch, seed + number) for number, text in enumerate(inputs))
     found = port(network, arrays, **key_values(set_ or (), "--set"))
     columns = ("definition", "lines", "changed")

@@ -376,7 +376,8 @@ class Ladder:
         """Places where values differ; where they agree all that is judged then."""
         if values.status != PASSED:
             level = self.levels.get("L0")
-            self.reshaped = structure.reshaped(self.given[0].network, self.match)
+            reference, candidate = (side.network for side in self.given)
+            self.reshaped = structure.reshaped(reference, candidate, self.match)
             if self.reshaped and level is not None:
                 self._add(structure.with_shapes(level, self.reshaped))
                 self._leave_out("shapes differ", "L3", status=NOT_NEEDED)

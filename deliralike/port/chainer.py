@@ -19,7 +19,7 @@ from deliralike.port.calls import NN, Call, NeedsHand, joined
 from deliralike.port.observing import Value
 from deliralike.port.resolving import names_of_objects
 
-FRAMEWORK, TITLE = ("chainer", "chainermn"), "Chainer"
+FRAMEWORK, TITLE, ARRAY = ("chainer", "chainermn"), "Chainer", "Variable"
 _MODULES = {
     "chainer": "",
     "chainer.links": "",
@@ -34,6 +34,8 @@ CLASSES: dict[str, str] = {}
 BASES = {"Chain": "Network", "Link": "Network", "ChainList": "ModuleList"}
 #: Methods that have another name.
 RENAMED = {"__call__": "forward"}
+#: Layers that the port writes itself.
+WRITTEN: dict[str, str] = {}
 DRAWING = {"dropout": "Dropout"}
 WITHOUT_EFFECT = ("report",)
 TRANSPARENT = ("no_backprop_mode", "force_backprop_mode")
@@ -101,6 +103,17 @@ def describe(value: Any) -> Value:
 
 def _is_floating(value: Any) -> bool:
     return value.dtype is not None and value.dtype.kind == "f"
+
+
+def parameters(block: Any) -> list[str]:
+    """The names of a link's own parameters, whose counterparts have other names: none."""
+    del block
+    return []
+
+
+def unsaved(_: Any) -> dict[str, Any]:
+    """The buffers of a link that are not saved: it has none."""
+    return {}
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from inspect import isclass
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
+from libcst import matchers as m
 
 from deliralike.port.calls import NN, Call, NeedsHand, code
 from deliralike.port.observing import CONSTRUCTION, FORWARD
@@ -60,6 +61,8 @@ class Definitions(cst.CSTTransformer):
         self.functions: list[Function] = []
         self.layers: dict[str, str] = {}  # that take the place of functions which draw masks
         self.in_assignment = False
+        self.idle: set[cst.Arg] = set()  # bases that take no part
+        self.tables: set[cst.CSTNode] = set()  # of which what the run took is written out
         self.branches: set[int] = set()  # the identities of blocks of `if` and `else`
 
     @property
@@ -79,6 +82,10 @@ class Definitions(cst.CSTTransformer):
         if len(self.path) == 1:
             self.class_name = node.name.value
             self.start_code = StartCode(self.program, self.source, self.class_name)
+        self.idle |= {one for one in node.bases if self._is_idle(self.source.meaning(one.value))}
+
+    def visit_Arg(self, node: cst.Arg) -> bool:
+        return node not in self.idle
 
     def leave_ClassDef(self, original: cst.ClassDef, updated: cst.ClassDef) -> cst.ClassDef:
         self.path.pop()
@@ -103,7 +110,24 @@ class Definitions(cst.CSTTransformer):
             return cst.Name(name)
         if isclass(meaning) and meaning.__module__ in ("abc", "typing", "builtins"):
             return None
+        if base in self.idle:
+            return None
         return new.value
+
+    def _is_idle(self, cls: Any) -> bool:
+        """Whether a base takes no part in a network of an installed package."""
+        derived = vars(self.source.module).get(self.class_name)
+        is_mixed_in = self.table.is_network_class(derived) and not self.table.is_network_class(cls)
+        if not self.source.is_installed or not is_mixed_in or not isclass(cls):
+            return False
+        file = getattr(sys.modules.get(cls.__module__), "__file__", "") or ""
+        files = self.program.observation.files
+        called = files[file].called.items() if file in files else ()
+        return not any(
+            name == f"{cls.__qualname__}.__init__" or FORWARD in phases
+            for name, phases in called
+            if name.startswith(f"{cls.__qualname__}.")
+        )
 
     def _with_layers(self, body: Any, node: cst.ClassDef) -> Any:
         """Create layers that draw masks, at the end of ``__init__``."""
@@ -188,7 +212,8 @@ class Definitions(cst.CSTTransformer):
         is_method = len(self.path) == 2 and not self.functions
         if not is_method or not self.table.is_network_class(cls):
             return False
-        return not self.observed.phases(path) or self.start_code.is_all(node)
+        is_hub = self.source.is_installed and node.name.value == "__new__"
+        return is_hub or not self.observed.phases(path) or self.start_code.is_all(node)
 
     def leave_FunctionDef(
         self, original: cst.FunctionDef, updated: cst.FunctionDef
@@ -220,8 +245,23 @@ class Definitions(cst.CSTTransformer):
     # Branches
     # ---------------------------------------------------------------------------------------------
 
-    def visit_If(self, node: cst.If) -> None:
+    def visit_If(self, node: cst.If) -> bool:
         self.branches.add(id(node.body))
+        return not self._is_passed_check(node)
+
+    def leave_If(self, original: cst.If, updated: cst.If) -> Any:
+        """Of an installed package the checks of arguments stay behind."""
+        if not self._is_passed_check(original):
+            return updated
+        self.program.leave_out(self.source, original, "a check that was passed")
+        return cst.RemoveFromParent()
+
+    def _is_passed_check(self, node: cst.If) -> bool:
+        """Whether a statement only complains, and did not."""
+        body = node.body
+        if node.orelse is not None or not isinstance(body, cst.IndentedBlock):
+            return False
+        return all(map(_complains, body.body)) and self._was_passed_over(body)
 
     def visit_Else(self, node: cst.Else) -> None:
         self.branches.add(id(node.body))
@@ -284,3 +324,8 @@ class Definitions(cst.CSTTransformer):
         if updated.value is None:
             return cst.RemoveFromParent()
         return cst.Assign([cst.AssignTarget(updated.target)], updated.value)
+
+
+def _complains(statement: cst.CSTNode) -> bool:
+    warns = m.Expr(m.Call(m.Attribute(attr=m.Name("warn")) | m.Name("warn")))
+    return m.matches(statement, m.SimpleStatementLine([m.Raise() | warns]))

@@ -14,12 +14,13 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from types import CodeType, FrameType, FunctionType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, NoneType
 from typing import Any
 
 Place = tuple[int, int]  # line, counted from 1, and column of an expression's end
 CONSTRUCTION, FORWARD = "construction", "forward"
 _TELL = "__deliralike_port__"
+_MANY = 30  # more than a person would write out
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,47 @@ class Value:
         return self.kind in ("array", "parameter", "buffer")
 
 
+_CHOICES = (type, FunctionType, BuiltinFunctionType, bool, int, float, str, NoneType)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a factory or table gives: a class, function, number, text, or a collection of such."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A function with some of its arguments, which is equal to another one of these."""
+
+    func: Any
+    args: Any
+    keywords: Any
+
+
+def _copied(value: Any) -> Any:
+    """A value as it is now: collections change."""
+    if isinstance(value, partial):
+        return Partial(value.func, _copied(value.args), _copied(value.keywords))
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        parts = list(map(_copied, value))
+        return parts if isinstance(value, list) else tuple(parts)
+    return value
+
+
+def _is_choice(value: Any) -> bool:
+    if isinstance(value, partial):
+        value = [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, (list, tuple)):
+        return len(value) < _MANY and all(map(_is_choice, value))
+    return isinstance(value, _CHOICES)
+
+
 @dataclass
 class Observed:
     """What was seen in the functions of one file.
@@ -56,6 +98,8 @@ class Observed:
         arguments: The values of arguments, by qualified name and name.
         callees: What was called by an attribute, by the end of the call.
         made: The networks that calls returned, by the end of the call.
+        keys: What subscripts were given, by their end.
+        chosen: What calls and subscripts gave, by their end; None for what is no choice.
     """
 
     called: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -64,6 +108,8 @@ class Observed:
     branches: dict[tuple[int], set[Value]] = field(default_factory=lambda: defaultdict(set))
     arguments: dict[tuple[str, str], set[Value]] = field(default_factory=lambda: defaultdict(set))
     callees: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
+    keys: dict[Place, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    chosen: dict[Place, list[Choice | None]] = field(default_factory=lambda: defaultdict(list))
     made: dict[Place, list[Any]] = field(default_factory=lambda: defaultdict(list))
 
     def phases(self, path: str) -> set[str]:
@@ -82,6 +128,18 @@ class Observed:
         """The value at an attribute where it was one alone, or None."""
         return _single(self.values.get(place))
 
+    def choice(self, place: Place) -> Choice | None:
+        """What a call or subscript gave each time, if it was one choice."""
+        found = self.chosen.get(place) or [None]
+        return found[0] if all(one == found[0] for one in found) else None
+
+    def choices(self, place: Place) -> dict[Any, Choice | None]:
+        """What a subscript gave, by what it was given, where these are texts and numbers."""
+        keys = self.keys.get(place, [])
+        if not all(_is_plain(key) for key in keys):
+            return {}
+        return dict(zip(keys, self.chosen.get(place, []), strict=False))
+
     def callee(self, place: Place) -> Value | None:
         """What was called, or None."""
         return _single(self.callees.get(place))
@@ -89,6 +147,12 @@ class Observed:
     def target(self, place: Place) -> Value | None:
         """The value of a target, or None."""
         return _single(self.targets.get(place))
+
+
+def _is_plain(key: Any) -> bool:
+    if isinstance(key, tuple):
+        return all(map(_is_plain, key))
+    return type(key) in (str, int)
 
 
 def _single(values: set[Value] | None) -> Value | None:
@@ -226,10 +290,15 @@ def _telling(file: str, observed: Observed, table: Any) -> _Telling:
     code = compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
 
     def tell(what: str, key: Any, value: Any) -> Any:
+        if what == "keys":
+            observed.keys[key].append(value)
+            return value
         if what != "made":
             getattr(observed, what)[key].add(table.describe(value))
-        elif table.is_network_class(type(value)):
+            return value
+        if table.is_network_class(type(value)):
             observed.made[key].append(value)
+        observed.chosen[key].append(Choice(_copied(value)) if _is_choice(value) else None)
         return value
 
     return _Telling({(one.co_qualname, one.co_firstlineno): one for one in _codes(code)}, tell)
@@ -280,6 +349,16 @@ class _Tellers(ast.NodeTransformer):
         for keyword, place in zip(node.keywords, ends, strict=True):
             if keyword.arg is None:
                 keyword.value = self._tell("values", place, keyword.value)
+        return self._tell("made", end, node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Tell what is found, as in a table of layers."""
+        end = (node.end_lineno, node.end_col_offset)
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        if not isinstance(node.slice, ast.Slice):
+            node.slice = self._tell("keys", end, node.slice)
         return self._tell("made", end, node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:

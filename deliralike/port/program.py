@@ -30,6 +30,7 @@ from deliralike.port.resolving import Source, is_own_module
 from deliralike.port.rewriting import Rewriter
 from deliralike.port.start_code import StartCode
 
+_KNOWN_IMPORTS = ("import einops",)
 Where = tuple[str, str]  # a module's name, and that of a definition in it
 
 
@@ -64,12 +65,30 @@ class Program:
         self.nodes: dict[Where, Any] = {}
         self.order: list[Where] = []
         self.lines = {"from deliralike import Network"}  # imports
+        self.written: dict[str, str] = {}  # classes that the table writes itself
         self.hands: list[Remark] = []
         self.left_out: list[Remark] = []
         self.blocks: list[Any] = []  # the original's
         # Arguments that tell instances of a class of their sizes: layers, each with its size.
         self.sizes: dict[Where, dict[str, Any]] = defaultdict(dict)
         self._drawing: dict[Any, bool] = {}
+
+    def parameter_of(self, cls: Any) -> str | None:
+        """The name of a parameter that each block of a class has, if there is one."""
+        blocks = [one for one in self.blocks if type(one) is cls]
+        names = [self.table.parameters(one) for one in blocks]
+        return next(
+            (name for name in (names or [[]])[0] if all(name in one for one in names)), None
+        )
+
+    @cached_property
+    def unsaved(self) -> dict[str, set[Any]]:
+        """The names of buffers that are not saved; with None where a block has none."""
+        found: dict[str, set[Any]] = defaultdict(set)
+        for block in self.blocks:
+            for name, value in self.table.unsaved(block).items():
+                found[name].add(None if value is None else "array")
+        return dict(found)
 
     def is_own(self, module: str) -> bool:
         """Whether a module is to be ported."""
@@ -204,18 +223,32 @@ class Program:
 
     def text(self, title: str) -> str:
         """The source of the port."""
-        parts = []
+        parts = list(self.written.values())
+        for text in parts:
+            self.lines |= {line for line in _KNOWN_IMPORTS if _bound_by(line) in text}
         for where in self._sorted():
             node = self.finished[where]
             parts.append(code(node.with_changes(leading_lines=_comments(node))).strip("\n"))
         body = "\n\n\n".join(parts)
         nodes = list(ast.walk(ast.parse(body)))
         names = {node.id for node in nodes if isinstance(node, ast.Name)}
-        lines = {line for line in self.lines if line.split()[-1] in names}
-        for name in _undefined(nodes, {line.split()[-1] for line in lines}):
+        lines = {line for line in self.lines if _bound_by(line) in names}
+        local = {name for where in self.nodes for name in self._locals(where)}
+        for name in _undefined(nodes, local | {_bound_by(line) for line in lines}):
             self.needs_hand(self._line_of(name), f"{name} has no counterpart here")
         head = [f'"""{title}"""', "", *_grouped(lines), "", ""]
         return "\n".join(head) + "\n" + body + "\n"
+
+    def _locals(self, where: Where) -> set[str]:
+        """The names that functions of the original assign, also where the port does not."""
+        tree = ast.parse(code(self.source(where[0]).statements[where[1]]).strip())
+        functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)]
+        inside = (node for function in functions for node in ast.walk(function))
+        return {
+            node.id
+            for node in inside
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
 
     def _line_of(self, text: str) -> str:
         """The first line of the definitions of the port that holds a text."""
@@ -369,6 +402,11 @@ def _grouped(lines: set[str]) -> list[str]:
         group = python if module.partition(".")[0] in sys.stdlib_module_names else others
         group += made
     return [*python, *([""] if python and others else []), *others]
+
+
+def _bound_by(line: str) -> str:
+    """The name that an import binds."""
+    return line.split()[-1].partition(".")[0]
 
 
 def _imported(line: str) -> str:

@@ -20,7 +20,7 @@ from deliralike.port.calls import NN, Call, NeedsHand, arguments, code, joined, 
 from deliralike.port.observing import Value
 from deliralike.port.resolving import names_of_objects
 
-FRAMEWORK, TITLE = ("torch",), "PyTorch"
+FRAMEWORK, TITLE, ARRAY = ("torch",), "PyTorch", "Tensor"
 # Modules whose members have names, and the prefix of these.
 _MODULES = {
     "torch.nn": "",
@@ -31,6 +31,8 @@ _MODULES = {
     "torch.nn.utils.parametrizations": "utils.",
     "torch.utils.checkpoint": "checkpoint.",
     "torch.jit": "jit.",
+    "torch.compiler": "compiler.",
+    "torch.onnx": "onnx.",
     "torch.special": "",
     "torch.linalg": "linalg.",
     "torch.nn.modules.utils": "modules.",
@@ -39,6 +41,7 @@ _MODULES = {
     "torchvision.ops": "torchvision.",
     "torchvision.utils": "torchvision.",
     "timm.layers": "timm.",
+    "einops.layers.torch": "",
 }
 #: Arguments that say where memory lies, or whether it is written over.
 DROPPED = ("inplace", "device", "dtype", "out", "requires_grad", "pin_memory", "layout")
@@ -48,6 +51,19 @@ CLASSES = {"SyncBatchNorm": "BatchNorm2d", "timm.DropPath": "DropPath"}
 BASES = {"Module": "Network"}
 #: Methods that have another name.
 RENAMED: dict[str, str] = {}
+#: Layers that the port writes itself.
+WRITTEN = {
+    name: f'''class {name}(Network):
+    """``einops.{name.lower()}`` as a layer."""
+
+    def __init__(self, {words}, **sizes):
+        super().__init__()
+        self.given, self.sizes = ({words},), sizes
+
+    def forward(self, x):
+        return einops.{name.lower()}(x, *self.given, **self.sizes)'''
+    for name, words in (("Rearrange", "pattern"), ("Reduce", "pattern, reduction"))
+}
 #: Functions that draw masks, and the layers that do.
 DRAWING = {
     "dropout": "Dropout",
@@ -64,6 +80,8 @@ WITHOUT_EFFECT = (
     "_assert",
     "jit.is_scripting",
     "jit.is_tracing",
+    "compiler.is_compiling",
+    "onnx.is_in_onnx_export",
 )
 #: Decorators and contexts without a meaning for what is computed.
 TRANSPARENT = ("no_grad", "inference_mode", "enable_grad", "autocast", "jit.")
@@ -105,6 +123,17 @@ def is_network_class(value: Any) -> bool:
 def blocks(network: Any) -> list[Any]:
     """All modules of a network."""
     return list(network.modules())
+
+
+def parameters(block: Any) -> list[str]:
+    """The names of a module's own parameters."""
+    return [name for name, _ in block.named_parameters(recurse=False)]
+
+
+def unsaved(block: Any) -> dict[str, Any]:
+    """The buffers of a module that are not saved."""
+    names = block._non_persistent_buffers_set  # noqa: SLF001 - there is no public way
+    return {name: getattr(block, name) for name in names}
 
 
 def noting_axes(_: dict[int, int]) -> Any:
@@ -418,7 +447,8 @@ def _np_filled(call: Call) -> str:
     if name == "full":
         given = call.bound("size", "fill_value")
         return f"np.full({given['size']}, {given['fill_value']}, {_np_dtype(call)})"
-    shape = call.kwargs.get("size") or call.many()
+    args = tuple(arg for arg in call.args if not arg.startswith("**"))
+    shape = call.kwargs.get("size") or replace(call, args=args).many()
     return f"np.{name}({shape}, {_np_dtype(call)})"
 
 
@@ -447,7 +477,9 @@ def _np_linspace(call: Call) -> str:
 
 def _np_meshgrid(call: Call) -> str:
     kwargs = {"indexing": call.kwargs.get("indexing", '"ij"')}
-    args = [f"*{arg}" if arg.startswith("[") or len(call.args) == 1 else arg for arg in call.args]
+    given = [arg for arg in call.args if not arg.startswith("**")]
+    is_list = len(given) == 1 and not given[0].startswith("*")
+    args = [f"*{arg}" if arg.startswith("[") or is_list else arg for arg in given]
     return f"np.meshgrid({joined(args, kwargs)})"
 
 
@@ -538,6 +570,9 @@ NUMPY_METHODS: dict[str, Callable[[Call], str]] = {
     "clone": lambda call: f"{call.x}.copy()",
     **{name: _np(name) for name in ("sin", "cos", "exp", "log", "sqrt", "abs")},
     "pow": lambda call: f"{call.x} ** {call.args[0]}",
+    "split": lambda call: (
+        f"np.split({call.x}, np.cumsum({call.args[0]})[:-1], {joined(call.args[1:], {}) or 0})"
+    ),
     "masked_fill": lambda call: f"np.where({call.args[0]}, {call.args[1]}, {call.x})",
     "masked_fill_": lambda call: f"np.where({call.args[0]}, {call.args[1]}, {call.x})",
     **dict.fromkeys(("contiguous", "cpu", "cuda", "detach", "numpy", "type_as"), _same),
@@ -623,12 +658,8 @@ def _filled(value: Any) -> str | None:
 def _buffer(call: Call) -> str:
     given = call.bound("name", "tensor", "persistent")
     value = given["tensor"]
-    if given.get("persistent", "True") != "True" and value != "None":
-        raise NeedsHand(
-            "a buffer that is not saved: keep an array of NumPy, self.name = value, and use "
-            "nn.constant(self.name, like=x)"
-        )
-    made = value if value == "None" else f"{NN}.Buffer({value})"
+    is_saved = given.get("persistent", "True") == "True"
+    made = f"{NN}.Buffer({value})" if is_saved and value != "None" else value
     return f"setattr({call.x}, {given['name']}, {made})"
 
 

@@ -6,7 +6,7 @@ import ast
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any
 
 import libcst as cst
@@ -68,9 +68,9 @@ class Source:
         if scope is None:
             return False
         assignments = scope[node.value]
-        return bool(assignments) and all(
-            isinstance(one.scope, metadata.GlobalScope) for one in assignments
-        )
+        if not assignments:  # from a module import *
+            return node.value in vars(self.module)
+        return all(isinstance(one.scope, metadata.GlobalScope) for one in assignments)
 
     def begin(self, node: cst.CSTNode) -> tuple[int, int]:
         """Line and column at which a node begins."""
@@ -94,7 +94,8 @@ class Import:
         """The statement that gives the name again."""
         if self.name is None:
             plain = f"import {self.module}"
-            return plain if local == self.module else f"{plain} as {local}"
+            is_whole = local == self.module.partition(".")[0]
+            return plain if is_whole else f"{plain} as {local}"
         given = self.name if self.name == local else f"{self.name} as {local}"
         return f"from {self.module} import {given}"
 
@@ -104,8 +105,7 @@ def _imports(module: ModuleType, text: str) -> dict[str, Import]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.asname or "." not in alias.name:
-                    found[alias.asname or alias.name] = Import(alias.name)
+                found[alias.asname or alias.name.partition(".")[0]] = Import(alias.name)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 name = _absolute(module, node.level, node.module or "")
@@ -144,7 +144,7 @@ def is_own_module(name: str, framework: tuple[str, ...]) -> bool:
 
 def _is_pythons(value: Any) -> bool:
     module = getattr(value, "__module__", None) or ""
-    return isinstance(value, (int, float, str)) or (
+    return isinstance(value, (int, float, str, NoneType)) or (
         isinstance(module, str) and module.partition(".")[0] in sys.stdlib_module_names
     )
 

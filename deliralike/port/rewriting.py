@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from inspect import isclass, isfunction
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any
 
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, Call, NeedsHand, arguments, code, joined
+from deliralike.port.calls import NN, Call, NeedsHand, arguments, code, joined, tuple_of
 from deliralike.port.definitions import Definitions
-from deliralike.port.observing import Value
+from deliralike.port.observing import Choice, Partial, Value
 from deliralike.port.resolving import MISSING
 
 
@@ -24,15 +25,31 @@ class Rewriter(Definitions):
     def leave_Name(self, original: cst.Name, updated: cst.Name) -> cst.BaseExpression:
         return self._reference(original, updated)
 
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        return self._constant(node) is None
+
+    def _constant(self, node: cst.Attribute) -> str | None:
+        """The source of a text or number that an installed package's object has: ``Act.RELU``."""
+        if not self.source.is_installed:
+            return None
+        owner, value = self.source.meaning(node.value), self.source.meaning(node)
+        is_own = self.program.is_own(type(owner).__module__) and owner is not MISSING
+        is_plain = isinstance(value, (str, int, float)) and not isinstance(value, Enum)
+        return repr(value) if is_own and is_plain else None
+
     def leave_Attribute(
         self, original: cst.Attribute, updated: cst.Attribute
     ) -> cst.BaseExpression:
-        known = self._known_attribute(original)
+        known = self._known_attribute(original) or self._constant(original)
         if known is not None:
             return cst.parse_expression(known)
         referred = self._reference(original, updated)
         if referred is not updated or self.in_construction:
             return referred
+        if m.matches(original, m.Attribute(m.Name("self"))):
+            unsaved = self._unsaved(original.attr.value, code(updated))
+            if unsaved is not None:
+                return unsaved
         value = self.observed.value(self.source.end(original))
         why = self.table.UNLIKE_ATTRIBUTES.get(original.attr.value)
         if why is not None and value is not None and value.kind == "network":
@@ -41,6 +58,18 @@ class Rewriter(Definitions):
         if value is None or not value.is_array or written is None:
             return updated
         return cst.parse_expression(written(code(updated.value)))
+
+    def _unsaved(self, name: str, text: str) -> cst.BaseExpression | None:
+        """A buffer that is not saved, which the port keeps as an array of NumPy."""
+        kept = self.program.unsaved.get(name)
+        if kept is None:
+            return None
+        try:
+            made = f"{NN}.constant({text}, like={self._like()})"
+        except NeedsHand as reason:
+            self.program.needs_hand(f"{self.source.file}", f"{name}: {reason}")
+            return None
+        return self._parsed(f"(None if {text} is None else {made})" if None in kept else made)
 
     def _known_attribute(self, original: cst.Attribute) -> str | None:
         owner = self.source.meaning(original.value)
@@ -52,13 +81,19 @@ class Rewriter(Definitions):
         if meaning is MISSING:
             return updated
         name = self.table.name_of(meaning)
+        if name in self.table.WRITTEN:
+            self.program.written[name] = self.table.WRITTEN[name]
+            return cst.Name(name)
         if name is not None:
             return self._framework(self.table.CLASSES.get(name, name), updated)
         is_definition = isclass(meaning) or isfunction(meaning)
+        is_definition &= "<locals>" not in getattr(meaning, "__qualname__", "")
         if is_definition and self.program.is_own(meaning.__module__):
             return cst.Name(self.program.need(meaning))
         if not isinstance(original, cst.Name):
             return updated
+        if self.source.is_installed and isinstance(meaning, (bool, NoneType)):
+            return cst.Name(str(meaning))  # a setting, or what an import was tried for
         home = self.program.home(self.source, original.value)
         if home is not None and not isinstance(meaning, ModuleType):
             return cst.Name(self.program.need_name(*home))
@@ -75,10 +110,108 @@ class Rewriter(Definitions):
         """Whether `nn` has what the framework has by this name."""
         return self.program.has(name) and self.table.has_same_meaning(name)
 
+    # Choices
+    # ---------------------------------------------------------------------------------------------
+
+    def visit_Call(self, node: cst.Call) -> bool:
+        return self._choice(node) is None
+
+    def visit_Subscript(self, node: cst.Subscript) -> bool:
+        if self._table(node) is not None:  # what it is a table of is not ported
+            self.tables.add(node.value)
+        return self._choice(node) is None
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node not in self.tables and super().on_visit(node)
+
+    def leave_Subscript(self, original: cst.Subscript, updated: cst.Subscript) -> Any:
+        choice = self._choice(original)
+        if choice is not None:
+            return self._chosen(choice, original)
+        table = self._table(original)
+        return updated if table is None else updated.with_changes(value=table)
+
+    def _table(self, node: cst.Subscript) -> cst.BaseExpression | None:
+        """The layers that an installed package's table gave in the run, by their keys, or None."""
+        choices = self.observed.choices(self.source.end(node))
+        if not self.source.is_installed or len(choices) < 2:
+            return None
+        if any(one is None or not self._is_portable(one.value) for one in choices.values()):
+            return None
+        if not self._is_of_table(node) and not all(callable(one.value) for one in choices.values()):
+            return None
+        found = {repr(key): code(self._chosen(one, node)) for key, one in choices.items()}
+        entries = ", ".join(f"{key}: {value}" for key, value in found.items())
+        return cst.parse_expression(f"{{{entries}}}")
+
+    def _choice(self, node: Any) -> Any:
+        """The layer or function that an installed package's factory gave in the run, or None."""
+        if not self.source.is_installed or not self.functions:
+            return None
+        found = self.observed.choice(self.source.end(node))
+        if found is None or not self._is_portable(found.value):
+            return None
+        if callable(found.value) or isinstance(found.value, Partial):
+            return found
+        is_flag = isinstance(found.value, (bool, NoneType)) and self._calls_own(node)
+        return found if is_flag or self._is_of_table(node) else None
+
+    def _is_of_table(self, node: Any) -> bool:
+        """Whether an element of a global table is taken."""
+        owner = node
+        while isinstance(owner, cst.Subscript):
+            owner = owner.value
+        return owner is not node and isinstance(self.source.meaning(owner), dict)
+
+    def _is_portable(self, value: Any) -> bool:
+        """Whether a value can be written out."""
+        if isinstance(value, Partial):
+            value = [value.func, *value.args, *value.keywords.values()]
+        if isinstance(value, dict):
+            value = [*value, *value.values()]
+        if isinstance(value, (list, tuple)):
+            return all(map(self._is_portable, value))
+        if isinstance(value, (bool, int, float, str, NoneType)):
+            return True
+        name = self.table.name_of(value)
+        return self.table.is_network_class(value) if name is None else self._has(name)
+
+    def _written(self, value: Any) -> str:
+        """The source of a value."""
+        if isinstance(value, Partial):
+            words = {key: self._written(one) for key, one in value.keywords.items()}
+            self.program.lines.add("from functools import partial")
+            return f"partial({joined([*map(self._written, (value.func, *value.args))], words)})"
+        if isinstance(value, dict):
+            entries = [f"{key!r}: {self._written(one)}" for key, one in value.items()]
+            return f"{{{', '.join(entries)}}}"
+        if isinstance(value, (list, tuple)):
+            parts = list(map(self._written, value))
+            return f"[{', '.join(parts)}]" if isinstance(value, list) else tuple_of(parts)
+        if isinstance(value, (bool, int, float, str, NoneType)):
+            return repr(value)
+        name = self.table.name_of(value)
+        return self.program.need(value) if name is None else f"{NN}.{name}"
+
+    def _calls_own(self, node: Any) -> bool:
+        """Whether a function is called that is to be ported, in construction."""
+        meaning = self.source.meaning(node.func) if isinstance(node, cst.Call) else None
+        is_own = isfunction(meaning) and self.program.is_own(meaning.__module__)
+        return is_own and self.in_construction
+
+    def _chosen(self, choice: Choice, original: cst.CSTNode) -> cst.BaseExpression:
+        text = self._written(choice.value)
+        why = f"what is chosen by its arguments, {text.replace(f'{NN}.', 'nn.')} here"
+        self.program.leave_out(self.source, original, why)
+        return cst.parse_expression(text)
+
     # Calls
     # ---------------------------------------------------------------------------------------------
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        choice = self._choice(original)
+        if choice is not None:
+            return self._chosen(choice, original)
         updated = self._without_placement(original, updated)
         try:
             return self._call(original, updated)
@@ -105,8 +238,8 @@ class Rewriter(Definitions):
         if name is not None:
             return self._function(name, original, updated)
         updated = self._flattening(original, self._with_sizes(original, updated))
-        if self._asks_for_array(original):  # arrays have other classes elsewhere
-            return self._parsed(f'hasattr({code(updated.args[0].value)}, "shape")')
+        if m.matches(original, _INSTANCE):
+            return self._kind_asked_for(original, updated)
         value = self.observed.value(self.source.end(func))
         if value is None or not isinstance(updated.func, cst.Attribute):
             return updated
@@ -123,10 +256,24 @@ class Rewriter(Definitions):
             return self._parsed(self.table.SETTERS[call.name](call))
         return updated
 
-    def _asks_for_array(self, call: cst.Call) -> bool:
-        if not m.matches(call, m.Call(m.Name("isinstance"), [m.Arg(), m.Arg()])):
-            return False
-        return self.table.name_of(self.source.meaning(call.args[1].value)) == "Tensor"
+    def _kind_asked_for(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        """``isinstance(x, torch.Tensor)``: arrays have other classes elsewhere."""
+        asked: Any = original.args[1].value
+        x = code(updated.args[0].value)
+        is_array = f'hasattr({x}, "shape")'
+        if self._is_tensor(asked):
+            return self._parsed(is_array)
+        if not isinstance(asked, cst.Tuple):
+            return updated
+        new: Any = updated.args[1].value
+        pairs = zip(asked.elements, new.elements, strict=True)
+        others = [code(two.value) for one, two in pairs if not self._is_tensor(one.value)]
+        if len(others) == len(asked.elements):
+            return updated
+        return self._parsed(f"(isinstance({x}, {tuple_of(others)}) or {is_array})")
+
+    def _is_tensor(self, node: cst.BaseExpression) -> bool:
+        return self.table.name_of(self.source.meaning(node)) == self.table.ARRAY
 
     def _seen(
         self,
@@ -168,11 +315,15 @@ class Rewriter(Definitions):
     def _like(self) -> str:
         if self.functions and self.functions[-1].arrays:
             return self.functions[-1].arrays[0]
+        if own := self.program.parameter_of(vars(self.source.module).get(self.class_name)):
+            return f"self.{own}"
         raise NeedsHand("an array whose type and device it takes: like=x")
 
     def _function(self, name: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         if name in self.table.WITHOUT_EFFECT:
             return cst.Name("False")
+        if name in self.table.WRITTEN:
+            return updated
         call = self._seen(name, original, updated)
         if name == "Parameter":
             return self._parsed(self.table.parameter(call, updated.args[0].value))
@@ -305,6 +456,7 @@ class Rewriter(Definitions):
         return updated
 
 
+_INSTANCE = m.Call(m.Name("isinstance"), [m.Arg(), m.Arg()])
 _NO_SPACE = cst.SimpleWhitespace("")
 _EQUAL = cst.AssignEqual(_NO_SPACE, _NO_SPACE)
 

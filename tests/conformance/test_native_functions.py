@@ -166,13 +166,6 @@ def test_a_loss_that_is_near_by_chance_turns_no_input():
     assert "being the output of matmul() instead of scaled: times 0.5" in first(proof)
 
 
-@pytest.mark.parametrize(("chosen", "cause"), MISTAKES[:2], ids=["scale", "axis"])
-def test_mistakes_in_a_port_to_chainer(chosen, cause):
-    sides = TorchPlain(), ChainerAttention(**chosen)
-    proof = compare(*sides, TOKENS, loss=mean_square, weights="load", levels=QUICK)
-    assert cause in first(proof)
-
-
 class FlaxOther(FlaxAttention):
     """The same in other words: queries are scaled, and weights are normalised by hand."""
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare, distance_loss
+from deliralike.network import Network
 
 L, CF = chainer.links, chainer.functions
 PICTURES = (np.random.default_rng(2).normal(size=(3, 2, 9, 9)),)
@@ -124,3 +125,22 @@ def test_a_weight_of_another_shape_is_the_place():
     assert found.what == "shape (2, 2, 3, 3), in the reference (2, 4, 3, 3)"
     assert found.explanation.cause == "groups=2 instead of 1"
     assert first(reference, OnChainer(2, cover_all=False), "load").place == found.place
+
+
+class Once(Network):
+    """Written once, where weights of other shapes cannot be loaded at all."""
+
+    def __init__(self, groups=1, width=4):
+        super().__init__()
+        self.stem = self.nn.Conv2d(2, width, 1)
+        self.conv = self.nn.Conv2d(width, 4, 3, groups=groups)
+
+    def forward(self, x):
+        return self.nn.mean(self.conv(self.stem(x)), (2, 3))
+
+
+def test_groups_are_named_where_weights_cannot_be_loaded_and_a_width_is_none():
+    found = first(Once.on("torch")(), Once.on("chainer")(groups=2))
+    assert (found.place, found.explanation.cause) == ("conv.weight", "groups=2 instead of 1")
+    found = first(Once.on("torch")(), Once.on("chainer")(width=2))
+    assert "groups" not in str(found)

@@ -140,3 +140,12 @@ def test_a_history_shows_its_curves_in_a_notebook_and_opens_no_window():
     run.stopped = "<script>"
     assert "<script>" not in run._repr_html_()
     assert (matplotlib.get_backend(), dict(matplotlib.rcParams)) == before
+
+
+def test_an_optimizer_of_a_framework_prints_its_class():
+    import torch
+
+    network = backends.wrap(torch.nn.Linear(3, 2))
+    native = torch.optim.RMSprop(network.native.parameters(), lr=0.25)
+    text = repr(network.backend.wrap_optimizer(native, network))
+    assert text == "TorchOptimizer(RMSprop(lr=0.25), steps=0)"

@@ -288,3 +288,23 @@ def test_entries_of_named_tuples_have_positions_and_names(at):
     )
     assert isinstance(found, data.Samples)
     assert (found.inputs.sum(), found.labels) == (12, 1)
+
+
+def test_a_single_transform_of_albumentations_is_accepted(library):
+    augment = data.albumentations(library.HorizontalFlip(p=1.0))
+    found = augment(
+        (np.arange(35.0, dtype=np.float32).reshape(1, 7, 5), "label"), np.random.default_rng(0)
+    )
+    assert (found[0][0, 0].tolist(), found[1]) == ([4, 3, 2, 1, 0], "label")
+
+
+def test_a_sample_that_is_a_picture_alone_is_transformed():
+    found = data.albumentations(lambda image: {"image": image[::-1]})(
+        np.arange(6.0).reshape(1, 3, 2), np.random.default_rng(0)
+    )
+    assert found.tolist() == [[[4, 5], [2, 3], [0, 1]]]
+
+
+def test_what_is_no_array_is_refused():
+    with pytest.raises(BatchError, match="as 'data', and gave None"):
+        data.batchgenerators(lambda data: None)((np.zeros((2, 1, 3)),), np.random.default_rng(0))

@@ -147,3 +147,12 @@ def test_pictures_of_other_numbers_and_channels_are_refused():
 def test_a_setting_that_makes_no_sense_is_refused(make, message):
     with pytest.raises(SettingError, match=message):
         make()
+
+
+def test_a_grey_picture_is_torchvisions():
+    wanted = TORCHVISION.rgb_to_grayscale(torch.tensor(PICTURE), 3).numpy()
+    found = Grayscale(1.0)(PICTURE, np.random.default_rng(0))
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    assert Grayscale(0.0)(PICTURE, np.random.default_rng(0)) is PICTURE
+    are_grey = [(Grayscale(0.3)(PICTURE, RNG) != PICTURE).any() for _ in range(400)]
+    assert 80 < sum(are_grey) < 160

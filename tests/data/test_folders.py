@@ -2,13 +2,14 @@
 name the file."""
 
 import struct
+import sys
 import zlib
 
 import numpy as np
 import pytest
 
 from deliralike import data, zoo
-from deliralike.errors import BatchError, SettingError
+from deliralike.errors import BatchError, DataUnavailable, SettingError
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -272,3 +273,27 @@ def test_a_mask_of_another_size_or_with_colours_is_named(scans):
         BatchError, match="mask '.*p1.bmp' has mode 'RGB', not one number for each pixel"
     ):
         pairs[1]
+
+
+def test_pictures_of_different_sizes_need_one_for_a_batch(animals):
+    save(pixels(0, 9, 5, 3), animals / "ape/a.png")
+    with pytest.raises(
+        BatchError, match=r"sample.inputs has shape \(3, 7, 5\) .* and shape \(3, 9, 5\)"
+    ):
+        list(data.Loader(data.image_folder(animals), 6, shuffle=False))
+
+
+def test_a_missing_pillow_is_named(animals, monkeypatch):
+    folder = data.image_folder(animals)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(
+        DataUnavailable,
+        match=r"reading pictures needs the package 'pillow'.*'deliralike\[images\]'",
+    ):
+        folder[0]
+
+
+def test_two_files_of_one_name_are_refused(scans):
+    save(pixels(0, 7, 5), scans / "masks/p1.png")
+    with pytest.raises(SettingError, match="p1.bmp' and '.*p1.png' have the same name"):
+        data.paired_folders(scans / "images", scans / "masks")

@@ -2,6 +2,7 @@
 source."""
 
 import json
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -421,3 +422,25 @@ def test_a_table_is_refused_in_the_place_of_its_arrays():
 def test_a_stream_wants_a_function():
     with pytest.raises(ArgumentError, match="returns a fresh iterator, not <list_iterator"):
         data.Stream(iter([1, 2]))
+
+
+def test_the_factory_of_a_stream_may_take_the_epoch():
+    loader = data.Loader(data.Stream(lambda epoch: [{"y": 10 * epoch + i} for i in range(3)]), 2)
+    assert labels(loader.batches(epoch=4)) == [[40, 41], [42]]
+
+
+@dataclass
+class Case:
+    picture: np.ndarray
+    name: str
+
+
+def test_a_dataclass_of_arrays_is_a_source():
+    (batch,) = data.Loader(Case(np.arange(3), "a"), 3, shuffle=False)
+    assert (type(batch), batch.picture.tolist(), batch.name) == (Case, [0, 1, 2], "a")
+
+
+def test_a_loader_is_passed_through():
+    loader = data.Loader(Squares(), 5)
+    assert data.Loader.of(loader, batch_size=3) is loader
+    assert data.Loader.of(Squares(), batch_size=3).batch_size == 3

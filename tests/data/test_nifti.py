@@ -234,3 +234,11 @@ def test_a_small_file_of_a_huge_volume_is_not_unpacked(tmp_path):
         file.write(image.header.binaryblock)
     with pytest.raises(BatchError, match="a.nii.gz' cannot be read .*claims to hold 8,589,934,592"):
         data.read_nifti(tmp_path / "a.nii.gz", labels=True)
+
+
+def test_half_precision_is_written_as_single(tmp_path):
+    array = np.random.default_rng(0).random((3, 5, 4)).astype(np.float16)
+    data.write_nifti(tmp_path / "a.nii", Volume(array, TURNED))
+    np.testing.assert_array_equal(
+        data.read_nifti(tmp_path / "a.nii", orientation=None).array, array
+    )

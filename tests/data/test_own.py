@@ -432,3 +432,37 @@ def test_classes_of_two_samples_are_split_all_the_same(samples, held_out):
     train, held = data.stratified_split(data.Samples(np.zeros((samples, 1)), labels), 0.2)
     assert (len(train.labels), len(held.labels)) == (samples - held_out, held_out)
     assert set(train.labels) == set(labels)
+
+
+def test_texts_that_are_objects_are_classes():
+    """pandas keeps texts so."""
+    texts = np.array(["dog", "cat", "ape"] * 5, dtype=object)
+    assert data.as_dataset((BYTES, texts), "mine").classes == ("ape", "cat", "dog")
+
+
+def test_rows_with_names():
+    rows = [{"image": BYTES[place], "label": LABELS[place]} for place in range(15)]
+    dataset = data.as_dataset((rows, rows[:6]), "mine")
+    np.testing.assert_array_equal(dataset.train.labels, LABELS)
+    np.testing.assert_array_equal(dataset.held_out.inputs[:, 0], dataset.train.inputs[:6, 0])
+    with pytest.raises(SettingError, match=r"samples of a row with \['a', 'b'\]"):
+        data.as_dataset(([{"a": 1, "b": 2}], rows), "mine")
+
+
+def test_names_of_a_table_that_are_many_numbers_can_be_said_to_be_classes(tmp_path):
+    rows = [[k, k] for k in MEASURED] * 2
+    dataset = data.load(table_of(tmp_path, ["a", "class"], rows), classes=40)
+    assert dataset.classes == tuple(map(str, MEASURED))
+    assert paired(dataset) == [(float(k), str(k)) for k in MEASURED]
+
+
+def test_masks_of_two_values_far_apart_are_asked_for():
+    masks = GENERATOR.integers(0, 2, (10, 7, 9)) * 255
+    with pytest.raises(SettingError, match="0, 255, which are 2 of the numbers from 0 to 255"):
+        data.as_dataset((BYTES[:10], masks), "mine")
+
+
+def test_a_table_with_a_cell_without_an_end_is_named(tmp_path):
+    (tmp_path / "t.csv").write_text('a,label\n"' + "1" * 200_000 + ",0\n")
+    with pytest.raises(SettingError, match="cannot be read as a table .field larger than"):
+        data.load(str(tmp_path / "t.csv"))

@@ -498,3 +498,18 @@ def test_an_array_whose_file_does_not_say_its_values_is_sent_whole(kind, tmp_pat
         array = array.T
         (tmp_path / "x.dat").unlink()
     np.testing.assert_array_equal(pickle.loads(packed(array)), array)
+
+
+def test_an_error_of_a_batch_transform_names_the_batch():
+    with pytest.raises(Stubborn) as raised:
+        next(data.Loader(Squares(), 5, batch_transform=fail_stubbornly).batches(3, 2))
+    assert raised.value.__notes__ == ["while batch 2 was transformed, in epoch 3"]
+
+
+def test_samples_that_a_process_cannot_import_are_told_so():
+    """As in a notebook: the class is in a main module that the workers do not have."""
+    code = SCRIPT.format(guard="if True:")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT
+    )
+    assert "a worker process cannot load the samples or transforms (AttributeError" in done.stdout

@@ -76,14 +76,15 @@ def test_a_flip_comes_as_often_as_its_probability_and_for_each_axis_by_itself():
     assert shares == pytest.approx([0.49, 0.21, 0.21, 0.09], abs=0.03)
 
 
-def test_crops_reach_every_place_and_padding_is_zero():
+def test_crops_reach_every_place_and_padding_is_zero_or_as_the_mode_says():
     picture, mask = numbered((3, 4))
     begins = {
         Crop((2, 3), padding=1)((picture, mask), rng(seed))[1][0, 0].item() for seed in range(300)
     }
     assert begins == {0, 1, 2, 3, 5, 6, 7, 9, 10, 11}  # the upper left value of each window
-    whole = Crop((5, 6), padding=1)(mask.astype(float)[None], rng())
-    assert np.array_equal(whole[0], np.pad(mask, 1))
+    for mode in ("constant", "reflect"):
+        whole = Crop((5, 6), padding=1, mode=mode)(mask.astype(float)[None], rng())
+        assert np.array_equal(whole[0], np.pad(mask, 1, mode=mode))
 
 
 def rotated_by_torch(array, degrees, mode):
@@ -217,3 +218,10 @@ def test_a_missing_scipy_is_named(monkeypatch):
         match=r"rotating needs the package 'scipy'.*pip install 'deliralike\[data\]'",
     ):
         Rotate(1.0)(numbered((7, 5)), rng())
+
+
+def test_noise_has_the_wanted_deviation():
+    picture = np.zeros((1, 100, 100), np.float32)
+    assert Noise(0.5)(picture, rng()).std() == pytest.approx(0.5, rel=0.05)
+    deviations = [Noise((0.1, 0.9))(picture, rng(seed)).std() for seed in range(60)]
+    assert 0.09 < min(deviations) < 0.25 < 0.75 < max(deviations) < 0.92

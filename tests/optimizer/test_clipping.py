@@ -178,3 +178,10 @@ def test_a_mapping_with_other_settings_is_refused():
         TypeError, match="clip_norm has no setting 'max_nrom'. Did you mean 'max_norm'"
     ):
         ClipNorm.of({"max_nrom": 1})
+
+
+def test_an_infinite_gradient_is_not_hidden_by_the_norm(backend):
+    net, optimizer = made(backend, ClipNorm(1.0))
+    with np.errstate(invalid="ignore"):
+        optimizer.update(linear, np.where(np.arange(3) == 1, np.inf, OF_A), OF_B)
+    assert not np.isfinite(net.neutral_state()["a"][1])

@@ -1,5 +1,6 @@
 """Replicas on Chainer: what each owns, what reaches its thread, and what of it comes back."""
 
+import functools
 import threading
 import time
 
@@ -626,3 +627,86 @@ def test_the_network_must_be_on_the_first_device(monkeypatch):
         DeviceError, match="the network is on '@numpy', the first device is '@cupy:0'"
     ):
         DataParallelChainerNetwork(Small(), ["@cupy:0", "@numpy"])
+
+
+def test_a_first_call_with_parameters_without_a_shape_moves_running_statistics_once():
+    def lazy():
+        return chainer.Sequential(L.Linear(None, 5), L.BatchNormalization(axis=0))
+
+    x = RNG.normal(size=(6, 3))
+    np.random.seed(2)
+    alone = lazy()
+    alone(x)
+    np.random.seed(2)
+    network = over(lazy(), 2, buffers="sync")
+    network(x)
+    np.testing.assert_allclose(network.module[1].avg_mean, alone[1].avg_mean, rtol=1e-13)
+    np.testing.assert_allclose(network.module[1].avg_var, alone[1].avg_var, rtol=1e-13)
+
+
+class Indirect(chainer.Chain):
+    """Reaches its layers through a bound method and a partial function."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.fc = L.Linear(3, 2)
+        self.bound, self.partial = self.layer, functools.partial(call, self.fc)
+
+    def layer(self, x):
+        return self.fc(x)
+
+    def forward(self, x, way):
+        return getattr(self, way)(x)
+
+
+def call(function, x):
+    return function(x)
+
+
+@pytest.mark.parametrize("way", ["bound", "partial"])
+def test_functions_that_hold_the_network_are_the_replicas_own(way):
+    network = over(Indirect())
+    network.cleargrads()
+    F.sum(network(RNG.normal(size=(5, 3)), way)).backward()
+    np.testing.assert_array_equal(network.replicas[1].native.fc.b.grad, [2.0, 2.0])
+    np.testing.assert_array_equal(network.module.fc.b.grad, [3.0, 3.0])
+
+
+class Scaled(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.seen = 1.0, None
+        with self.init_scope():
+            self.fc = L.Linear(3, 2)
+
+    def forward(self, x):
+        self.seen = len(x)
+        return self.fc(x) * self.scale
+
+
+def test_a_persistent_value_added_later_follows_the_policy():
+    network = over(Scaled(), buffers="mean")
+    network.module.add_persistent("late", np.zeros(2))
+    network(RNG.normal(size=(5, 3)))
+    network.module.late += 4.0
+    network(RNG.normal(size=(5, 3)))
+    np.testing.assert_array_equal(network.replicas[1].native.late, [4.0, 4.0])
+    assert not np.shares_memory(network.replicas[1].native.late, network.module.late)
+
+
+def test_finetuning_counts_alike_in_all_replicas(within):
+    alone = chainer.Sequential(L.BatchNormalization(3))
+    network = over(alone.copy("copy"), 2, buffers="sync")
+    x = np.random.default_rng(0).normal(size=(5, 3))  # a mean near zero is not known to 1e-13
+    for _ in range(3):
+        alone[0](x, finetune=True)
+        shares = network.parallelism.scatter(((x,), {}))
+        within(
+            network.parallelism.run,
+            lambda net, args: net.native[0](*args[0], finetune=True),
+            shares,
+        )
+    assert [replica.native[0].N for replica in network.replicas] == [3, 3]
+    np.testing.assert_allclose(network.module[0].avg_mean, alone[0].avg_mean, rtol=1e-13)
+    np.testing.assert_allclose(network.module[0].avg_var, alone[0].avg_var, rtol=1e-13)

@@ -301,3 +301,36 @@ def test_devices_may_be_objects_of_the_framework(backend):
     assert build(type(network), device=place).device_name == name
     with pytest.raises(DeviceError, match="has no device 7.5 here"):
         network.prepare_batch({"data": np.ones(2)}, 7.5)
+
+
+class TwoOutputs(Network):
+    """A dict of outputs; the first is what the losses are told."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(3, 2)
+
+    def forward(self, x):
+        scores = self.fc(x)
+        return {"scores": scores, "twice": scores * 2.0}
+
+
+def test_outputs_in_a_dict_keep_their_names(backend):
+    network = built(backend, TwoOutputs)
+    data = {"data": np.ones((5, 3)), "label": np.zeros((5, 2))}
+    values, predictions = closure(
+        network, data, None, {"mse": lambda scores, label: backend.nn.mean(scores * scores)}
+    )
+    assert list(predictions) == ["scores", "twice"]
+    scores = backend.numpy(predictions["scores"])
+    assert values["mse"] == pytest.approx((scores**2).mean(), rel=1e-12)
+    np.testing.assert_allclose(backend.numpy(predictions["twice"]), 2 * scores, rtol=1e-12)
+
+
+def test_the_batch_given_is_not_changed(network):
+    given = mixed()
+    prepared = network.prepare_batch(given, dtype="float64")
+    if network.backend.name == "torch":
+        prepared["data"][0, 0] = 7.0
+    assert given["data"].dtype == np.float64
+    assert (given["data"] == 1).all()

@@ -731,3 +731,25 @@ def test_a_share_on_torch_may_be_changed_in_place(needs_gradient):
     share.add_(weight)
     share.sum().backward()
     np.testing.assert_array_equal(weight.grad.numpy(), [2, 2, 2])
+
+
+def test_all_else_goes_to_every_device_as_it_is(backend):
+    others = {
+        "number": 3,
+        "name": "train",
+        "none": None,
+        "function": len,
+        "object": object(),
+        "scalar": np.float32(2),
+    }
+    batch = {"x": backend.array(np.zeros((4, 1), "float32")), **others}
+    for share in scatter(batch, many(backend, 2), backend=backend):
+        assert all(share[key] is value for key, value in others.items())
+
+
+def test_lists_of_samples_agree_with_the_arrays(backend):
+    batch = {"x": backend.array(np.zeros(3)), "names": ["a", "b"]}
+    with pytest.raises(
+        BatchError, match=re.escape("dim 0: batch['names'] has 2, batch['x'] has 3.")
+    ):
+        scatter(batch, many(backend, 2), spec="split", backend=backend)

@@ -631,3 +631,12 @@ def test_a_replicated_block_inside_a_larger_network_is_refused_by_an_optimizer_o
         CapabilityError, match="the block '0' of WrappedTorchNetwork is replicated by itself"
     ):
         network.backend.optimizer(rule("sgd", lr=0.1), network)
+
+
+def test_sparse_gradients_reach_the_module():
+    """Token k is seen k times, so its row gets k."""
+    table = nn.Embedding(5, 3, sparse=True)
+    tokens = torch.tensor([1, 4, 2, 4, 3, 4, 2, 4, 3, 3])
+    names.DataParallel(table, ["cpu"] * 3)(tokens).sum().backward()
+    assert table.weight.grad.is_sparse
+    assert torch.equal(table.weight.grad.to_dense(), torch.arange(5.0)[:, None].expand(5, 3))

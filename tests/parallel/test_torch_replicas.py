@@ -614,3 +614,26 @@ def test_synchronised_layers_need_two_values(within):
     network = over(layers(SynchronizedBatchNorm1d(2, track_running_stats=False)), 2)
     with pytest.raises(ShapeError, match="the batch over all replicas has 0: use a larger batch"):
         within(network, torch.zeros(2, 2, 0, dtype=torch.float64))
+
+
+def test_memory_that_is_made_anew_is_copied_to_the_replicas():
+    network = over(layers(nn.Linear(3, 2))).to_empty(device="cpu")
+    root, *others = (list(replica.parameters()) for replica in network.replicas)
+    for other in others:
+        torch.testing.assert_close(other, root, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before wrapping", "after wrapping"])
+@both_losses
+def test_hooks_run_once_in_each_replica(before, loss):
+    module, seen = layers(nn.Linear(3, 2), nn.ReLU()), []
+    network = None if before else over(module)
+    module.register_forward_pre_hook(lambda m, args: seen.append(("pre", len(args[0]))))
+    module[0].register_forward_hook(lambda m, args, output: seen.append(("forward", len(output))))
+    module[1].register_full_backward_hook(
+        lambda m, into, out: seen.append(("backward", len(out[0])))
+    )
+    BACKEND.optimizer(SGD(lr=0.1), network or over(module)).update(loss, batch(7))
+    assert sorted(seen) == sorted(
+        (what, size) for what in ("pre", "forward", "backward") for size in (3, 2, 2)
+    )

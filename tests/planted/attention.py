@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,22 +12,9 @@ from tests.planted.planting import Plant, with_methods
 # -----------------------------------------------------------------------------
 
 
-def _no_scale(nn, q, k, v, bias, mask):
-    return nn.attention(q, k, v, bias, mask, scale=1.0)[0]
-
-
 def _nearly_forbidden(nn, q, k, v, bias, mask):
     """With scores of -30, so that no row is empty."""
     return nn.attention(q, k, v, nn.clip(bias, -30.0, 0.0), mask)[0]
-
-
-def _over_queries(nn, q, k, v, bias, mask):
-    """Weights of each key that sum to one over the queries."""
-    scores = nn.matmul(q, nn.permute(k, (0, 1, 3, 2))) * (1.0 / math.sqrt(q.shape[-1])) + nn.clip(
-        bias, -30.0, 0.0
-    )
-    weights = nn.softmax(scores, 2)
-    return nn.matmul(weights if mask is None else weights * mask, v)
 
 
 def _attention(
@@ -51,18 +37,13 @@ def _upside_down(mask: Any) -> Any:
     return mask == False  # noqa: E712
 
 
-def _mha(name: str, plant: Plant, *cause: str) -> Mistake:
-    return Mistake(f"attention: {name}", "attention", plant, ("attention",), cause, "attention")
-
-
 MISTAKES = [
-    _mha("softmax over the queries", _attention(_over_queries), "softmax", "axis", "quer"),
-    _mha("no scale", _attention(_no_scale), "scale"),
-    _mha(
-        "padding mask inverted",
+    Mistake(
+        "attention: padding mask inverted",
+        "attention",
         _attention(_nearly_forbidden, _upside_down),
-        "padding",
-        "mask",
-        "invert",
+        ("attention",),
+        ("padding", "mask", "invert"),
+        "attention",
     ),
 ]

@@ -42,8 +42,6 @@ def _drop(name: str, plant: Plant, *cause: str, path: str = "elements") -> Mista
 
 
 MISTAKES = [
-    _drop("unscaled", _in_training(_unscaled), "scale"),
     _drop("p and keep swapped", _in_training(_swapped), "swapped", "p=0.7", "keep"),
-    _drop("off in training", _in_training(lambda layer, x: x), "off", "p=0", "p=0.0"),
     _drop("on in evaluation", with_methods("elements", forward=_on_in_evaluation), "evaluation"),
 ]

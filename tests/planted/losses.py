@@ -29,10 +29,6 @@ def _weighted(reduce: Callable[..., Any]) -> Loss:
     return loss
 
 
-def _by_count(nn: Any, losses: Any, weights: Any, kept: Any) -> Any:
-    return nn.sum(losses * weights * kept) / nn.sum(kept)
-
-
 def _by_batch(nn: Any, losses: Any, weights: Any, kept: Any) -> Any:
     """Ignored labels count in the denominator."""
     return nn.mean(losses * weights * kept)
@@ -58,11 +54,7 @@ def _entropy(name: str, loss: Loss, *cause: str) -> Mistake:
 
 MISTAKES = [
     _entropy(
-        "class weights divided by count", _weighted(_by_count), "count", "number", "denominator"
-    ),
-    _entropy(
         "ignored labels in the denominator", _weighted(_by_batch), "ignored", "batch", "denominator"
     ),
-    _entropy("sum for mean", _options(reduction="sum"), "sum"),
     _entropy("smoothing 0.1", _options(label_smoothing=0.1), "smoothing"),
 ]

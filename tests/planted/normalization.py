@@ -64,53 +64,19 @@ def _batch_norm(
     return with_methods("norm", forward=forward)
 
 
-def _unbiased(norm: Any, x: Any) -> tuple[Any, Any]:
-    mean, var = _own(norm, x)
-    return mean, var * (_count(x) / (_count(x) - 1))
-
-
 def _cut(norm: Any, x: Any) -> tuple[Any, Any]:
     mean, var = _own(norm, x)
     return norm.nn.stop_gradient(mean), norm.nn.stop_gradient(var)
-
-
-def _moved_biased(norm: Any, mean: Any, var: Any, count: int) -> None:
-    norm._update(mean, var * ((count - 1) / count), count)
 
 
 def _batch(name: str, plant: Plant, *cause: str) -> Mistake:
     return Mistake(f"batch norm: {name}", "batch norm", plant, ("norm",), cause)
 
 
-_BATCH_NORM = [
-    _batch("eps 2e-5", with_settings("norm", eps=2e-5), "eps"),
+MISTAKES = [
     _batch("eps 3.7e-4, which no framework has", with_settings("norm", eps=3.7e-4), "eps"),
     _batch("momentum of the old value", with_settings("norm", momentum=0.9), "momentum"),
-    _batch("momentum 0.01", with_settings("norm", momentum=0.01), "momentum"),
-    _batch("running variance biased", _batch_norm(move=_moved_biased), "biased"),
-    _batch("normalised unbiased", _batch_norm(_unbiased), "unbiased"),
     _batch("frozen in training", _batch_norm(_running, move=_left), "frozen", "running statistics"),
     _batch("batch statistics in evaluation", _batch_norm(in_evaluation=_own), "batch statistics"),
     _batch("no gradient through the statistics", _batch_norm(_cut), "gradient"),
 ]
-
-# Norms of each sample
-# -----------------------------------------------------------------------------
-
-
-def _unbiased_layer(self, x):
-    shifted = x - self.nn.mean(x, 2, keepdim=True)
-    var = self.nn.sum(shifted * shifted, 2, keepdim=True) * (1.0 / (x.shape[2] - 1))
-    return shifted / self.nn.sqrt(var + self.eps) * self.weight + self.bias
-
-
-def _layer(name: str, plant: Plant, *cause: str) -> Mistake:
-    return Mistake(f"layer norm: {name}", "layer norm", plant, ("norm",), cause, "attention")
-
-
-_OTHERS = [
-    _layer("eps 1e-12", with_settings("norm", eps=1e-12), "eps"),
-    _layer("unbiased", with_methods("norm", forward=_unbiased_layer), "unbiased"),
-]
-
-MISTAKES = [*_BATCH_NORM, *_OTHERS]

@@ -102,7 +102,7 @@ def test_start_values_are_those_of_the_original():
 def test_what_a_proof_would_not_see_needs_a_hand():
     found = port(networks.Frozen, image(3, 4))
     said = " ".join(map(str, found.hands))
-    assert "a parameter that is frozen" in said and "a buffer that is not saved" in said
+    assert "a parameter that is frozen" in said and "not saved" not in said
     assert "uniform_: give a distribution" in said
 
 

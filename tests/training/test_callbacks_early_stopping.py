@@ -19,6 +19,13 @@ TABLE = [
     ("a plateau is not better", [2, 2, 2, 2], {"patience": 3}, 3, 0),
     ("ties keep the first as best", [2, 1, 1, 1.5], {"patience": 3}, None, 1),
     ("across zero", [0.5, 0.0, -0.5, 0.0], {"patience": 1}, 3, 2),
+    (
+        "min_delta in max, below zero",
+        [-3.0, -2.95, -1.0, -0.95, -2.0],
+        {"patience": 2, "min_delta": 0.125, "mode": "max"},
+        4,
+        2,
+    ),
     ("NaN at the start counts as waiting", [NAN, NAN, 1], {"patience": 2}, 1, None),
     ("NaN in the middle", [2, NAN, 1, NAN, NAN], {"patience": 2}, 4, 2),
     ("NaN alone", [NAN, NAN, NAN], {"patience": 3}, 2, None),

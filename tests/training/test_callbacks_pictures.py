@@ -228,3 +228,11 @@ def test_a_drawing_of_ones_own_gets_what_the_network_gives(tmp_path):
 def test_options_that_make_no_sense_are_refused(make, message):
     with pytest.raises((SettingError, BatchError), match=message):
         make()
+
+
+def test_values_are_shown_in_the_range_of_the_target():
+    figure = drawn_of(
+        np.zeros((2, 3, 7, 5)), np.full((2, 1, 7, 5), 2.0), np.full((2, 1, 7, 5), 9.0)
+    )
+    assert len(figure.axes) == 6
+    assert figure.axes[4].images[0].get_clim() == figure.axes[2].images[0].get_clim()

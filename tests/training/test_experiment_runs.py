@@ -663,3 +663,9 @@ def test_other_data_than_the_runs_own_are_refused(tmp_path):
     other.train.labels[3] = 1 - other.train.labels[3]
     with pytest.raises(CheckpointError, match=r"data.labels was int64 \(30,\), digest"):
         Experiment(folder, dataset=other, epochs=2).run(folder, resume=True)
+
+
+def test_folders_are_numbered_when_none_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    experiment = Experiment(SETTINGS, epochs=1, batch_size=719)
+    assert [str(experiment.run().folder) for _ in range(2)] == ["runs/mlp-0001", "runs/mlp-0002"]

@@ -229,3 +229,27 @@ def test_metrics_import_neither_scikit_learn_nor_scipy():
         "sys.exit('sklearn' in sys.modules or 'scipy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_draws_are_known_in_advance():
+    """Raw words of Philox, modulo the number of samples, written out here."""
+    import hashlib
+
+    key = np.array(
+        [
+            7,
+            int.from_bytes(
+                hashlib.blake2b(b"training/bootstrap", digest_size=8).digest(), "little"
+            ),
+        ],
+        "u8",
+    )
+    words = np.random.Philox(key=key).random_raw(6) % np.uint64(3)
+    seen = []
+    bootstrap.intervals(
+        lambda rows: seen.append(rows.tolist()) or np.zeros(1),
+        bootstrap.units(3, None),
+        resamples=2,
+        seed=7,
+    )
+    assert seen == [[0, 1, 2], words[:3].tolist(), words[3:].tolist()]

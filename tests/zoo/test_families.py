@@ -126,3 +126,23 @@ def test_inputs_that_do_not_fit_are_refused_by_the_layer(label):
     net = zoo.build(name, backend="torch")
     with pytest.raises(ShapeError, match=message):
         net(torch.zeros(shape))
+
+
+def test_the_perceptron_flattens_images_and_is_linear_without_hidden_layers():
+    settings = {"in_features": 12, "out_features": 2, "hidden": ()}
+    net = zoo.build("mlp", backend="torch", **settings)
+    x = torch.randn(3, 1, 3, 4)
+    torch.testing.assert_close(net(x), net.layers[0](x.reshape(3, 12)))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "path", "std"),
+    [
+        ("resnet20", {"shortcut": "B"}, "layer2.0.conv1.weight", (2 / (16 * 9)) ** 0.5),
+        ("resnet20", {"shortcut": "B"}, "layer2.0.downsample.0.weight", (2 / 16) ** 0.5),
+        ("transformer_classifier", {"vocab_size": 500}, "embedding.weight", 512**-0.5),
+    ],
+)
+def test_start_values_without_a_reference_are_those_of_the_papers(name, settings, path, std):
+    found = zoo.build(name, backend="torch", **settings).neutral_state()[path]
+    assert found.std() == pytest.approx(std, rel=0.1)

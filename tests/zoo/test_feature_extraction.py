@@ -274,3 +274,18 @@ def test_heads_that_cannot_be_replaced_are_refused(backend):
         zoo.reset_head(Stageless.on(backend)(), 5)
     with pytest.raises(SettingError, match="num_classes"):
         zoo.reset_head(build(backend), -1)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vgg11"])
+def test_nothing_runs_after_the_last_wanted_stage(name):
+    net, ran = build(backends.get("torch"), **CASES[name].settings, name=name).eval(), []
+    for path, block in net.named_modules():
+        block.register_forward_hook(lambda _b, _i, _o, path=path: ran.append(path))
+    x, stages = (
+        torch.from_numpy(CASES[name].inputs()[0]),
+        list(zoo.stages(name, **CASES[name].settings)),
+    )
+    zoo.features(net, x, stages=stages[:2])
+    few, ran[:] = len(ran), []
+    zoo.features(net, x)
+    assert 0 < few < len(ran)

@@ -271,3 +271,14 @@ def test_time_steps_are_whole_numbers():
     network = zoo.build("ddpm_cifar10", backend="torch", **TINY)
     with pytest.raises(SettingError, match=r"DiffusionUNet: time steps: got an array of float32"):
         network(torch.zeros(1, 2, 4, 4), torch.zeros(1))
+
+
+def test_a_perceptron_gives_scores_instead_of_probabilities_on_request():
+    settings = {"in_features": 8, "hidden": 5, "latent_size": 3}
+    pictures, noise = map(torch.from_numpy, zoo.find("vae").sample(2, **settings))
+    with_sigmoid, scores = (
+        zoo.build("vae", backend="torch", sigmoid=on, **settings) for on in (True, False)
+    )
+    torch.testing.assert_close(
+        torch.sigmoid(scores(pictures, noise)[0]), with_sigmoid(pictures, noise)[0]
+    )

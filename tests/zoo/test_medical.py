@@ -11,7 +11,9 @@ from dynamic_network_architectures.architectures.unet import PlainConvUNet
 from monai.networks.nets import UNETR, AttentionUnet, DynUNet, SegResNet, SwinUNETR, VNet
 
 from deliralike import zoo
-from deliralike.errors import SettingError, ShapeError
+from deliralike.errors import SettingError, ShapeError, StateError
+from deliralike.network import build
+from deliralike.zoo.segmentation.swin_unetr import PatchMerging
 from tests.zoo.case import close, scrambled
 
 RNG = np.random.default_rng(4)
@@ -401,3 +403,32 @@ def test_settings_that_make_no_sense_are_refused(subtests):
     for label, (name, settings, message) in SETTINGS.items():
         with subtests.test(label), pytest.raises(SettingError, match=message):
             zoo.outline(name, **settings)
+
+
+@pytest.mark.parametrize(("name", "settings"), TIED)
+def test_names_that_disagree_are_kept_and_refused(name, settings):
+    net = zoo.build(name, backend="torch", **settings)
+    state = net.neutral_state()
+    first, *_, last = max(_ties(net), key=len)
+    state[last] = state[last] + 1.0
+    adapted = net.adapt_state(state)
+    assert {first, last} <= set(adapted)
+    with pytest.raises(StateError, match="one tied parameter"):
+        net.load_neutral_state(adapted)
+
+
+MERGED = {
+    "mergingv2": "aaa aab aba abb baa bab bba bbb",
+    "merging0.9": "aaa baa aba aab bab aba aab bbb",  # two are taken twice
+}
+
+
+@pytest.mark.parametrize("order", MERGED)
+def test_neighbours_merge_in_the_order_that_is_named(order):
+    net = build(PatchMerging.on("torch"), 3, 3, order, dtype="float64")
+    x = torch.from_numpy(arrays(2, 4, 6, 2, 3))
+    half = {"a": slice(0, None, 2), "b": slice(1, None, 2)}
+    corners = [tuple(half[side] for side in corner) for corner in MERGED[order].split()]
+    joined = torch.cat([x[(slice(None), *corner)] for corner in corners], -1)
+    expected = torch.nn.functional.layer_norm(joined, (24,)) @ net.reduction.weight.T
+    torch.testing.assert_close(net(x), expected, rtol=1e-12, atol=1e-12)

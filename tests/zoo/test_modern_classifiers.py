@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from torchvision.models.vision_transformer import interpolate_embeddings
 
 from deliralike import weights, zoo
 from deliralike.errors import SettingError, ShapeError
@@ -16,6 +17,8 @@ from tests.references import Later
 from tests.zoo.case import close, scrambled
 from tests.zoo.cases import CASES, swin, vit
 
+ConvNextV2Config = Later("transformers.ConvNextV2Config")
+HFConvNeXtV2 = Later("transformers.ConvNextV2ForImageClassification")
 HF_SWIN = {
     "swin_t": (Later("transformers.SwinConfig"), Later("transformers.SwinForImageClassification")),
     "swin_v2_t": (
@@ -65,6 +68,13 @@ def test_tables_are_resampled_as_pytorch_does(subtests):
             close(resampled(table, new, matrix), wanted[0].numpy().transpose(1, 2, 0), 1e-12)
 
 
+def by_torchvision(table, tokens):
+    size = 5 * math.isqrt(tokens - 1)
+    return interpolate_embeddings(size, 5, {"encoder.pos_embedding": table})[
+        "encoder.pos_embedding"
+    ]
+
+
 def by_timm(table, tokens):
     prefixes = 2 if tokens in (6, 27) else 1
     side = math.isqrt(tokens - prefixes)
@@ -79,6 +89,7 @@ def by_hugging_face(table, tokens):
 
 
 RULES = [
+    ("vit_b_16", "", by_torchvision),
     ("vit_b_16", "timm", by_timm),
     ("vit_b_16", "transformers", by_hugging_face),
     ("deit_tiny_patch16_224", "timm", by_timm),
@@ -300,3 +311,19 @@ def test_inputs_that_do_not_fit_name_the_layer_or_the_stage(subtests):
     for label, shape, message in SHAPES:
         with subtests.test(label, shape=shape), pytest.raises(ShapeError, match=message):
             CASES[label].build("torch").eval()(torch.zeros(shape, dtype=torch.float64))
+
+
+def test_the_file_of_hugging_faces_convnext_v2_gives_its_outputs(tmp_path):
+    torch.manual_seed(0)
+    sizes = {"depths": [1, 2, 1, 1], "hidden_sizes": [8, 12, 9, 10], "num_labels": 5}
+    theirs = HFConvNeXtV2(ConvNextV2Config(**sizes)).eval()
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            if ".grn." in name:
+                parameter.normal_()
+    theirs.save_pretrained(tmp_path)
+    file, case = tmp_path / "model.safetensors", CASES["convnextv2_tiny"]
+    network = zoo.build(case.name, backend="torch", weights=file, **case.settings).eval()
+    x = torch.from_numpy(case.inputs("float32")[0])
+    with torch.no_grad():
+        close(network(x).numpy(), theirs(x).logits.numpy(), 1e-4)

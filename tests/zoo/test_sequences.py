@@ -439,3 +439,26 @@ def test_settings_that_make_no_sense_are_refused(subtests):
     for name, settings, message in SETTINGS:
         with subtests.test(name, **settings), pytest.raises(SettingError, match=message):
             zoo.outline(name, **settings)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert_tiny"])
+def test_each_place_of_dropout_acts_as_often_as_was_published(name):
+    for setting in ("dropout", "attention_dropout"):
+        assert zoo.find(name).settings[setting] == 0.1
+        net = zoo.build(name, backend="torch", dtype="float64", **NETWORKS[name] | {setting: 0.3})
+        calm, wild = (quickly(net.backend, net.train(mode), tokens()) for mode in (False, True))
+        assert np.abs(calm - wild).max() > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "old"),
+    [
+        ("gpt2", GPT, ["transformer.h.1.attn.bias", "transformer.h.0.attn.masked_bias"]),
+        ("llama_3_2_1b", LLAMA, ["model.layers.0.self_attn.rotary_emb.inv_freq"]),
+        ("unetr", {"img_size": 16, "dims": 2, "hidden_size": 12}, ["vit.blocks.0.cross_attn.q"]),
+    ],
+)
+def test_what_old_files_have_besides_is_left_out(name, settings, old):
+    net = zoo.build(name, backend="torch", **settings)
+    state = net.neutral_state()
+    assert list(net.adapt_state(state | dict.fromkeys(old, np.ones(3)))) == list(state)

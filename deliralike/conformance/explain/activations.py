@@ -15,7 +15,6 @@ from deliralike.conformance.explain.convention import (
     Change,
     Convention,
     Formula,
-    array,
     changing,
     factor,
     instead,
@@ -128,17 +127,8 @@ def conventions(name: str, given: Arguments) -> list[Convention]:
     if name == "leaky_relu":  # before slopes of zero and one
         plain = {one: of_x(ACTIVATIONS[one]) for one in ("relu", "identity")}
         found = [instead("activation", plain, usual=f"leaky_relu (slope {usual:g})"), *found]
-    if name == "exp":
-        first_order = {"1 + x": lambda nn, given: given["x"] + 1.0}
-        found.append(instead("function", first_order, usual="exp"))
     if name in _SOFTMAX:
         found = _softmax(name, given) + found
-    if name == "prelu":
-        fixed = _of_number(_leaky_relu)
-        words = "slope of PReLU, not learned:"
-        first = {"(the first) for all channels": lambda nn, weight: weight[:1]}
-        found.append(factor(words, fixed, alternatives=(0.25, 0.01), usual=None))
-        found.append(array("one slope", "weight", first))
     return found
 
 

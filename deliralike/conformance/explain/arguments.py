@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 from deliralike.conformance.by_name import without
@@ -91,9 +92,11 @@ def bound(
 
 
 def called(kind: str, nn: Any, given: Named, **changes: Any) -> Any:
-    """A function of `nn`, with what it takes of what is given."""
-    taken = {name: given[name] for name in names(kind) if name in given}
-    return getattr(nn, kind)(**taken | changes)
+    """A function of `nn`, with what it takes of what is given; by position as far as that goes."""
+    taken, order = {**given, **changes}, names(kind)
+    first = list(takewhile(taken.__contains__, order))
+    rest = {name: taken[name] for name in order[len(first) :] if name in taken}
+    return getattr(nn, kind)(*(taken[name] for name in first), **rest)
 
 
 def has_all(function: str, given: Named) -> bool:

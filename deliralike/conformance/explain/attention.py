@@ -20,7 +20,6 @@ from deliralike.conformance.explain.convention import (
     values,
 )
 from deliralike.conformance.explain.enumeration import divisors, other_orders
-from deliralike.conformance.kinds import Shape
 from deliralike.nn.layers import LAYERS
 
 _PARTS = ("query", "key", "value")
@@ -55,36 +54,13 @@ def _scores(nn: Any, q: Any, k: Any, given: Arguments) -> Any:
 
 def _masked(nn: Any, bias: Any, q: Any, k: Any, given: Arguments) -> Any:
     """What is added to the scores: the given term, or another one."""
-    if "shift" in given:  # how far a token sees; of the future where it is turned round
+    if "shift" in given:  # how far a token sees
         allowed = np.tri(q.shape[-2], k.shape[-2], given["shift"], bool)
-        if given.get("future"):
-            allowed = np.tri(k.shape[-2], q.shape[-2], given["shift"], bool).T
         causal = nn.constant(np.where(allowed, 0.0, -np.inf), like=q)
         return causal if bias is None else bias + causal
     if bias is not None and given.get("least score") is not None:
         bias = nn.clip(bias, given["least score"], 0.0)
     return bias
-
-
-def _split(nn: Any, x: Any, heads: int, how: str) -> Any:
-    """``(batch, tokens, heads * width)`` as ``(batch, heads, tokens, width)``."""
-    batch, tokens = x.shape[:2]
-    if how == "none":
-        return nn.reshape(x, (batch, heads, tokens, -1))
-    if how == "minor":
-        x = nn.reshape(x, (batch, tokens, -1, heads))
-        return nn.permute(x, (0, 3, 1, 2))
-    x = nn.reshape(x, (batch, tokens, heads, -1))
-    return nn.permute(x, (0, 2, 1, 3))
-
-
-def _merged(nn: Any, y: Any, shape: Shape, how: str) -> Any:
-    """The heads side by side."""
-    if how == "minor":
-        y = nn.permute(y, (0, 2, 3, 1))
-    elif how == "major":
-        y = nn.permute(y, (0, 2, 1, 3))
-    return nn.reshape(y, shape)
 
 
 # The function and the layer
@@ -106,7 +82,8 @@ def _multihead(nn: Any, given: Arguments) -> Any:
     q, k, v = (made[i] for i in given.get("picked", (0, 1, 2)))
     bias, dropped = _own(nn, given, q, k.shape[2])
     y, _, weights = _attend(nn, q, k, v, bias, {"dropped": dropped, **given})
-    y = _merged(nn, y, tuple(tokens[0].shape), given.get("merge", "major"))
+    y = nn.permute(y, (0, 2, 1, 3)) if given.get("merged", True) else y
+    y = nn.reshape(y, tuple(tokens[0].shape))
     if given.get("projected", True):
         y = nn.linear(y, given["out_proj.weight"], given.get("out_proj.bias"))
     y = _batch_first(nn, given, y)
@@ -125,7 +102,8 @@ def _projected(nn: Any, given: Arguments, x: Any, part: int) -> Any:
     width, bias = given["embed_dim"], given.get("in_proj_bias")
     rows = slice(part * width, (part + 1) * width)
     y = nn.linear(x, given["in_proj_weight"][rows], None if bias is None else bias[rows])
-    return _split(nn, y, given["num_heads"], given.get("split", "major"))
+    heads = given["num_heads"]
+    return nn.permute(nn.reshape(y, (*x.shape[:2], heads, width // heads)), (0, 2, 1, 3))
 
 
 def _own(nn: Any, given: Arguments, q: Any, keys: int) -> tuple[Any, Any]:
@@ -154,13 +132,6 @@ _SOFTMAX = {
 }
 _CAUSAL = {
     "that the reference does not have": {"shift": 0},
-    "of the future instead of the past": {"shift": 0, "future": True},
-}
-_HEADS = {
-    "merged wrongly (heads and tokens not exchanged back)": {"merge": "none"},
-    "merged wrongly (heads as the minor axis)": {"merge": "minor"},
-    "split and merged as the minor axis of the width": {"split": "minor", "merge": "minor"},
-    "split and merged without exchanging heads and tokens": {"split": "none", "merge": "none"},
 }
 _PICKED = {
     "queries and keys exchanged (keys in the place of queries)": (1, 0, 2),
@@ -191,7 +162,7 @@ def multihead(given: Arguments) -> Known:
     return _multihead, [
         rules("", treated),
         *_of_scores(whole // heads, whole, None, bool(masks)),
-        rules("heads", _HEADS),
+        values("merged", {"merged wrongly (heads and tokens not exchanged back)": False}, "heads"),
         values("order", orders, "packed projection in the order", usual="q, k, v"),
         values("projected", {"not projected (out_proj missing)": False}, "output"),
         setting("batch_first", (True, False)),

@@ -182,7 +182,7 @@ class Bench(Vectors):
         return found
 
     @cached_property
-    def data(self) -> int:  # type: ignore[override]
+    def data(self) -> int:
         """How many numbers there are in the outputs and buffers that differ."""
         apart = self.itself.distances
         differing = [name for name in self.outputs + self.buffers if apart[name] > LIMIT]

@@ -69,15 +69,8 @@ def _words(training: bool, p: float, scale: float, kept: np.ndarray, same: bool)
             f"p and keep swapped: p={number(keep)} instead of {number(p)}, scaled by 1/{number(p)}"
         )
     elif abs(scale * keep - 1.0) < TOLERANCE:
-        words = f"another mask of dropout, scaled as it should be ({_structure(kept)})"
+        words = "another mask of dropout, scaled as it should be"
     return words if same else f"{words}; another mask, {kept.mean():.0%} kept"
-
-
-def _structure(kept: np.ndarray) -> str:
-    """Along which axes the mask is the same."""
-    axes = [axis for axis in range(kept.ndim) if kept.shape[axis] > 1]
-    shared = [axis for axis in axes if (kept == kept.take([0], axis)).all()]
-    return f"the same along axes {shared}" if shared else "element by element"
 
 
 def _masked(factors: np.ndarray) -> Formula:

@@ -13,7 +13,6 @@ from deliralike.conformance.explain.convention import (
     Known,
     array,
     output,
-    rules,
     setting,
     told,
     values,
@@ -47,6 +46,5 @@ def embedding(given: Arguments) -> Known:
         found.append(values("padding", {"is not zero": None}, "gradient of the padding row"))
         found.append(values("zero", zero, "output of the padding row"))
     rows = [int(row) for row in np.unique(index)]
-    zeros = {f"{row}, output zero there": {"padding": row, "zero": True} for row in rows}
-    found += [setting("padding", rows, "padding_idx", usual=padding), rules("padding_idx", zeros)]
+    found.append(setting("padding", rows, "padding_idx", usual=padding))
     return told(_rows, {"padding": padding}), found

@@ -154,7 +154,8 @@ def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
     ways = {"inverted": ~usual, none: np.zeros_like(usual), all_: np.ones_like(usual)}
     if usual.ndim > 1:
         for shift, said in enumerate((" without the token itself", "", " with the next token"), -1):
-            causal = np.tri(*usual.shape[-2:], shift, bool)
+            rows, columns = usual.shape[-2:]
+            causal = np.tri(rows, columns, shift, bool)
             ways[f"causal{said}"] = np.broadcast_to(causal, usual.shape)
         ways["transposed"] = usual.swapaxes(-1, -2)
     for said, other in ways.items():

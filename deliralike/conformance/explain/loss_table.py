@@ -27,6 +27,7 @@ from deliralike.conformance.explain.convention import (
     values,
 )
 
+_IGNORED = -100
 OF_LABELS = ("cross_entropy", "focal_loss")
 OF_REGIONS = ("dice_loss", "tversky_loss")
 OF_ELEMENTS = {
@@ -122,13 +123,14 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
         last = "ignored labels counted as the last class (index -1 wraps)"
         labels[last] = np.where(kept, target, classes - 1)
     for by in (1, -1):
-        labels[f"labels off by one ({by:+d})"] = np.where(kept, (target + by) % classes, target)
+        labels[f"labels off by one ({by:+d})"] = np.where(kept, (target + by) % classes, _IGNORED)
     yield Convention("", labels, changing(_other_target))
     smoothing = given.get("label_smoothing")
     if smoothing:
         words = f"no label smoothing instead of {smoothing:g}"
         yield rules("", {words: {"label_smoothing": 0.0}})
-    yield _owns(_LOGS)
+    else:  # they have none
+        yield _owns(_LOGS)
     yield _smoothing(given)
     words = "gamma" if kind == "focal_loss" else "focal loss with gamma"
     focal = _owns_with("gamma", partial(called, "focal_loss"))
@@ -136,7 +138,7 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
 
 
 def _other_target(nn: Any, given: Arguments, target: np.ndarray) -> Arguments:
-    return {"target": nn.constant(target, like=given["target"])}
+    return {"target": nn.constant(target, like=given["target"]), "ignore_index": _IGNORED}
 
 
 def _smoothing(given: Arguments) -> Convention:
@@ -155,9 +157,15 @@ _LOGS = {
     "softmax missing: the negative logit": partial(_of_logs, BEFORE[""]),
     "sigmoid instead of softmax": partial(_of_logs, lambda nn, x: -nn.softplus(-x)),
 }
+
+
+def _log_of_more(eps: float, nn: Any, x: Any) -> Any:
+    return nn.log(nn.softmax(x, 1) + eps)
+
+
 for _eps in (1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12):
     _LOGS[f"{_eps:g} (eps) added to the probabilities inside the logarithm"] = partial(
-        _of_logs, lambda nn, x, eps=_eps: nn.log(nn.softmax(x, 1) + eps)
+        _of_logs, partial(_log_of_more, _eps)
     )
 
 

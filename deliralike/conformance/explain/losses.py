@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,17 +30,19 @@ from deliralike.conformance.explain.loss_table import (
     OF_ELEMENTS,
     conventions,
 )
-from deliralike.conformance.explain.trials import EXACT, Trial, divided, run, until_met
+from deliralike.conformance.explain.trials import EXACT, Trial, run, until_met
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation, Observed, is_array
 from deliralike.conformance.kinds import Arrays, Named, Shape, Tensors
 from deliralike.conformance.places import ARGUMENT, Quantity
 
 Array = np.ndarray
 
+_PATIENCE = 6.0  # seconds of computing
 _ROUNDING = 4e-15  # of the whole loss
 _LEAST = 1e-7  # of a term: what is left of it is known to eight digits no more
 _NEAR = 1e-3  # of the difference itself: what leaves more of it says nothing
 _FEW = 3  # digits of a factor that somebody may have written
+_PARTS = 64  # of an axis that are tried
 _CAUSES = 3  # that fit equally and are named
 
 
@@ -55,18 +58,36 @@ class Total:
         """The loss and its gradients."""
         return {"value": np.array([self.value]), **self.outputs}
 
+    @property
+    def slope(self) -> Array:
+        """All gradients in a row."""
+        return np.concatenate([one.ravel() for one in self.outputs.values()])
+
+    @property
+    def size(self) -> float:
+        """The loss and the length of its gradient."""
+        return abs(self.value) + _norm(self.slope)
+
     def plus(self, other: Total, factor: float = 1.0) -> Total:
         """The sum with another one times a factor."""
         value = self.value + factor * other.value
         return Total(value, {n: g + factor * other.outputs[n] for n, g in self.outputs.items()})
 
+    def scaled(self, factor: float, of_slope: float | None = None) -> Total:
+        """That times a number; the gradient times another one, if it is given."""
+        times = factor if of_slope is None else of_slope
+        return Total(factor * self.value, {n: times * g for n, g in self.outputs.items()})
+
     def apart(self, other: Total, least: float = 1e-300) -> float:
         """The larger one of the value's and the gradients' relative distance, or to `least`."""
-        mine, its = (
-            np.concatenate([one.ravel() for one in each.outputs.values()]) for each in (self, other)
-        )
+        mine, its = self.slope, other.slope
         value = abs(self.value - other.value) / max(abs(self.value), abs(other.value), least)
         return max(value, _norm(mine - its) / max(_norm(mine), _norm(its), least))
+
+    def factor_of(self, other: Total) -> float:
+        """What the gradient has to be multiplied by to come near to another one's."""
+        square = float(self.slope @ self.slope)
+        return float(self.slope @ other.slope) / square if square else 0.0
 
 
 @dataclass(frozen=True)
@@ -121,8 +142,9 @@ class _Bench(Bench):
         self.outputs, self.gradients = (*self.outputs, *self.gradients), ()
 
     def forward(self, formula: Formula) -> Tensors | None:
-        """The value and the gradient."""
-        return self.everything(formula)
+        """The value and the gradient; so many formulas run that programs of them cost too much."""
+        with self.backend.op_by_op():
+            return self.everything(formula)
 
 
 # Terms with their formulas
@@ -161,22 +183,22 @@ class _Known:
 
     def bench(self, loss: Composition, own: Total, wanted: Total) -> _Bench:
         """Where it is executed, against what the candidate has in its place."""
-        sides = []
-        for side in (own, wanted):
-            slope = {Quantity(ARGUMENT, "args[0]"): side.outputs[self.output]}
-            sides.append(Observed(np.asarray(side.value), slope))
+        mine, its = (
+            Observed(
+                np.asarray(side.value),
+                {Quantity(ARGUMENT, "args[0]"): side.outputs[self.output]},
+            )
+            for side in (own, wanted)
+        )
         arrays = {name: value for name, value in self.given.items() if is_array(value)}
         settings, noise = without(self.given, arrays), {}
-        for name, size in (("output", own.value), ("gradient of args[0]", _length(own))):
-            whole = abs(loss.reference.value) + _length(loss.reference)
-            noise[name] = _ROUNDING * whole / (abs(size) or 1.0)
+        for name, size in (("output", abs(own.value)), ("gradient of args[0]", _norm(own.slope))):
+            noise[name] = _ROUNDING * loss.reference.size / (size or 1.0)
         one, z = np.asarray(1.0), loss.outputs[self.output]
-        accused = Accused("loss", self.kind, settings, {}, (z,), arrays, one, True, *sides, noise)
+        accused = Accused(
+            "loss", self.kind, settings, {}, (z,), arrays, one, True, mine, its, noise
+        )
         return _Bench(accused, loss.backend)
-
-
-def _length(total: Total) -> float:
-    return _norm([_norm(slope) for slope in total.outputs.values()])
 
 
 def _norm(array: Any) -> float:
@@ -213,7 +235,7 @@ def _views(output: Array, shape: Shape) -> Iterator[Change]:
     ]
     if output.ndim == len(shape) and len(axes) == 1:
         axis = axes[0]
-        for start in range(output.shape[axis] - shape[axis] + 1):
+        for start in range(min(output.shape[axis] - shape[axis] + 1, _PARTS)):
             part = slice(start, start + shape[axis])
             yield partial(_part, (*(slice(None),) * axis, part))
 
@@ -245,9 +267,8 @@ def _factor(bench: _Bench, known: _Known, own: Total) -> float | None:
     tensors = bench.forward(known.formula)
     if tensors is None:
         return None
-    slope, wanted = tensors["gradient of args[0]"], own.outputs[known.output]
-    square = float(np.vdot(slope, slope))
-    factor = float(np.vdot(slope, wanted)) / square if square else 0.0
+    slope = Total(0.0, {known.output: tensors["gradient of args[0]"]})
+    factor = slope.factor_of(Total(0.0, {known.output: own.outputs[known.output]}))
     scaled = {name: factor * value for name, value in tensors.items()}
     is_met = bool(factor) and max(bench.distances(scaled).values()) <= MATCH
     return factor if is_met else None
@@ -282,62 +303,58 @@ class _Part:
     def relations(self) -> Iterator[Trial]:
         """What a value and a gradient show without a formula: factors that somebody may write."""
         own, left = self.own, self.left
-        ratio = self._ratio()
+        ratio, shift = own.factor_of(left), tidy(left.value - own.value)
         said = factor_in_words(ratio, sizes_in_words(self.shape))
-        nothing = {name: 0.0 * slope for name, slope in own.outputs.items()}
-        ways = {f"{self.subject} without a gradient (detached)": Total(own.value, nothing)}
+        ways = {f"{self.subject} without a gradient (detached)": own.scaled(1.0, 0.0)}
         if self.name:
-            ways[f"{self.name} left out (weight 0)"] = Total(0.0, nothing)
+            ways[f"{self.name} left out (weight 0)"] = own.scaled(0.0)
         if said is not None and abs(ratio) > LIMIT:
             words, factor = said
-            scaled = {name: factor * slope for name, slope in own.outputs.items()}
-            ways[f"{self.subject} {words}"] = Total(factor * own.value, scaled)
+            ways[f"{self.subject} {words}"] = own.scaled(factor)
             alone = f"gradient of the {self.subject} {words}, its value as it should be"
-            ways[alone] = Total(own.value, scaled)
-        shift = tidy(left.value - own.value)
+            ways[alone] = own.scaled(1.0, factor)
         words = f"loss plus {shift:.6g}, which does not depend on the prediction"
         ways[words] = Total(own.value + shift, own.outputs)
-        least = _LEAST * (abs(own.value) + _length(own))
         for words, total in ways.items():
-            yield Trial(words, total.apart(left, least))
+            yield Trial(words, total.apart(left, _LEAST * own.size))
 
-    def _ratio(self) -> float:
-        """Of the candidate's gradient to the reference's."""
-        pairs = [(slope, self.left.outputs[name]) for name, slope in self.own.outputs.items()]
-        square = sum(float(np.vdot(mine, mine)) for mine, _ in pairs)
-        return sum(float(np.vdot(mine, its)) for mine, its in pairs) / (square or 1.0)
+    def trials(self, loss: Composition, free: bool, end: float) -> Iterator[Trial]:
+        """Conventions of its formula: those with a number that is searched for, or the others.
 
-    def trials(self, loss: Composition) -> tuple[Iterator[Trial], Iterator[Trial]]:
-        """Conventions of its formula: those without a number, and those with one."""
+        None are tried after `end`, in seconds of computing.
+        """
         known = self.known
         if known is None or self._differs_elsewhere(known.output):
-            return iter(()), iter(())
+            return
         bench = known.bench(loss, self.own, self.left)
-        free, fixed = divided(conventions(known.kind, bench.given, known.before))
+        table = conventions(known.kind, bench.given, known.before)
+        some = [one for one in table if one.free == free]
         start = f"{self.name}: " if self.name else ""
-        found = (list(run(some, bench, known.formula)) for some in (fixed, free))
-        plain, numbered = (
-            [Trial(f"{start}{one.cause}", one.distance) for one in each] for each in found
-        )
-        return self._with_factor(plain), iter(numbered)
-
-    def _with_factor(self, trials: list[Trial]) -> Iterator[Trial]:
-        """Trials; of those that fit, all in one, with the factor that they come to."""
-        met = [trial for trial in trials if trial.is_met]
+        met = []
+        for trial in run(some, bench, known.formula):
+            named = replace(trial, cause=f"{start}{trial.cause}")
+            if trial.is_met and not free:
+                met.append(named)
+            else:
+                yield named
+            if time.process_time() > end:
+                break
         if met:
-            said = ", or ".join(list(dict.fromkeys(trial.cause for trial in met))[:_CAUSES])
-            factor = self._ratio()
-            scaled = {name: factor * slope for name, slope in self.own.outputs.items()}
-            if Total(factor * self.own.value, scaled).apart(self.left) <= MATCH:
-                said = f"{self.subject} times {tidy(factor):.6g} ({said})"
-            yield Trial(said, min(trial.distance for trial in met))
-        yield from (trial for trial in trials if not trial.is_met)
+            yield replace(met[0], cause=self._together([one.cause for one in met]))
+
+    def _together(self, causes: Sequence[str]) -> str:
+        """All that fit equally, with the factor that they come to."""
+        said = ", or ".join(list(dict.fromkeys(causes))[:_CAUSES])
+        factor = self.own.factor_of(self.left)
+        if self.own.scaled(factor).apart(self.left) > MATCH:
+            return said
+        return f"{self.subject} times {tidy(factor):.6g} ({said})"
 
     def _differs_elsewhere(self, output: str) -> bool:
         """Whether the candidate's gradient of another output is another one."""
-        mine, its = (without(one.outputs, (output,)) for one in (self.own, self.left))
-        whole = _length(self.own) + _length(self.left)
-        return any(_norm(its[n] - g) > LIMIT * whole for n, g in mine.items())
+        others = without(self.own.outputs, (output,))
+        whole = self.own.size + self.left.size
+        return any(_norm(self.left.outputs[n] - g) > LIMIT * whole for n, g in others.items())
 
 
 def factor_in_words(factor: float, known: Mapping[str, float]) -> tuple[str, float] | None:
@@ -388,15 +405,14 @@ def explain(loss: Composition) -> Explanation | None:
     short = types.explain(mine.numbers, its.numbers)
     if short is not None:
         return short
-    apart = mine.apart(its)
+    apart, end = mine.apart(its), time.process_time() + _PATIENCE
     if apart <= LIMIT:
         return None
     parts = list(_parts(loss))
-    pairs = [part.trials(loss) for part in parts]
     trials = until_met(
-        itertools.chain.from_iterable(fixed for fixed, _ in pairs),
+        itertools.chain.from_iterable(part.trials(loss, False, end) for part in parts),
         itertools.chain.from_iterable(part.relations() for part in parts),
-        itertools.chain.from_iterable(numbered for _, numbered in pairs),
+        itertools.chain.from_iterable(part.trials(loss, True, end) for part in parts),
     )
     return _nearest(trials, apart) or _unknown(mine, its)
 
@@ -433,9 +449,8 @@ def _nearest(trials: Sequence[Trial], apart: float) -> Explanation | None:
 def _unknown(mine: Total, its: Total) -> Explanation:
     """What there is to look at where nothing fits: both values, both gradients."""
     said = f"the loss is {its.value:.6g} instead of {mine.value:.6g}"
-    one, two = _length(mine), _length(its)
+    one, two = _norm(mine.slope), _norm(its.slope)
     if one and two:
-        product = sum(float(np.vdot(g, its.outputs[name])) for name, g in mine.outputs.items())
-        said += f", its gradient {two / one:.4g} times as long, with a cosine of "
-        said += f"{product / (one * two):.4f}"
+        cosine = float(mine.slope @ its.slope) / (one * two)
+        said += f", its gradient {two / one:.4g} times as long, with a cosine of {cosine:.4f}"
     return Explanation(said, np.inf)

@@ -16,7 +16,6 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Known,
     array,
-    instead,
     rules,
     setting,
     told,
@@ -34,7 +33,6 @@ _DEVIATIONS: Named = {
     "outside": lambda nn, var, eps: nn.sqrt(var) + eps,
     "floor": lambda nn, var, eps: nn.sqrt(nn.where(var > eps, var, eps)),
     "variance": lambda nn, var, eps: var + eps,
-    "none": lambda nn, var, eps: 1.0,
 }
 _EPS = {
     "outside of the root (added to the deviation: std + eps)": "outside",
@@ -45,7 +43,6 @@ _VARIANCE = {
     "not centred (mean of squares)": {"uncentred": True},
 }
 _SQUARE = {"the variance instead of its root": "variance"}
-_DIVISOR = {**_SQUARE, "one: not divided by the standard deviation": "none"}
 _RUNNING = ("running_mean", "running_var")
 
 
@@ -61,7 +58,7 @@ def _rules(given: Arguments) -> list[Convention]:
         *_eps(given),
         rules("variance", _VARIANCE, joins="variance"),
         values("centred", {"not subtracted (RMS norm, not centred)": False}, "mean"),
-        values("deviation", _DIVISOR, "divisor"),
+        values("deviation", _SQUARE, "divisor"),
         values("constant", gradient, "no gradient"),
         *_one_pass(given),
     ]
@@ -148,10 +145,7 @@ def instance_norm(given: Arguments) -> Known:
     rank = given["x"].ndim
     axes = tuple(range(2, rank))
     usual = {"axes": axes, "learned": _per_channel(rank)}
-    names = {
-        (0, *axes): "by batch statistics instead of those of each sample",
-        (1, *axes): "over the channels too (layer norm instead of instance norm)",
-    }
+    names = {(0, *axes): "by batch statistics instead of those of each sample"}
     return told(_own, usual), [*_rules({**given, **usual}), _over(axes, rank, names)]
 
 
@@ -406,8 +400,4 @@ def normalize(given: Arguments) -> Known:
     def usual(nn: Any, given: Arguments) -> Any:
         return nn.normalize(given["x"], dim=given["dim"], eps=given["eps"])
 
-    def by_magnitudes(nn: Any, given: Arguments) -> Any:
-        return given["x"] / nn.sum(nn.abs(given["x"]), given["dim"], keepdim=True)
-
-    ways = {"sum of magnitudes (L1)": by_magnitudes}
-    return usual, [setting("dim", range(given["x"].ndim)), instead("divisor", ways)]
+    return usual, [setting("dim", range(given["x"].ndim))]

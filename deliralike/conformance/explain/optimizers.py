@@ -77,7 +77,6 @@ def explain(trace: Trace) -> Explanation | None:
         numbered,
         pairs(fixed, bench, formula),
         with_numbers(fixed, _nearest(numbered), bench, formula),
-        _other_rules(bench),
     )
     return _explanation(bench, tried)
 
@@ -89,10 +88,7 @@ def _nearest(trials: Sequence[Trial]) -> list[Convention]:
 
 
 def based(trace: Trace) -> tuple[Trace, Form | None]:
-    """The trace with the rates that the reference uses, and the form that gives its updates.
-
-    A clipping that the reference does not tell is looked for, too.
-    """
+    """The trace with the rates that the reference uses, and the form that gives its updates."""
     for rates in (trace.rates, trace.later):
         if rates is not None:
             moved = replace(trace, rates=rates)
@@ -172,12 +168,11 @@ class _Bench(Vectors):
     @property
     def given(self) -> Arguments:
         """What the base changes; a formula is told other values of these, or of other settings."""
-        return {"kind": self.base.kind, **self.base.changes}
+        return self.base.changes
 
     def formula(self, nn: Any, given: Arguments) -> np.ndarray:
         """The updates of a form: `nn` is not used."""
-        changes = {name: value for name, value in given.items() if name != "kind"}
-        return simulate(Form(given["kind"], changes), self.trace)
+        return simulate(Form(self.base.kind, given), self.trace)
 
     def _apart(self, formula: Formula) -> np.ndarray:
         apart = (formula(np, self.given) - self.target) / self.trace.spread(self.size)
@@ -417,22 +412,8 @@ _STARTS = (
 )
 
 
-def _other_rules(bench: _Bench) -> Iterator[Trial]:
-    """Another rule, with numbers that are searched for."""
-    base = bench.base
-    starts = [form.but(clip=base.clip, bound=base.bound) for form in _STARTS]
-    found, distance = identify(bench.trace, bench.target, bench.among, starts)
-    if found.kind is not base.kind:
-        cause = f"{described(found)} instead of {base.name}"
-        whole = rules("", {cause: {"kind": found.kind, **found.changes}})
-        yield Trial(cause, distance, tuple(whole.choices(bench.given)))
-
-
 def identify(
-    trace: Trace,
-    target: np.ndarray,
-    among: np.ndarray | None = None,
-    starts: Sequence[Form] | None = None,
+    trace: Trace, target: np.ndarray, among: np.ndarray | None = None
 ) -> tuple[Form, float]:
     """The rule, with its numbers, whose updates are nearest to these; and how far it is.
 
@@ -440,13 +421,11 @@ def identify(
         trace: What the optimizer was fed.
         target: Its updates.
         among: The parameters to look at; all when None.
-        starts: Forms whose numbers are improved; all usual rules, with decay, when None.
     """
     chosen = np.ones(len(trace.names), bool) if among is None else among
-    if starts is None:
-        starts = [*_STARTS]
-        for how in ("l2", "decoupled"):
-            starts += [form.but(weight_decay=0.01, decay_form=how) for form in _STARTS]
+    starts = [*_STARTS]
+    for how in ("l2", "decoupled"):
+        starts += [form.but(weight_decay=0.01, decay_form=how) for form in _STARTS]
     rough: list[tuple[float, Form]] = []
     for form in starts:
         rough.append(_settled(_Bench.of(trace, target, form, chosen), 6))
@@ -489,14 +468,6 @@ def _reference_form(trace: Trace) -> Form | None:
         if not bench.among.any():
             return trace.form
     form, distance = identify(trace, trace.reference)
-    for how, eps in (("norm", 1e-6), ("norm", 0.0), ("value", 0.0)):
-        if distance <= MATCH:
-            break
-        clipped = {"clip": how, "clip_eps": eps}
-        both = itertools.product(_STARTS[:6], (0.1, 1.0))
-        starts = [form.but(bound=bound, **clipped) for form, bound in both]
-        starts += [start.but(weight_decay=0.01) for start in starts]
-        form, distance = identify(trace, trace.reference, starts=starts)
     return form if distance <= MATCH else _of_groups(trace)
 
 
@@ -512,25 +483,3 @@ def _of_groups(trace: Trace) -> Form | None:
     if not of_vectors.weight_decay:
         of_vectors = of_vectors.but(decay_form=of_matrices.decay_form)
     return merged([of_vectors if one else of_matrices for one in vectors], trace.sizes)
-
-
-def described(form: Form) -> str:
-    """A form in a few words: ``"rmsprop(alpha=0.9)"``; what is standard is left out.
-
-    Example:
-        >>> described(Form(SGD, {"momentum": 0.9, "nesterov": False}))
-        'sgd(momentum=0.9)'
-    """
-    standard = Form(form.kind, {})
-    shown = []
-    for name, value in form.changes.items():
-        if not np.array_equal(value, getattr(standard, name)):
-            shown.append(f"{name}={_shown(value)}")
-    return f"{form.name}({', '.join(shown)})"
-
-
-def _shown(value: Any) -> str:
-    """A number as a report writes it."""
-    if np.ndim(value):
-        return " or ".join(f"{each:.6g}" for each in np.unique(value)[:3])
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

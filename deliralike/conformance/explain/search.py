@@ -210,5 +210,6 @@ def _of_loss(accused: Accused, backend: Backend) -> Explanation | None:
         if np.size(side.outputs) != 1 or side.outputs is None or gradient is None or not weight:
             return None
         totals.append(Total(np.ravel(side.outputs).item(), {"x": gradient / weight}))
-    term = Term(accused.kind, given, totals[0])
-    return losses.explain(Composition(backend, {"x": prediction}, (term,), *totals, (target,)))
+    mine, its = totals
+    term = Term(accused.kind, given, mine)
+    return losses.explain(Composition(backend, {"x": prediction}, (term,), mine, its, (target,)))

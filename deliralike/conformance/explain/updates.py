@@ -64,7 +64,7 @@ class Adam(rules.Adam):
     eps_form, eps_root, corrected, start, offset = "outside", 0.0, "both", 0.0, 0
 
     @property
-    def betas(self) -> Any:  # type: ignore[override]
+    def betas(self) -> Any:
         """Both weights of old means."""
         return self.beta1, self.beta2
 
@@ -79,8 +79,8 @@ class Adam(rules.Adam):
 
     def _adam(self, p: Any, g: Any, state: Any, scalars: Any, xp: Any) -> Any:
         new, scale = self._moved(g, state), scalars["scale"]
-        square = new["exp_avg_sq"]
-        if self.amsgrad == "corrected":
+        square, form = new["exp_avg_sq"], str(self.amsgrad)
+        if form == "corrected":
             square, scale = square / scale**2, 1.0
         if self.amsgrad:
             square = new["max_exp_avg_sq"] = xp.maximum(state["max_exp_avg_sq"], square)

@@ -225,7 +225,6 @@ RESIZINGS: Mapping[str, Callable[[int, int, float], np.ndarray]] = {
     "linear, align_corners=False": partial(_linear, how="half"),
     "linear, align_corners=True": partial(_linear, how="corners"),
     "nearest-exact (half-pixel centres)": partial(_nearest, how="half", shift=0.5 + 1e-9),
-    "nearest neighbours, align_corners": partial(_nearest, how="corners", shift=0.5),
     "linear with antialiasing": partial(_linear, how="half", wide=True),
     "linear without half-pixel centres (asymmetric)": partial(_linear, how="plain"),
 }
@@ -239,7 +238,7 @@ def interpolate(given: Arguments) -> list[Convention]:
         steps = tuple(old / new for old, new in zip(size, out, strict=True))
     else:
         scales = np.broadcast_to(factors, len(size)).tolist()
-        out, steps = tuple(map(geometry.resized, size, scales)), [1.0 / one for one in scales]
+        out, steps = tuple(map(geometry.resized, size, scales)), tuple(1.0 / one for one in scales)
     usual = _FLOOR
     if given["mode"] != "nearest":
         usual = f"linear, align_corners={bool(given['align_corners'])}"

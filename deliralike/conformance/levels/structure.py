@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -66,12 +65,13 @@ def level(
         weights: ``"judge"`` if start values must be equal, ``"load"`` if the candidate is given the
             reference's anyway.
     """
-    sides = _Sides.of(reference.network, candidate.network, match)
+    networks = (reference.network, candidate.network)
+    sides = _Sides.of(*networks, match)
     judged = weights == "judge"
     values = sides.values()
     apart = [name for name, (difference, limit) in values.items() if difference > limit]
     findings = [*_not_numbers(sides.ours, "reference"), *_not_numbers(sides.own, "candidate")]
-    findings += [*_names(sides), *_properties(sides), *_ties(sides), *_held_twice(sides)]
+    findings += [*_names(sides), *_properties(sides, *networks), *_ties(sides), *_held_twice(sides)]
     if judged:
         findings += [_start_value(name, *values[name]) for name in apart]
         findings = _explained(findings, sides)
@@ -86,7 +86,6 @@ def level(
             f"Start values differ in {len(apart)} tensors, most in {worst} "
             f"({values[worst][0]:.1e}); the reference's are loaded into the candidate."
         )
-    networks = (reference.network, candidate.network)
     worst_of_all = max((difference for difference, _ in values.values()), default=None)
     return Level.judged(
         "L0",
@@ -99,26 +98,41 @@ def level(
     )
 
 
-def reshaped(reference: AbstractNetwork, match: Match | None) -> list[Finding]:
+def reshaped(
+    reference: AbstractNetwork, candidate: AbstractNetwork, match: Match | None
+) -> list[Finding]:
     """Findings of tensors that have one name and two shapes, where both sides compute otherwise.
 
     Where they compute the same, they hold it in two forms.
     """
     if match is None:
         return []
-    blocks, found = dict(reference.named_blocks()), []
+    found, kinds = [], block_kinds(reference)
     for name, its in match.candidate.tensors.items():
         ours = match.reference.tensors.get(name)
         is_left = match.together.count(name) == 2 or name in {*match.missing} & {*match.unexpected}
-        if ours is None or ours.shape == its.shape or not is_left:
-            continue
-        block = blocks[owner(name)]
-        layer = reference.backend.neutral_layer(block) or (type(block).__name__, vars(block))
-        groups = _groups_of(layer, ours.shape, its.shape)
-        why = None if groups is None else Explanation.seen(str(groups))
-        finding = _finding(name, f"shape {its.shape}, in the reference {ours.shape}")
-        found.append(replace(finding, kind=type(block).__name__, explanation=why))
+        if ours is not None and ours.shape != its.shape and is_left:
+            finding = _of_shape(name, ours.shape, its.shape, reference, candidate)
+            found.append(replace(finding, kind=kinds[owner(name)]))
     return found
+
+
+def _of_shape(
+    name: str, shape: Shape, its: Shape, reference: AbstractNetwork, candidate: AbstractNetwork
+) -> Finding:
+    """A tensor of another shape, which the groups of its convolutions may explain."""
+    finding = _finding(name, f"shape {its}, in the reference {shape}")
+    mine, other = (_groups_of(network, owner(name)) for network in (reference, candidate))
+    if mine == other or None in (mine, other):
+        return finding
+    return replace(finding, explanation=Explanation.seen(str(Cause("groups", other, mine))))
+
+
+def _groups_of(network: AbstractNetwork, path: str) -> int | None:
+    """The groups of a convolution; None for another block."""
+    block = dict(network.named_blocks()).get(path)
+    known = network.backend.neutral_layer(block)
+    return (known[1] if known else getattr(block, "__dict__", {})).get("groups")
 
 
 def with_shapes(level: Level, found: Sequence[Finding]) -> Level:
@@ -126,16 +140,6 @@ def with_shapes(level: Level, found: Sequence[Finding]) -> Level:
     names = {one.place for one in found}
     others = [one for one in level.findings if one.place not in names]
     return replace(level, status=FAILED, findings=(*found, *others))
-
-
-def _groups_of(layer: tuple[str, Any], shape: Shape, its: Shape) -> Cause | None:
-    """The groups of a convolution whose weights have so many channels less or more."""
-    kind, settings = layer
-    is_alike = (shape[0], *shape[2:]) == (its[0], *its[2:])
-    if not kind.startswith("Conv") or not is_alike or len(shape) != len(its):
-        return None
-    usual = settings.get("groups", 1)
-    return Cause("groups", usual * shape[1] // its[1], usual)
 
 
 def look(network: AbstractNetwork) -> dict[str, Weight]:
@@ -276,13 +280,15 @@ def _names(sides: _Sides) -> Iterator[Finding]:
                 yield _finding(name, what, remark)
 
 
-def _properties(sides: _Sides) -> Iterator[Finding]:
+def _properties(
+    sides: _Sides, reference: AbstractNetwork, candidate: AbstractNetwork
+) -> Iterator[Finding]:
     """Other shapes, types and roles."""
     for name in sides.both:
         ours, theirs = sides.ours[name], sides.theirs[name]
         shape, its = ours.value.shape, theirs.value.shape
         if shape != its:
-            yield _finding(name, f"shape {its}, in the reference {shape}")
+            yield _of_shape(name, shape, its, reference, candidate)
         other_kind = ours.value.dtype.kind != theirs.value.dtype.kind and sides.match is None
         if other_kind or (ours.usual != theirs.usual and ours.dtype != theirs.dtype):
             yield _finding(name, f"type {theirs.dtype}, in the reference {ours.dtype}")
@@ -367,7 +373,7 @@ def _explained(findings: Sequence[Finding], sides: _Sides) -> list[Finding]:
     why = dict(explain_weights(wanted, came)) if came else {}  # what one holds may be another's
     found = []
     for one in findings:
-        if one.place in about:
+        if one.place in about and one.explanation is None:
             one = replace(one, explanation=why.get(one.place))
         found.append(one)
     return found

@@ -153,8 +153,7 @@ class Matched(Correspondence):
         """As in `Correspondence`: those with the same arrays.
 
         Where there are none, the first one that has a namesake is taken for it, if there are as
-        many of that name on both sides, and what follows it is wrong: a block that gives another
-        size, or a function.
+        many of that name on both sides, and what follows it is wrong.
         """
         left = {name: call for name, call in calls.items() if name not in taps}
         found = dict(self._shared(left, beyond))
@@ -162,12 +161,7 @@ class Matched(Correspondence):
             return found
         own = {name: call for name, call in beyond.items() if call.path is None}
         for name, call in left.items():
-            if call.path is not None:
-                tap = self._resized(name, call, beyond.get(name))
-                if tap is not None and wrong(name):
-                    return {name: tap}
-                continue
-            if name.function in _ELEMENTARY or self._is_made(call, own):
+            if call.path is not None or name.function in _ELEMENTARY or self._is_made(call, own):
                 continue  # other code may put it together in another way, and rightly so
             namesakes = [other for other in own if other.function == name.function]
             count = sum(other.function == name.function for other in left)
@@ -175,17 +169,6 @@ class Matched(Correspondence):
                 tap = self._tap(namesakes[0], call, own[namesakes[0]])
                 return {} if tap is None else {name: tap}
         return {}
-
-    def _resized(self, name: Tap, call: Call, theirs: Call | None) -> SharedCall | None:
-        """The candidate's call of a block that gives another size for the same inputs."""
-        tap = self._tap(name, call, theirs, of_any_size=True)
-        if tap is None or tap.output.leaves:
-            return tap
-        # What follows is given the reference's result, in the layout that was seen last.
-        turned = self._turned(name, call, None)
-        return replace(
-            tap, theirs=replace(tap.theirs, output=turned.theirs.output), output=turned.output
-        )
 
     def _is_made(self, call: Call, own: Calls) -> bool:
         """Whether some call of the candidate gives what a call of the reference gives."""

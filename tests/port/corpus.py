@@ -1,0 +1,259 @@
+"""What `port` makes of classes that others wrote: ``python -m tests.port.corpus``.
+
+Each class is ported and proved in a process of its own; the table is written into the docs.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PAGE = Path("docs/howto/port_corpus.md")
+# ruff: noqa: E501 - a line of the table is a class
+LIMIT = 240.0  # seconds a class
+#: A name, its arguments, its inputs without the batch; by the module that it is in.
+CORPUS = {
+    "torchvision.models": """
+        alexnet num_classes=5 3x64x64
+        squeezenet1_0 num_classes=5 3x33x33
+        squeezenet1_1 num_classes=5 3x33x33
+        resnet18 num_classes=5 3x33x33
+        resnet34 num_classes=5 3x33x33
+        resnet50 num_classes=5 3x33x33
+        resnext50_32x4d num_classes=5 3x33x33
+        wide_resnet50_2 num_classes=5 3x33x33
+        densenet121 num_classes=5 3x33x33
+        googlenet num_classes=5,aux_logits=False,init_weights=False 3x33x33
+        inception_v3 num_classes=5,aux_logits=False,init_weights=False 3x79x79
+        mobilenet_v2 num_classes=5 3x33x33
+        mobilenet_v3_small num_classes=5 3x33x33
+        mobilenet_v3_large num_classes=5 3x33x33
+        mnasnet0_5 num_classes=5 3x33x33
+        shufflenet_v2_x0_5 num_classes=5 3x33x33
+        efficientnet_b0 num_classes=5 3x33x33
+        efficientnet_v2_s num_classes=5 3x33x33
+        regnet_x_400mf num_classes=5 3x33x33
+        regnet_y_400mf num_classes=5 3x33x33
+        convnext_tiny num_classes=5 3x33x33
+        VisionTransformer image_size=32,patch_size=8,num_layers=2,num_heads=2,hidden_dim=16,mlp_dim=24,num_classes=5 3x32x32
+        SwinTransformer patch_size=[2,2],embed_dim=12,depths=[2,2],num_heads=[2,4],window_size=[4,4],num_classes=5 3x32x32
+        swin_v2_t num_classes=5 3x32x32
+        MaxVit input_size=(32,32),stem_channels=8,partition_size=4,block_channels=[8,16],block_layers=[1,1],head_dim=8,stochastic_depth_prob=0.1,num_classes=5 3x32x32
+    """,
+    "torchvision.models.video": """
+        r3d_18 num_classes=5 3x5x17x17
+        mc3_18 num_classes=5 3x5x17x17
+        r2plus1d_18 num_classes=5 3x5x17x17
+        s3d num_classes=5 3x16x33x33
+    """,
+    "torchvision.models.segmentation": """
+        fcn_resnet50 weights_backbone=None,num_classes=5 3x33x33
+        deeplabv3_resnet50 weights_backbone=None,num_classes=5 3x33x33
+        lraspp_mobilenet_v3_large weights_backbone=None,num_classes=5 3x33x33
+    """,
+    "timm.models": """
+        resnet18 num_classes=5 3x33x33
+        resnet26t num_classes=5 3x33x33
+        seresnext26t_32x4d num_classes=5 3x33x33
+        res2net50_14w_8s num_classes=5 3x33x33
+        densenet121 num_classes=5 3x33x33
+        dla34 num_classes=5 3x33x33
+        vgg11 num_classes=5 3x33x33
+        xception41 num_classes=5 3x65x65
+        inception_resnet_v2 num_classes=5 3x79x79
+        mobilenetv2_050 num_classes=5 3x33x33
+        mobilenetv3_small_050 num_classes=5 3x33x33
+        efficientnet_lite0 num_classes=5 3x33x33
+        ghostnet_050 num_classes=5 3x33x33
+        mixnet_s num_classes=5 3x33x33
+        regnetx_002 num_classes=5 3x33x33
+        convnext_atto num_classes=5 3x33x33
+        convmixer_768_32 num_classes=5,depth=2 3x33x33
+        resmlp_12_224 num_classes=5,img_size=32 3x32x32
+        mixer_s32_224 num_classes=5,img_size=64 3x64x64
+        gmlp_ti16_224 num_classes=5,img_size=32 3x32x32
+        vit_tiny_patch16_224 num_classes=5,img_size=32 3x32x32
+        deit_tiny_patch16_224 num_classes=5,img_size=32 3x32x32
+        beit_base_patch16_224 num_classes=5,img_size=32,depth=2,embed_dim=24,num_heads=2 3x32x32
+        cait_xxs24_224 num_classes=5,img_size=32,depth=2 3x32x32
+        xcit_nano_12_p16_224 num_classes=5,img_size=32 3x32x32
+        swin_tiny_patch4_window7_224 num_classes=5,img_size=32,window_size=4 3x32x32
+        pvt_v2_b0 num_classes=5 3x33x33
+        poolformer_s12 num_classes=5 3x33x33
+        pit_ti_224 num_classes=5,img_size=32 3x32x32
+        levit_128s num_classes=5,img_size=64 3x64x64
+        mobilevit_xxs num_classes=5 3x64x64
+        mobileone_s0 num_classes=5 3x33x33
+        repvgg_a0 num_classes=5 3x33x33
+        repghostnet_050 num_classes=5 3x33x33
+        edgenext_xx_small num_classes=5 3x64x64
+        fastvit_t8 num_classes=5 3x64x64
+        efficientformer_l1 num_classes=5 3x224x224
+        focalnet_tiny_srf num_classes=5 3x64x64
+        davit_tiny num_classes=5 3x64x64
+        coat_tiny num_classes=5,img_size=32 3x32x32
+        crossvit_9_240 num_classes=5,img_size=48 3x48x48
+        cspresnet50 num_classes=5 3x33x33
+        darknet53 num_classes=5 3x33x33
+        dpn48b num_classes=5 3x33x33
+        hardcorenas_a num_classes=5 3x33x33
+        hrnet_w18_small num_classes=5 3x65x65
+        lcnet_035 num_classes=5 3x33x33
+        nasnetalarge num_classes=5 3x65x65
+        nf_resnet26 num_classes=5 3x33x33
+        resnetv2_50 num_classes=5 3x33x33
+        rexnet_100 num_classes=5 3x33x33
+        selecsls42 num_classes=5 3x33x33
+        sequencer2d_s num_classes=5,img_size=32 3x32x32
+        skresnet18 num_classes=5 3x33x33
+        tinynet_e num_classes=5 3x33x33
+        tresnet_m num_classes=5 3x64x64
+        tnt_s_legacy_patch16_224 num_classes=5,img_size=32 3x32x32
+        vovnet39a num_classes=5 3x33x33
+        inception_next_atto num_classes=5 3x33x33
+        starnet_s1 num_classes=5 3x33x33
+    """,
+    "monai.networks.nets": """
+        UNet spatial_dims=2,in_channels=1,out_channels=3,channels=(4,8),strides=(2,) 1x16x16
+        BasicUNet spatial_dims=2,in_channels=1,out_channels=3,features=(4,4,8,8,8,4) 1x32x32
+        BasicUNetPlusPlus spatial_dims=2,in_channels=1,out_channels=3,features=(4,4,8,8,8,4) 1x32x32
+        AttentionUnet spatial_dims=2,in_channels=1,out_channels=3,channels=(4,8,8),strides=(2,2) 1x16x16
+        SegResNet spatial_dims=2,init_filters=8,in_channels=1,out_channels=3,blocks_down=(1,1),blocks_up=(1,) 1x16x16
+        SegResNetVAE input_image_size=(16,16),vae_estimate_std=False,spatial_dims=2,init_filters=8,in_channels=1,out_channels=3 1x16x16
+        SegResNetDS spatial_dims=2,init_filters=8,in_channels=1,out_channels=3,blocks_down=(1,1) 1x16x16
+        VNet spatial_dims=2,in_channels=1,out_channels=3 1x32x32
+        DynUNet spatial_dims=2,in_channels=1,out_channels=3,kernel_size=(3,3,3),strides=(1,2,2),upsample_kernel_size=(2,2),filters=(4,8,8) 1x16x16
+        HighResNet spatial_dims=2,in_channels=1,out_channels=3 1x16x16
+        DenseNet121 spatial_dims=2,in_channels=1,out_channels=3,init_features=8,growth_rate=4 1x33x33
+        resnet18 spatial_dims=2,n_input_channels=1,num_classes=5 1x33x33
+        SEResNet50 spatial_dims=2,in_channels=1,num_classes=5 1x33x33
+        EfficientNetBN model_name="efficientnet-b0",spatial_dims=2,in_channels=1,num_classes=5,pretrained=False 1x33x33
+        AHNet spatial_dims=2,out_channels=3,psp_block_num=0 3x65x65
+        UNETR in_channels=1,out_channels=3,img_size=32,spatial_dims=2,feature_size=4,hidden_size=12,mlp_dim=16,num_heads=2 1x32x32
+        SwinUNETR in_channels=1,out_channels=3,feature_size=12,spatial_dims=2,depths=(1,1,1,1),num_heads=(1,1,2,2) 1x32x32
+        ViT in_channels=1,img_size=(16,16),patch_size=(8,8),hidden_size=12,mlp_dim=16,num_layers=1,num_heads=2,classification=True,spatial_dims=2 1x16x16
+        AutoEncoder spatial_dims=2,in_channels=1,out_channels=1,channels=(4,8),strides=(2,2) 1x16x16
+        Regressor in_shape=(1,16,16),out_shape=(2,),channels=(4,8),strides=(2,2) 1x16x16
+        Classifier in_shape=(1,16,16),classes=3,channels=(4,8),strides=(2,2) 1x16x16
+        Discriminator in_shape=(1,16,16),channels=(4,8),strides=(2,2) 1x16x16
+        Generator latent_shape=(5,),start_shape=(4,4,4),channels=(4,1),strides=(2,1) 5
+        FullyConnectedNet in_channels=5,out_channels=3,hidden_channels=(8,6) 5
+        UNETR in_channels=1,out_channels=3,img_size=16,feature_size=4,hidden_size=12,mlp_dim=16,num_heads=2 1x16x16x16
+        FlexibleUNet in_channels=3,out_channels=3,backbone="efficientnet-b0" 3x64x64
+        DiNTS dints_space=None,in_channels=1,num_classes=3 1x16x16x16
+        Quicknat num_classes=3,num_channels=1,num_filters=4 1x32x32
+        MedNeXtS spatial_dims=2,in_channels=1,out_channels=3 1x32x32
+        Transchex in_channels=1,img_size=(16,16) 1x16x16
+        milmodel.MILModel num_classes=3,pretrained=False 2x3x33x33
+        VarAutoEncoder spatial_dims=2,in_shape=(1,16,16),out_channels=1,latent_size=2,channels=(4,8),strides=(2,2) 1x16x16
+        PatchDiscriminator spatial_dims=2,channels=4,in_channels=1,num_layers_d=2 1x32x32
+        AutoencoderKL spatial_dims=2,in_channels=1,out_channels=1,num_res_blocks=(1,1),channels=(4,4),attention_levels=(False,False),latent_channels=2,norm_num_groups=2 1x16x16
+        VQVAE spatial_dims=2,in_channels=1,out_channels=1,channels=(4,4),num_res_channels=(4,4),num_res_layers=1,downsample_parameters=((2,4,1,1),(2,4,1,1)),upsample_parameters=((2,4,1,1,0),(2,4,1,1,0)),num_embeddings=8,embedding_dim=4 1x16x16
+    """,
+    "segmentation_models_pytorch": """
+        Unet encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
+        UnetPlusPlus encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
+        MAnet encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
+        Linknet encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
+        FPN encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
+        PSPNet encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
+        PAN encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
+        DeepLabV3 encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
+        DeepLabV3Plus encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
+        UPerNet encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
+        Segformer encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
+        Unet encoder_name="vgg11",encoder_weights=None,classes=3 3x32x32
+        Unet encoder_name="densenet121",encoder_weights=None,classes=3 3x64x64
+        Unet encoder_name="mobilenet_v2",encoder_weights=None,classes=3 3x64x64
+        Unet encoder_name="efficientnet-b0",encoder_weights=None,classes=3 3x64x64
+        Unet encoder_name="mit_b0",encoder_weights=None,classes=3 3x64x64
+        Unet encoder_name="se_resnet50",encoder_weights=None,classes=3 3x64x64
+        Unet encoder_name="timm-mobilenetv3_small_075",encoder_weights=None,classes=3 3x64x64
+    """,
+}
+
+
+def entries():
+    """Each class: a label, ``module:name``, arguments and inputs."""
+    for module, lines in CORPUS.items():
+        for line in lines.strip().splitlines():
+            name, arguments, *inputs = line.split()
+            label = f"{module.partition('.')[0]} {name}"
+            yield label, f"{module}:{name}", arguments, inputs
+
+
+def look(name, arguments, inputs, backends):
+    """Port one class and prove it; what came of it, as a dict."""
+    import pkgutil
+
+    import numpy as np
+
+    from deliralike import port
+    from tests.references import allow_torchvision
+
+    allow_torchvision()
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.standard_normal((2, *map(int, size.split("x")))).astype("float32") for size in inputs
+    ]
+    begin = time.process_time()
+    found = port(pkgutil.resolve_name(name), arrays, **eval(f"dict({arguments})"))
+    told = {"port": time.process_time() - begin, "hands": [str(one) for one in found.hands]}
+    told["lines"] = sum(lines for _, lines, _ in found.changes)
+    told["changed"] = sum(changed for _, _, changed in found.changes)
+    for backend in backends:
+        begin = time.process_time()
+        try:
+            headline = found.prove(backend).headline
+        except Exception as error:
+            headline = f"{type(error).__name__}: {error}"
+        told[backend] = (headline, time.process_time() - begin)
+        print(json.dumps(told), flush=True)  # what is known so far, in the case of a time limit
+    return told
+
+
+def _in_process(entry, backends):
+    label, name, arguments, inputs = entry
+    command = [sys.executable, "-W", "ignore", "-m", "tests.port.corpus", "--one", name]
+    command += ["--backends", ",".join(backends), arguments, *inputs]
+    told = {"label": label, "arguments": arguments}
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+        output, errors = ended.stdout, ended.stderr
+    except subprocess.TimeoutExpired as late:
+        output = (late.stdout or b"").decode()
+        errors = f"more than {LIMIT:g} s"
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    if lines:
+        return told | json.loads(lines[-1])
+    return told | {"error": (errors.strip().splitlines() or ["?"])[-1][:300]}
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.port.corpus", description=__doc__)
+    parser.add_argument("--backends", default="jax,chainer")
+    parser.add_argument("--only", default="", help="labels that match this expression")
+    parser.add_argument("--results", type=Path, default=Path("build/corpus.jsonl"))
+    parser.add_argument("--one", help="in this process")
+    parser.add_argument("rest", nargs="*")
+    given = parser.parse_args()
+    backends = given.backends.split(",")
+    if given.one:
+        arguments, *inputs = given.rest
+        look(given.one, arguments, inputs, backends)
+        return
+    given.results.parent.mkdir(exist_ok=True)
+    for entry in entries():
+        if re.search(given.only, entry[0]):
+            told = _in_process(entry, backends)
+            with given.results.open("a") as file:
+                file.write(json.dumps(told) + "\n")
+            short = {key: value for key, value in told.items() if key not in ("label", "hands")}
+            print(told["label"], len(told.get("hands", ())), "hands", str(short)[:300], flush=True)
+
+
+if __name__ == "__main__":
+    main()
