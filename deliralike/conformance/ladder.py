@@ -61,6 +61,14 @@ class Settings:
     progress: Progress | None = None
 
 
+def _have_equal_names(match: Match) -> bool:
+    """Whether all that is matched has one name, so that what is left over is a difference."""
+    for pair in match.names:
+        if not pair.straight or pair.reference[0].source != pair.candidate[0].source:
+            return False
+    return True
+
+
 class Ladder:
     """One comparison in the making."""
 
@@ -198,7 +206,8 @@ class Ladder:
             if effective.isdisjoint(left_over):
                 self._forgive(left_over)
             return
-        if semantic.status == FAILED and not (sides.settled or self.reshaped):
+        is_certain = sides.settled or self.reshaped or _have_equal_names(match)
+        if semantic.status == FAILED and not is_certain:
             found = self.levels["L3"].findings if "L3" in self.levels else ()
             explained = [one for one in found if one.explained]
             owners = set(map(owner, left_over))

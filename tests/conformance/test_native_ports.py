@@ -434,3 +434,10 @@ def test_a_layer_that_differs_and_has_other_tensors_is_explained_by_these(mine, 
     proof = compare(around(mine), around(theirs), PICTURES, levels=QUICK)
     assert proof.headline.startswith(f"DIVERGES at 1 ({type(mine).__name__}), forward, ")
     assert f"Explained by {cause} (seen in its own numbers)." in proof.headline
+
+
+def test_a_parameter_of_one_side_alone_is_a_difference_where_all_others_have_one_name():
+    """With `"load"` too, though it may be that names mean something else."""
+    sides = (around(nn.Conv2d(4, 4, 3, bias=bias)) for bias in (False, True))
+    proof = compare(*sides, PICTURES, weights="load", levels=QUICK)
+    assert proof.headline.startswith("DIVERGES at 1.bias (Conv2d), in the candidate only.")

@@ -140,14 +140,15 @@ def _is_input(place: str) -> bool:
 
 def _places(finding: Any) -> list[str]:
     named = re.findall(INPUT + r"([\w.]+)", str(finding.what))
-    return [str(finding.place), *(f"{INPUT}{name}" for name in named)]
+    owners = [finding.place.rpartition(".")[0]] if finding.level == STRUCTURE else []
+    return [str(finding.place), *owners, *(f"{INPUT}{name}" for name in named)]
 
 
 def _cause(finding: Any) -> str:
     if finding.explanation is not None and finding.explanation.known:
         return re.sub(r" \([^()]*\)\.?$", "", str(finding.explanation))
     if finding.explanation is None and finding.level == STRUCTURE:
-        return str(finding.what)
+        return f"{finding.place}: {finding.what}"
     return ""
 
 

@@ -119,7 +119,8 @@ def test_the_input_of_a_layer_is_a_place():
 def test_what_structure_shows_is_a_cause_that_nobody_has_to_claim():
     shape = Finding("L0", "fc.weight", "shape (3, 4) instead of (4, 3)", 1.0)
     found = said(Proof("A", "B", (Level("L0", "structure", FAILED, findings=(shape,)),)))
-    assert (found.cause, found.claims) == ("shape (3, 4) instead of (4, 3)", False)
+    assert (found.cause, found.claims) == ("fc.weight: shape (3, 4) instead of (4, 3)", False)
+    assert found.places == ("fc.weight", "fc")
 
 
 @pytest.mark.parametrize(

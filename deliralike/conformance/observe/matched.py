@@ -137,7 +137,7 @@ class Matched(Correspondence):
         free = [name for name, call in own.items() if call.path is None]
         for name, call in calls.items():
             if call.path is not None:
-                tap = self._tap(name, call, own.get(name))
+                tap = self._tap(name, call, own.get(name)) or self._resized(name, call, own)
             else:
                 tap = self._function(name, call, own, free)
             if tap is not None:
@@ -205,6 +205,21 @@ class Matched(Correspondence):
         if output.leaves and output.by_value:
             inputs = inputs.with_inverted_masks(call.given, theirs.given)
         return SharedCall(name, call, theirs, inputs, output)
+
+    def _resized(self, name: Tap, call: Call, own: Calls) -> SharedCall | None:
+        """The candidate's call of a block that is given the same and gives pictures of another size.
+
+        What follows gets the reference's result.
+        """
+        theirs = own.get(name)
+        if theirs is None or not all(map(_is_sequence_or_picture, (call.output, theirs.output))):
+            return None
+        inputs = align(call.given, theirs.given, self.orders)
+        if not (inputs.leaves and inputs.by_value):
+            return None
+        output = self.orders.turned(call.output)
+        alignment = align(call.output, output, self.orders)
+        return SharedCall(name, call, replace(theirs, output=output), inputs, alignment)
 
     def _as_weight(self, alignment: Alignment, path: str, axis: int) -> Alignment:
         """The alignment with arrays in the order that the block's weight has along an axis.
@@ -431,6 +446,10 @@ _Source = tuple[Alignment, Sequence[Quantity], Sequence[Quantity]]
 
 # Functions whose settings say how large the result is: they are the same with other settings.
 _WINDOWS = frozenset({"avg_pool", "conv", "conv_transpose", "interpolate", "max_pool"})
+
+
+def _is_sequence_or_picture(value: Any) -> bool:
+    return is_array(value) and value.ndim > 2
 
 
 def _given(tap: SharedCall) -> _Source:
