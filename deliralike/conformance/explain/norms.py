@@ -232,6 +232,8 @@ def _moving(given: Arguments) -> list[Convention]:
         "updated twice": {"times": 2},
     }
     biased = {"biased instead of unbiased": True}
+    if given.get("biased"):
+        biased = {"unbiased instead of biased": False}
     how: dict[str, Any] = {"free": True, "axis": POSITIVE, "joins": "moves"}
     table = [
         rules("running statistics", used),
