@@ -99,6 +99,10 @@ def command(
             help="Any setting: clip_norm=1, schedule.steps=90; the network's: depth=14.",
         ),
     ] = None,
+    proof: Annotated[
+        bool,
+        typer.Option(" /--no-proof", help="Do not prove the port of a class of another framework."),
+    ] = True,
 ) -> None:
     """Train a network and leave settings, metrics, curves, checkpoints and weights in a new folder.
 
@@ -146,7 +150,7 @@ def command(
     else:
         experiment = _from_folder(Path(resume or ""), changes)
     experiment.processes = join()
-    run(experiment, out, resume, threads, continue_ or again > 0, accept or ())
+    run(experiment, out, resume, threads, continue_ or again > 0, accept or (), proof)
 
 
 def run(
@@ -156,12 +160,14 @@ def run(
     threads: int | None = None,
     if_there: bool = False,
     accept: Sequence[str] = (),
+    proof: bool = True,
 ) -> None:
     """Train one run, one fold or all folds; on Ctrl-C, print how to go on.
 
     Args:
         if_there: Go on with the run in `out`, if there is one.
         accept: The settings that may differ from those of a resumed run.
+        proof: Prove the port of a class of another framework.
     """
     from deliralike.cli.options import limit_threads
 
@@ -176,7 +182,7 @@ def run(
         )
     with limit_threads(threads):
         if settings.folds is None:
-            _one(experiment, resume or out, resume is not None, if_there, accept)
+            _one(experiment, resume or out, resume is not None, if_there, accept, proof)
         elif settings.fold is None:
             _all_folds(experiment, resume or out)
         elif resume is not None:
@@ -210,7 +216,9 @@ def _one(
     resume: bool,
     if_there: bool = False,
     accept: Sequence[str] = (),
+    proof: bool = True,
 ) -> None:
+    from deliralike.cli.ported import ported
     from deliralike.training.experiment import SETTINGS, refuse_existing
     from deliralike.training.experiment.run import finished_result
 
@@ -230,8 +238,10 @@ def _one(
             f"the run in {str(folder)!r} has finished: there is nothing to go on with. "
             f"For more: --epochs {settings.epochs + 5}"
         )
+    made = None if resume else ported(experiment, settings, dataset, folder, proof)
+    settings, folder = made or (settings, folder)
     prepared = experiment.prepare(settings, dataset, accept)
-    if not resume:
+    if not resume and made is None:
         folder = experiment.new_folder(folder, settings)
     assert folder is not None
     _end(experiment, _trained(prepared, folder, resume))

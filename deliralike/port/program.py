@@ -235,7 +235,9 @@ class Program:
         lines = {line for line in self.lines if _bound_by(line) in names}
         local = {name for where in self.nodes for name in self._locals(where)}
         for name in _undefined(nodes, local | {_bound_by(line) for line in lines}):
-            self.needs_hand(self._line_of(name), f"{name} has no counterpart here")
+            where = self._line_of(name)
+            if all(remark.where != where for remark in self.hands):
+                self.needs_hand(where, f"{name} has no counterpart here")
         head = [f'"""{title}"""', "", *_grouped(lines), "", ""]
         return "\n".join(head) + "\n" + body + "\n"
 
