@@ -235,9 +235,9 @@ class Program:
         lines = {line for line in self.lines if _bound_by(line) in names}
         local = {name for where in self.nodes for name in self._locals(where)}
         for name in _undefined(nodes, local | {_bound_by(line) for line in lines}):
-            where = self._line_of(name)
-            if all(remark.where != where for remark in self.hands):
-                self.needs_hand(where, f"{name} has no counterpart here")
+            line = self._line_of(name)
+            if all(remark.where != line for remark in self.hands):
+                self.needs_hand(line, f"{name} has no counterpart here")
         head = [f'"""{title}"""', "", *_grouped(lines), "", ""]
         return "\n".join(head) + "\n" + body + "\n"
 
