@@ -76,6 +76,13 @@ def _copied(value: Any) -> Any:
     return value
 
 
+def _held(value: Any) -> Any:
+    """Arguments as they are now: a class may take its settings out of a dict."""
+    if type(value) is dict:
+        return {key: _held(one) for key, one in value.items()}
+    return [_held(one) for one in value] if type(value) is list else value
+
+
 def _is_choice(value: Any) -> bool:
     if isinstance(value, partial):
         value = [value.func, *value.args, *value.keywords.values()]
@@ -218,7 +225,7 @@ class Observation:
             arguments["*"] = given[more[0]]
         if has_kwargs:
             arguments |= given[more[has_args]]
-        self.created.setdefault(id(created), arguments)
+        self.created.setdefault(id(created), _held(arguments))
 
     @contextmanager
     def values(self) -> Iterator[None]:

@@ -43,8 +43,9 @@ _MODULES = {
     "timm.layers": "timm.",
     "einops.layers.torch": "",
 }
+_PLACEMENT = ("device", "dtype", "requires_grad", "pin_memory", "layout")
 #: Arguments that say where memory lies, or whether it is written over.
-DROPPED = ("inplace", "device", "dtype", "out", "requires_grad", "pin_memory", "layout")
+DROPPED = ("inplace", "out", *_PLACEMENT)
 #: Classes of the framework that have another name here.
 CLASSES = {"SyncBatchNorm": "BatchNorm2d", "timm.DropPath": "DropPath"}
 #: What the classes of networks are based on.
@@ -169,7 +170,7 @@ def describe(value: Any) -> Value:
         return Value("container" if isinstance(value, containers) else "network")
     if isinstance(value, torch.Size):
         return Value("shape")
-    if isinstance(value, dict) and value and value.keys() <= {*DROPPED}:
+    if isinstance(value, dict) and value and value.keys() <= {*_PLACEMENT}:
         return Value("placement")
     if isinstance(value, int) and not isinstance(value, bool):
         return Value("int")

@@ -371,7 +371,7 @@ class TorchBackend(Backend):
     def undisturbed(self) -> Iterator[None]:
         state, dtype = random.state(), torch.get_default_dtype()
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), native_functions.as_exact_as_their_type():
                 yield
         finally:
             torch.set_default_dtype(dtype)

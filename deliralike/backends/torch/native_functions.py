@@ -30,6 +30,42 @@ def called_through(around: Around) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def as_exact_as_their_type() -> Iterator[None]:
+    """Mend functions of PyTorch that compute less exactly than their type, in a ``with`` block.
+
+    The slope 1/6 of `hardsigmoid` is rounded to float32 for arrays of float64, too (PyTorch 2.13).
+    """
+    own = F.hardsigmoid
+
+    def hardsigmoid(x: Any, inplace: bool = False) -> Any:
+        if x.dtype != torch.float64 or not x.requires_grad or inplace:
+            return own(x, inplace)
+        return own(_Scaled.apply(x))
+
+    F.hardsigmoid = hardsigmoid
+    try:
+        yield
+    finally:
+        F.hardsigmoid = own
+
+
+class _Scaled(torch.autograd.Function):
+    """The input, whose gradient is scaled by what the rounded slope lacks."""
+
+    @staticmethod
+    def forward(_: Any, x: Any) -> Any:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(_: Any, gradient: Any) -> Any:
+        return gradient * _LACKING
+
+
+_SLOPE = 1.0 / 6.0
+_LACKING = _SLOPE / torch.tensor(_SLOPE, dtype=torch.float32).item()
+
+
 class _Following(TorchFunctionMode):
     """Lets another function make the calls of those functions that the table has."""
 

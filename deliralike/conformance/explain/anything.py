@@ -22,7 +22,7 @@ from deliralike.conformance.explain.convention import (
     rules,
     with_first,
 )
-from deliralike.conformance.explain.enumeration import other_orders
+from deliralike.conformance.explain.enumeration import other_axes
 from deliralike.conformance.explain.relations import order_along
 from deliralike.conformance.findings import Accused, is_floating
 from deliralike.conformance.kinds import Arrays, Shape
@@ -130,7 +130,7 @@ def _number(words: str, apply: Apply, change: Any, starts: Any, usual: Any) -> C
 
 def _permuted(shape: Shape, to: Shape) -> Iterator[tuple[str, Change]]:
     """The orders of axes that make one shape of another, but the usual one."""
-    for order in other_orders(len(shape), most=4):
+    for order in other_axes(shape, most=4):
         if tuple(shape[axis] for axis in order) == to:
             words = "transposed" if len(order) == 2 else f"with its axes permuted to {order}"
             yield words, changes.permuted(order)

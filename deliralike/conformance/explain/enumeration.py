@@ -23,6 +23,19 @@ def other_orders(count: int, most: int = 5) -> Iterator[tuple[int, ...]]:
     return orders
 
 
+def other_axes(shape: tuple[int, ...], most: int = 5) -> Iterator[tuple[int, ...]]:
+    """Every order of axes that moves an element: axes of length one may stand anywhere.
+
+    Example:
+        >>> list(other_axes((4, 1, 3)))
+        [(1, 2, 0), (2, 0, 1), (2, 1, 0)]
+    """
+    for order in other_orders(len(shape), most):
+        long = [axis for axis in order if shape[axis] > 1]
+        if long != sorted(long):
+            yield order
+
+
 def subsets(count: int) -> Iterator[tuple[int, ...]]:
     """Every set of so many numbers but the empty one, the small ones first.
 

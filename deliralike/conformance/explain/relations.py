@@ -10,7 +10,7 @@ import numpy as np
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.causes import few, number
 from deliralike.conformance.explain.activations import ACTIVATIONS, applied
-from deliralike.conformance.explain.enumeration import other_orders, short_decimals
+from deliralike.conformance.explain.enumeration import other_axes, short_decimals
 from deliralike.conformance.explain.trials import EXACT, Trial
 
 Array = np.ndarray
@@ -86,7 +86,7 @@ def _plain(value: float, distance: Callable[[float], float]) -> float:
 
 def _moved(r: Array, c: Array) -> Iterator[Way]:
     """The same elements at other places."""
-    for order in other_orders(r.ndim):
+    for order in other_axes(r.shape):
         moved = r.transpose(order)
         words = "transposed" if r.ndim == 2 else f"axes permuted to {order}"
         if moved.shape != c.shape:

@@ -13,7 +13,7 @@ import numpy as np
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
 from deliralike.conformance.explain import types
-from deliralike.conformance.explain.enumeration import divisors, other_orders
+from deliralike.conformance.explain.enumeration import divisors, other_axes
 from deliralike.conformance.explain.relations import nearest
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Arrays
@@ -92,7 +92,7 @@ def _layouts(x: Array) -> Iterator[Way]:
         (1, 0, 2, 3): "IOHW instead of OIHW (input and output channels exchanged)",
         (0, 1, 3, 2): "kernel transposed (height and width exchanged)",
     }
-    for order in other_orders(x.ndim):
+    for order in other_axes(x.shape):
         words = named.get(order, f"transposed: axes in the order {list(order)}")
         moved = x.transpose(order)
         yield words, moved
@@ -109,7 +109,7 @@ def _blocks(x: Array, name: str) -> Iterator[Way]:
         if not x.ndim or len(x) % count or len(x) == count:
             continue
         parts = np.split(x, count)
-        for order in other_orders(count):
+        for order in other_axes(count):
             words = ", ".join(letters[place] for place in order)
             moved = np.concatenate([parts[place] for place in order])
             yield f"blocks in the order {words} instead of {', '.join(letters)}", moved
@@ -134,7 +134,7 @@ def _split(x: Array, came: Array) -> Iterator[Way]:
             shape = (first, x.shape[0] // first, second, x.shape[1] // second)
             if sum(size > 1 for size in shape) < 3:
                 continue
-            for order in other_orders(4):
+            for order in other_axes(4):
                 words = f"reshaped to {shape}, axes permuted to {order}, and reshaped back"
                 yield words, x.reshape(shape).transpose(order).reshape(came.shape)
 
