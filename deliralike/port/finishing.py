@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 import libcst as cst
+from libcst import matchers as m
 
 from deliralike.port.calls import NN, code
 
@@ -55,22 +56,33 @@ class _Finisher(cst.CSTTransformer):
         super().__init__()
         self.needing, self.constants = needing, constants
         self.depth = 0
-        self.classes = 0
+        self.classes: list[str] = []
         self.inline = False
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        self.classes += 1
+        self.classes.append(node.name.value)
 
     def leave_ClassDef(self, original: cst.ClassDef, updated: cst.ClassDef) -> cst.ClassDef:
-        self.classes -= 1
-        return updated
+        self.classes.pop()
+        has_start = any(m.matches(one, _START) for one in original.body.body)
+        if original.name.value not in self.needing or has_start:
+            return updated
+        start = cst.parse_statement("def __init__(self, nn):\n    self.nn = nn\n")
+        return updated.with_changes(
+            body=updated.body.with_changes(body=[start, *updated.body.body])
+        )
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         self.depth += 1
         if self.depth == 1:
             finder = _Finder(self.needing)
             node.visit(finder)
-            self.inline = finder.count == 1 and self._kind(node) == "method"
+            is_method = self._kind(node) == "method" and not self._starts_plain_class(node)
+            self.inline = finder.count == 1 and is_method
+
+    def _starts_plain_class(self, node: cst.FunctionDef) -> bool:
+        """Whether it is ``__init__`` of a class that is no network, and is given ``nn``."""
+        return m.matches(node, _START) and bool({*self.classes} & {*self.needing})
 
     def _kind(self, node: cst.FunctionDef) -> str:
         if not self.classes:
@@ -84,6 +96,8 @@ class _Finisher(cst.CSTTransformer):
         self, original: cst.FunctionDef, updated: cst.FunctionDef
     ) -> cst.FunctionDef:
         self.depth -= 1
+        if not self.depth and self._starts_plain_class(original):
+            return _with_argument(updated)
         if self.depth or not uses_vocabulary(original, self.needing):
             return updated
         kind = self._kind(original)
@@ -148,6 +162,20 @@ def _called_name(func: cst.BaseExpression) -> str:
     if isinstance(func, cst.Attribute):
         return f".{func.attr.value}"
     return func.value if isinstance(func, cst.Name) else ""
+
+
+_START = m.FunctionDef(m.Name("__init__"))
+
+
+def _with_argument(function: cst.FunctionDef) -> cst.FunctionDef:
+    """Let ``__init__`` take ``nn`` and keep it."""
+    params = list(function.params.params)
+    params.insert(1, cst.Param(cst.Name("nn")))
+    kept = cst.parse_statement("self.nn = nn")
+    return function.with_changes(
+        params=function.params.with_changes(params=params),
+        body=function.body.with_changes(body=[kept, *function.body.body]),
+    )
 
 
 def _with_vocabulary(function: cst.FunctionDef) -> cst.FunctionDef:

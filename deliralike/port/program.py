@@ -294,13 +294,17 @@ class Program:
             found = {
                 self.names[where]
                 for where, node in self.nodes.items()
-                if not isinstance(node, cst.ClassDef) and uses_vocabulary(node, needing)
+                if not self._is_network(where) and uses_vocabulary(node, needing)
             }
             for node in self.nodes.values():
                 found |= static_methods(node, needing)
             if found == needing:
                 return frozenset(needing)
             needing = found
+
+    def _is_network(self, where: Where) -> bool:
+        """Whether a definition is a class of networks, which have the functions themselves."""
+        return self.table.is_network_class(vars(sys.modules[where[0]]).get(where[1]))
 
     def _sorted(self) -> Iterator[Where]:
         """Each definition behind those that it needs when it is made."""

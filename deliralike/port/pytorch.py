@@ -344,7 +344,17 @@ def _pair(count: int) -> Callable[[Call], str]:
     return written
 
 
+def _batch_norm(call: Call) -> str:
+    """A subclass of a batch norm that calls the function with its own tensors: the base does so."""
+    names = ("input", "running_mean", "running_var", "weight", "bias")
+    given = call.bound(*names, "training", "momentum", "eps")
+    if all(f"self.{name}" in given.get(name, "") for name in names[1:]):
+        return f"super().forward({given['input']})"
+    raise NeedsHand("batch_norm: a layer, nn.BatchNorm2d, keeps and updates its statistics")
+
+
 FUNCTIONS: dict[str, Callable[[Call], str]] = {
+    "batch_norm": _batch_norm,
     "flatten": _flatten,
     "reshape": _reshaped,
     "var": _variance,
