@@ -210,7 +210,8 @@ class Masks:
 
         def keep_mask(nn: Any, layer: Any, shape: Any, p: float, like: Any) -> Any:
             mask, _ = self._next(side, tuple(shape), p, is_fixed=True)
-            return nn.constant(np.full(tuple(shape), 1.0 - p) if mask is None else mask, like)
+            kept = np.full(tuple(shape), 1.0 - p) if mask is None else mask.astype(float)
+            return nn.constant(kept, like)  # truth values times a number are float32 on PyTorch
 
         functions.keep_mask = keep_mask  # type: ignore[method-assign,assignment]
         try:

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -74,11 +74,19 @@ class Port:
             StateError: The original's weights do not fit, as where buffers are not saved.
         """
         target = backends.get(backend)
-        args, kwargs = (self._translated(one, target.nn) for one in self.arguments)
-        cls = getattr(self.module, self.class_name)
-        network = cls.on(target, seed=seed, dtype=dtype)(*args, **kwargs)
+        network = self._built(self.class_name, self.arguments, target, seed=seed, dtype=dtype)
         network.load_neutral_state(backends.wrap(self.reference).neutral_state())
         return network
+
+    def _built(self, name: str, arguments: Any, target: Any, **settings: Any) -> Any:
+        def build(network: Any) -> Any:
+            """A network among the arguments, as the backbone of another one."""
+            where = type(network).__module__, type(network).__qualname__
+            given = _given_to(network, self._program.observation, {})
+            return self._built(self._program.names[where], given, target, **settings)
+
+        args, kwargs = (self._translated(one, target.nn, build) for one in arguments)
+        return getattr(self.module, name).on(target, **settings)(*args, **kwargs)
 
     def prove(self, backend: str) -> Proof:
         """Compare the port on a backend with the original, on its inputs, in float64.
@@ -96,8 +104,10 @@ class Port:
             levels=("L0", "L1", "L3", "L7"),
         )
 
-    def _translated(self, value: Any, nn: Any) -> Any:
+    def _translated(self, value: Any, nn: Any, build: Callable[[Any], Any]) -> Any:
         """An argument of the class, in which classes and functions are those of the port."""
+        if self._program.table.is_network_class(type(value)):
+            return build(value)
         if inspect.isclass(value) or inspect.isfunction(value):
             where = (value.__module__, value.__qualname__)
             if where in self._program.names:
@@ -105,16 +115,17 @@ class Port:
             name = self._program.table.name_of(value)
             return getattr(nn, name) if name is not None and hasattr(nn, name) else value
         if hasattr(value, "func") and hasattr(value, "keywords"):
-            function = self._translated(value.func, nn)
+            function = self._translated(value.func, nn, build)
             return type(value)(function, *value.args, **value.keywords)
         if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-            return type(value)(self._translated(one, nn) for one in value)
+            return type(value)(self._translated(one, nn, build) for one in value)
         if isinstance(value, dict):
-            return type(value)((name, self._translated(one, nn)) for name, one in value.items())
+            pairs = ((name, self._translated(one, nn, build)) for name, one in value.items())
+            return type(value)(pairs)
         if self._program.is_own(type(value).__module__) and hasattr(value, "__dict__"):
-            made = object.__new__(self._translated(type(value), nn))
+            made = object.__new__(self._translated(type(value), nn, build))
             for name, one in vars(value).items():
-                object.__setattr__(made, name, self._translated(one, nn))
+                object.__setattr__(made, name, self._translated(one, nn, build))
             return made
         return value
 
@@ -161,13 +172,7 @@ def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port
     program = Program(table, observation)
     program.blocks = table.blocks(reference)
     name = program.need(type(reference))
-    defaults = inspect.signature(type(reference).__init__).parameters
-    named = {
-        name: value
-        for name, value in observation.created.get(id(reference), kwargs).items()
-        if name not in defaults or value is not defaults[name].default
-    }
-    arguments = (_without_names(named), named)
+    arguments = _given_to(reference, observation, kwargs)
     _need_all(program, arguments)
     source = program.text(f"{name}, written once: a port of {type(reference).__module__}.")
     return Port(
@@ -209,6 +214,17 @@ def _run(network: Any, inputs: tuple[Any, ...]) -> None:
     wrapped.eval()
 
 
+def _given_to(network: Any, observation: Observation, otherwise: dict[str, Any]) -> Any:
+    """The arguments that a network was created with, by position and by name."""
+    defaults = inspect.signature(type(network).__init__).parameters
+    named = {
+        name: value
+        for name, value in observation.created.get(id(network), otherwise).items()
+        if name not in defaults or value is not defaults[name].default
+    }
+    return _without_names(named), named
+
+
 def _without_names(named: dict[str, Any]) -> tuple[Any, ...]:
     """Take out the arguments by position, where there are some without a name."""
     several = named.pop("*", ())
@@ -218,7 +234,14 @@ def _without_names(named: dict[str, Any]) -> tuple[Any, ...]:
 
 def _need_all(program: Program, value: Any) -> None:
     """Port the classes and functions among arguments."""
-    if inspect.isclass(value) or inspect.isfunction(value):
+    if program.table.is_network_class(type(value)):
+        if not program.is_own(type(value).__module__):
+            name = type(value).__name__
+            program.needs_hand("an argument", f"a {name} that exists already: give its class")
+            return
+        program.need(type(value))
+        _need_all(program, list(_given_to(value, program.observation, {})))
+    elif inspect.isclass(value) or inspect.isfunction(value):
         if program.is_own(value.__module__):
             program.need(value)
     elif hasattr(value, "func") and hasattr(value, "keywords"):

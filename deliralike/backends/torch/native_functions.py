@@ -38,10 +38,10 @@ def as_exact_as_their_type() -> Iterator[None]:
     """
     own = F.hardsigmoid
 
-    def hardsigmoid(x: Any, inplace: bool = False) -> Any:
-        if x.dtype != torch.float64 or not x.requires_grad or inplace:
-            return own(x, inplace)
-        return own(_Scaled.apply(x))
+    def hardsigmoid(input: Any, inplace: bool = False) -> Any:  # PyTorch's name
+        if input.dtype != torch.float64 or not input.requires_grad or inplace:
+            return own(input, inplace)
+        return own(_Scaled.apply(input))
 
     F.hardsigmoid = hardsigmoid
     try:

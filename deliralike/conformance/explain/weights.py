@@ -13,7 +13,7 @@ import numpy as np
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
 from deliralike.conformance.explain import types
-from deliralike.conformance.explain.enumeration import divisors, other_axes
+from deliralike.conformance.explain.enumeration import divisors, other_axes, other_orders
 from deliralike.conformance.explain.relations import nearest
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Arrays
@@ -109,7 +109,7 @@ def _blocks(x: Array, name: str) -> Iterator[Way]:
         if not x.ndim or len(x) % count or len(x) == count:
             continue
         parts = np.split(x, count)
-        for order in other_axes(count):
+        for order in other_orders(count):
             words = ", ".join(letters[place] for place in order)
             moved = np.concatenate([parts[place] for place in order])
             yield f"blocks in the order {words} instead of {', '.join(letters)}", moved
@@ -134,7 +134,7 @@ def _split(x: Array, came: Array) -> Iterator[Way]:
             shape = (first, x.shape[0] // first, second, x.shape[1] // second)
             if sum(size > 1 for size in shape) < 3:
                 continue
-            for order in other_axes(4):
+            for order in other_orders(4):
                 words = f"reshaped to {shape}, axes permuted to {order}, and reshaped back"
                 yield words, x.reshape(shape).transpose(order).reshape(came.shape)
 
