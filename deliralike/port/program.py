@@ -303,8 +303,10 @@ class Program:
             needing = found
 
     def _is_network(self, where: Where) -> bool:
-        """Whether a definition is a class of networks, which have the functions themselves."""
-        return self.table.is_network_class(vars(sys.modules[where[0]]).get(where[1]))
+        """Whether it is a class of networks, or mixed into one, which has the functions itself."""
+        cls = vars(sys.modules[where[0]]).get(where[1])
+        is_mixed_in = inspect.isclass(cls) and any(isinstance(one, cls) for one in self.blocks)
+        return is_mixed_in or self.table.is_network_class(cls)
 
     def _sorted(self) -> Iterator[Where]:
         """Each definition behind those that it needs when it is made."""

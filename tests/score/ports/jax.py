@@ -77,7 +77,7 @@ class TwoTowers(nnx.Module):
 
     def __init__(self, rngs):
         self.txt, self.img = nnx.Linear(4, 7, rngs=rngs), nnx.Linear(5, 7, rngs=rngs)
-        self.logit_scale = nnx.Param(jnp.zeros(()))
+        self.logit_scale = nnx.Param(jnp.zeros((), "float32"))
 
     def __call__(self, words, pixels):
         pixels, words = self.img(pixels), jnp.tanh(self.txt(words))
