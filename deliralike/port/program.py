@@ -203,7 +203,13 @@ class Program:
         places = {f"{source.file}:{line}" for line in lines}
         self.hands = [one for one in self.hands if one.where not in places]
         self.left_out = [one for one in self.left_out if one.where not in places]
-        self.left_out.append(Remark(f"{source.file}:{lines[0]}", why))
+        self.specialise(f"{source.file}:{lines[0]}", why)
+
+    def specialise(self, where: str, why: str) -> None:
+        """Note what the port has of a line; what was said of the line before still holds."""
+        remark = Remark(where, why)
+        if remark not in self.left_out:
+            self.left_out.append(remark)
 
     def only_draws(self, function: Any) -> bool:
         """Whether a function only sets start values."""

@@ -117,7 +117,7 @@ class Rewriter(Definitions):
         return self._choice(node) is None
 
     def visit_Subscript(self, node: cst.Subscript) -> bool:
-        if self._table(node) is not None:  # what it is a table of is not ported
+        if self._entries(node) is not None:  # what it is a table of is not ported
             self.tables.add(node.value)
         return self._choice(node) is None
 
@@ -127,24 +127,22 @@ class Rewriter(Definitions):
     def leave_Subscript(self, original: cst.Subscript, updated: cst.Subscript) -> Any:
         choice = self._choice(original)
         if choice is not None:
-            return self._chosen(choice, original)
-        table = self._table(original)
-        return updated if table is None else updated.with_changes(value=table)
+            return self._chosen(choice.value, original)
+        entries = self._entries(original)
+        if entries is None:
+            return updated
+        return updated.with_changes(value=self._chosen(entries, original))
 
-    def _table(self, node: cst.Subscript) -> cst.BaseExpression | None:
-        """The layers that an installed package's table gave in the run, by their keys, or None."""
+    def _entries(self, node: cst.Subscript) -> dict[Any, Any] | None:
+        """What an installed package's table gave in the run, by its keys, where it was several."""
         choices = self.observed.choices(self.source.end(node))
-        if not self.source.is_installed or len(choices) < 2:
+        if not self.source.is_installed or len(choices) < 2 or None in choices.values():
             return None
-        if any(one is None or not self._is_portable(one.value) for one in choices.values()):
-            return None
-        if not self._is_of_table(node) and not all(callable(one.value) for one in choices.values()):
-            return None
-        found = {repr(key): code(self._chosen(one, node)) for key, one in choices.items()}
-        entries = ", ".join(f"{key}: {value}" for key, value in found.items())
-        return cst.parse_expression(f"{{{entries}}}")
+        found = {key: one.value for key, one in choices.items() if one is not None}
+        is_known = self._is_of_table(node) or all(map(callable, found.values()))
+        return found if is_known and self._is_portable(list(found.values())) else None
 
-    def _choice(self, node: Any) -> Any:
+    def _choice(self, node: Any) -> Choice | None:
         """The layer or function that an installed package's factory gave in the run, or None."""
         if not self.source.is_installed or not self.functions:
             return None
@@ -199,10 +197,10 @@ class Rewriter(Definitions):
         is_own = isfunction(meaning) and self.program.is_own(meaning.__module__)
         return is_own and self.in_construction
 
-    def _chosen(self, choice: Choice, original: cst.CSTNode) -> cst.BaseExpression:
-        text = self._written(choice.value)
+    def _chosen(self, value: Any, original: cst.CSTNode) -> cst.BaseExpression:
+        text = self._written(value)
         why = f"what is chosen by its arguments, {text.replace(f'{NN}.', 'nn.')} here"
-        self.program.leave_out(self.source, original, why)
+        self.program.specialise(self.where(original), why)
         return cst.parse_expression(text)
 
     # Calls
@@ -211,7 +209,7 @@ class Rewriter(Definitions):
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         choice = self._choice(original)
         if choice is not None:
-            return self._chosen(choice, original)
+            return self._chosen(choice.value, original)
         updated = self._without_placement(original, updated)
         try:
             return self._call(original, updated)

@@ -1,7 +1,11 @@
 """Classes of installed packages, whose layers are chosen by tables and factories."""
 
+import importlib
+
+import numpy as np
 import pytest
 
+from deliralike import port
 from tests.port.corpus import entries, look
 
 pytest.importorskip("libcst")
@@ -24,3 +28,34 @@ def test_what_is_not_a_network_stays_behind():
     assert told["hands"] == [] and told["lines"] < 800
     headline, _ = told["torch"]
     assert headline.startswith("PROVED"), headline
+
+
+STRANGER = """
+import torch
+from torch import nn
+
+ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+
+
+class Net(nn.Module):
+    def __init__(self, activation="relu"):
+        super().__init__()
+        self.activation = activation
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return nn.functional.dropout(self.fc(x), 0.5) + ACTIVATIONS[self.activation](self.fc(x))
+"""
+
+
+def test_what_is_chosen_hides_no_hand_of_its_line(tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "stranger_port.py").write_text(STRANGER)
+    monkeypatch.syspath_prepend(folder)
+    network = importlib.import_module("stranger_port").Net
+    found = port(network, (np.ones((2, 4), np.float32),))
+    assert any("stranger_port.py:15: dropout" in str(remark) for remark in found.hands)
+    assert [str(one) for one in found.left_out if "nn.relu" in str(one)] == [
+        f"{folder}/stranger_port.py:15: what is chosen by its arguments, nn.relu here"
+    ]
