@@ -38,7 +38,7 @@ class Call:
         x: What the method belongs to, as source; empty for a function.
         value: What is known of `x`.
         single: What is known of a single argument of a method.
-        made: The networks that it returned, each with the number of axes of its inputs or 0.
+        returned: The networks that it returned, each with the number of axes of its inputs or 0.
         by_instance: Gives the source of a size that a network has found out when it ran.
         like: Gives the source of an array at hand, whose type and device others take.
     """
@@ -49,7 +49,7 @@ class Call:
     x: str = ""
     value: Value | None = None
     single: Value | None = None
-    made: Sequence[tuple[Any, int]] = ()
+    returned: Sequence[tuple[Any, int]] = ()
     by_instance: Callable[[str, Sequence[tuple[Any, Any]]], str] = lambda *_: ""
     like: Callable[[], str] = str
 
@@ -94,6 +94,12 @@ def arguments(args: Sequence[cst.Arg]) -> tuple[tuple[str, ...], dict[str, str]]
         else:
             by_position.append(arg.star + text)
     return tuple(by_position), by_name
+
+
+def call_of_nn(name: str, *args: str, **kwargs: str | None) -> str:
+    """The source of a call of `nn`; arguments that are None are left out."""
+    given = {key: value for key, value in kwargs.items() if value is not None}
+    return f"{NN}.{name}({joined(args, given)})"
 
 
 def joined(args: Sequence[str], kwargs: dict[str, str]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import libcst as cst
 
-from deliralike.port.calls import NN, Call, NeedsHand, joined
+from deliralike.port.calls import NN, Call, NeedsHand, call_of_nn, joined
 from deliralike.port.observing import Value
 from deliralike.port.resolving import names_of_objects
 
@@ -35,7 +35,7 @@ BASES = {"Chain": "Network", "Link": "Network", "ChainList": "ModuleList"}
 #: Methods that have another name.
 RENAMED = {"__call__": "forward"}
 #: Layers that the port writes itself.
-WRITTEN: dict[str, str] = {}
+LAYER_SOURCES: dict[str, str] = {}
 DRAWING = {"dropout": "Dropout"}
 WITHOUT_EFFECT = ("report",)
 TRANSPARENT = ("no_backprop_mode", "force_backprop_mode")
@@ -172,15 +172,9 @@ def _given(call: Call, *names: str) -> dict[str, str]:
     return given
 
 
-def _nn(name: str, *args: str, **kwargs: str | None) -> str:
-    """A call of `nn`; settings that are None are left out."""
-    given = {key: value for key, value in kwargs.items() if value is not None}
-    return f"{NN}.{name}({joined(args, given)})"
-
-
-def _of_made(call: Call, what: str, get: Callable[[Any], Any]) -> str:
+def _found_out(call: Call, what: str, get: Callable[[Any], Any]) -> str:
     """What the layers that a call made have found out in the run."""
-    return call.by_instance(what, [(layer, get(layer)) for layer, _ in call.made])
+    return call.by_instance(what, [(layer, get(layer)) for layer, _ in call.returned])
 
 
 _SHARED = ("nobias", "initialW", "initial_bias")
@@ -198,8 +192,8 @@ def _linear(call: Call) -> str:
     if "out_size" not in given:
         given = {**given, "in_size": "None", "out_size": given["in_size"]}
     if given["in_size"] == "None":
-        given["in_size"] = _of_made(call, "in_size", lambda layer: layer.W.shape[1])
-    return _nn("Linear", given["in_size"], given["out_size"], bias=_bias(given))
+        given["in_size"] = _found_out(call, "in_size", lambda layer: layer.W.shape[1])
+    return call_of_nn("Linear", given["in_size"], given["out_size"], bias=_bias(given))
 
 
 def _convolution(
@@ -218,10 +212,10 @@ def _convolution(
             raise NeedsHand(f"{call.name} with outsize: give output_padding to nn.{layer}")
         if given["in_channels"] == "None":
             groups = int(given.get("groups", "1"))
-            given["in_channels"] = _of_made(
+            given["in_channels"] = _found_out(
                 call, "in_channels", lambda one: one.W.shape[axis] * (groups if axis else 1)
             )
-        return _nn(
+        return call_of_nn(
             layer,
             *(given[name] for name in ("in_channels", "out_channels", "ksize")),
             stride=given.get("stride"),
@@ -242,12 +236,12 @@ def _batch_norm(call: Call) -> str:
     if given.get("axis", "None") != "None":
         raise NeedsHand(f"{call.name} with axis: nn.BatchNorm keeps axis 1, the channels")
     if given.get("size", "None") == "None":
-        given["size"] = _of_made(call, "size", lambda one: one.avg_mean.shape[0])
-    axes = {count for _, count in call.made if count}
+        given["size"] = _found_out(call, "size", lambda one: one.avg_mean.shape[0])
+    axes = {count for _, count in call.returned if count}
     if len(axes) != 1:
         raise NeedsHand(f"{call.name}: nn.BatchNorm1d, 2d or 3d, by the axes of its input")
     dims = max(axes.pop() - 2, 1)
-    return _nn(
+    return call_of_nn(
         f"BatchNorm{dims}d",
         given["size"],
         eps=given.get("eps", "2e-5"),
@@ -268,21 +262,21 @@ def _embedding(call: Call) -> str:
     given = _given(call, "in_size", "out_size", "initialW", "ignore_label")
     if given.get("ignore_label", "None") != "None":
         raise NeedsHand("EmbedID with ignore_label: mask the embedded words by nn.where")
-    return _nn("Embedding", given["in_size"], given["out_size"])
+    return call_of_nn("Embedding", given["in_size"], given["out_size"])
 
 
 def _layer_norm(call: Call) -> str:
     given = _given(call, "size", "eps", *_STARTS)
     if given.get("size", "None") == "None":
-        given["size"] = _of_made(call, "size", lambda layer: layer.gamma.shape[0])
-    return _nn("LayerNorm", given["size"], eps=given.get("eps", "1e-6"))
+        given["size"] = _found_out(call, "size", lambda layer: layer.gamma.shape[0])
+    return call_of_nn("LayerNorm", given["size"], eps=given.get("eps", "1e-6"))
 
 
 def _group_norm(call: Call) -> str:
     given = _given(call, "groups", "size", "eps", *_STARTS)
     if given.get("size", "None") == "None":
-        given["size"] = _of_made(call, "size", lambda layer: layer.gamma.shape[0])
-    return _nn("GroupNorm", given["groups"], given["size"], eps=given.get("eps"))
+        given["size"] = _found_out(call, "size", lambda layer: layer.gamma.shape[0])
+    return call_of_nn("GroupNorm", given["groups"], given["size"], eps=given.get("eps"))
 
 
 #: Functions as members of a sequence, and the layers that compute the same.
@@ -302,7 +296,7 @@ _AS_LAYERS = {
 
 
 def _sequence(call: Call) -> str:
-    return _nn("Sequential", *map(_member, call.args))
+    return call_of_nn("Sequential", *map(_member, call.args))
 
 
 def _member(arg: str) -> str:
@@ -420,7 +414,7 @@ def _as(name: str, arguments: str, **renamed: str) -> Callable[[Call], str]:
             value = given.get(key, defaults[key])
             if value:
                 kwargs[renamed.get(key, key)] = value
-        return _nn(name, call.x or given[first], **kwargs)
+        return call_of_nn(name, call.x or given[first], **kwargs)
 
     return written
 
@@ -432,7 +426,7 @@ def _pool(name: str, dims: int) -> Callable[[Call], str]:
         )
         stride, pad = given.get("stride", "None"), given.get("pad", "0")
         whole = given.get("cover_all", "True") if name == "max" else "False"
-        return _nn(
+        return call_of_nn(
             f"{name}_pool{dims}d",
             given["x"],
             given["ksize"],
@@ -452,19 +446,19 @@ def _permuted(call: Call) -> str:
     if not axes or axes == "None":
         raise NeedsHand("transpose of all axes: nn.permute(x, axes) with the axes")
     is_several = len(given) > 1
-    return _nn("permute", x, f"({axes})" if is_several else axes)
+    return call_of_nn("permute", x, f"({axes})" if is_several else axes)
 
 
 def _reshaped(call: Call) -> str:
     if call.x:
-        return _nn("reshape", call.x, call.many())
+        return call_of_nn("reshape", call.x, call.many())
     given = _given(call, "x", "shape")
-    return _nn("reshape", given["x"], given["shape"])
+    return call_of_nn("reshape", given["x"], given["shape"])
 
 
 def _split(call: Call) -> str:
     given = _given(call, "x", "indices_or_sections", "axis", "force_tuple")
-    return _nn("tensor_split", given["x"], given["indices_or_sections"], dim=given["axis"])
+    return call_of_nn("tensor_split", given["x"], given["indices_or_sections"], dim=given["axis"])
 
 
 def _product(call: Call) -> str:
@@ -474,7 +468,7 @@ def _product(call: Call) -> str:
         else given[name]
         for name in ("a", "b")
     ]  # fmt: skip
-    return _nn("matmul", *sides)
+    return call_of_nn("matmul", *sides)
 
 
 def _response_norm(call: Call) -> str:
@@ -483,14 +477,14 @@ def _response_norm(call: Call) -> str:
     count = given.get("n", "5")
     alpha = f"{given.get('alpha', '1e-4')} * {count}"
     k, beta = given.get("k", "2"), given.get("beta", "0.75")
-    return _nn("local_response_norm", given["x"], count, alpha=alpha, beta=beta, k=k)
+    return call_of_nn("local_response_norm", given["x"], count, alpha=alpha, beta=beta, k=k)
 
 
 def _resized(call: Call) -> str:
     given = _given(call, "x", "output_shape", "mode", "align_corners")
     mode = given.get("mode", '"bilinear"').strip("'\"")
     corners = given.get("align_corners", "True") if mode == "bilinear" else None
-    return _nn(
+    return call_of_nn(
         "interpolate",
         given["x"],
         size=given["output_shape"],
@@ -504,17 +498,17 @@ def _unpooled(call: Call) -> str:
     plain = given.get("stride", given["ksize"]) == given["ksize"] and given.get("pad", "0") == "0"
     if not plain or given.get("outsize") or given.get("cover_all", "True") != "False":
         raise NeedsHand(f"{call.name}: with cover_all=False it is nn.upsample, else by hand")
-    return _nn("interpolate", given["x"], scale_factor=given["ksize"], mode='"nearest"')
+    return call_of_nn("interpolate", given["x"], scale_factor=given["ksize"], mode='"nearest"')
 
 
 def _loss(call: Call) -> str:
     given = _given(call, "x", "t", "normalize", "cache_score", "class_weight", "ignore_label")
     ignored = given.get("ignore_label", "-1")
-    return _nn("cross_entropy", given["x"], given["t"], ignore_index=ignored)
+    return call_of_nn("cross_entropy", given["x"], given["t"], ignore_index=ignored)
 
 
 def _by_hand_sigmoid(call: Call) -> str:
-    return _nn("clip", f"0.2 * {call.args[0]} + 0.5", "0.0", "1.0")
+    return call_of_nn("clip", f"0.2 * {call.args[0]} + 0.5", "0.0", "1.0")
 
 
 def _identity(call: Call) -> str:
@@ -529,8 +523,8 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "elu": _as("elu", "x alpha"),
     "softplus": _as("softplus", "x beta"),
     "hard_sigmoid": _by_hand_sigmoid,
-    "clipped_relu": lambda call: _nn("clip", call.args[0], "0.0", (*call.args, "20.0")[1]),
-    "clip": lambda call: _nn("clip", *call.args),
+    "clipped_relu": lambda call: call_of_nn("clip", call.args[0], "0.0", (*call.args, "20.0")[1]),
+    "clip": lambda call: call_of_nn("clip", *call.args),
     "softmax": _as("softmax", "x axis=1", axis="dim"),
     "log_softmax": _as("log_softmax", "x axis=1", axis="dim"),
     "logsumexp": _as("logsumexp", "x axis", axis="dim"),
@@ -544,14 +538,14 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "stack": _as("stack", "xs axis=0", axis="dim"),
     "hstack": _as("hstack", "xs"),
     "vstack": _as("vstack", "xs"),
-    "expand_dims": lambda call: _nn("unsqueeze", *(_given(call, "x", "axis").values())),
+    "expand_dims": lambda call: call_of_nn("unsqueeze", *(_given(call, "x", "axis").values())),
     "squeeze": _as("squeeze", "x axis", axis="dim"),
-    "swapaxes": lambda call: _nn("swapaxes", *call.args),
-    "tile": lambda call: _nn("tile", *call.args),
-    "flip": lambda call: _nn("flip", *call.args),
+    "swapaxes": lambda call: call_of_nn("swapaxes", *call.args),
+    "tile": lambda call: call_of_nn("tile", *call.args),
+    "flip": lambda call: call_of_nn("flip", *call.args),
     "cumsum": _as("cumsum", "x axis", axis="dim"),
     "reshape": _reshaped,
-    "flatten": lambda call: _nn("reshape", call.x or call.args[0], "(-1,)"),
+    "flatten": lambda call: call_of_nn("reshape", call.x or call.args[0], "(-1,)"),
     "transpose": _permuted,
     "split_axis": _split,
     "separate": _as("unbind", "x axis=0", axis="dim"),
@@ -561,7 +555,7 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "resize_images": _resized,
     "unpooling_2d": _unpooled,
     "softmax_cross_entropy": _loss,
-    "mean_squared_error": lambda call: _nn("mse_loss", *call.args),
+    "mean_squared_error": lambda call: call_of_nn("mse_loss", *call.args),
     "depth2space": lambda call: _refused(call, "nn.pixel_shuffle orders the channels differently"),
     "local_convolution_2d": lambda call: _refused(call, "there is none in nn"),
     **{f"max_pooling_{dims}d": _pool("max", dims) for dims in (1, 2, 3)},
@@ -576,7 +570,7 @@ def _refused(call: Call, why: str) -> str:
 def plain(call: Call) -> str:
     """The function of this name, whose first argument is the array."""
     x = (call.x,) if call.x else ()
-    return _nn(call.name, *x, *call.args, **call.kwargs)
+    return call_of_nn(call.name, *x, *call.args, **call.kwargs)
 
 
 METHODS: dict[str, Callable[[Call], str]] = {

@@ -64,23 +64,23 @@ class Partial:
     keywords: Any
 
 
-def _copied(value: Any) -> Any:
-    """A value as it is now: collections change."""
+def _comparable(value: Any) -> Any:
+    """A value as it is now, which equals another one with the same parts: collections change."""
     if isinstance(value, partial):
-        return Partial(value.func, _copied(value.args), _copied(value.keywords))
+        return Partial(value.func, _comparable(value.args), _comparable(value.keywords))
     if isinstance(value, dict):
-        return {key: _copied(one) for key, one in value.items()}
+        return {key: _comparable(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        parts = list(map(_copied, value))
+        parts = list(map(_comparable, value))
         return parts if isinstance(value, list) else tuple(parts)
     return value
 
 
-def _held(value: Any) -> Any:
+def _copied(value: Any) -> Any:
     """Arguments as they are now: a class may take its settings out of a dict."""
     if type(value) is dict:
-        return {key: _held(one) for key, one in value.items()}
-    return [_held(one) for one in value] if type(value) is list else value
+        return {key: _copied(one) for key, one in value.items()}
+    return [_copied(one) for one in value] if type(value) is list else value
 
 
 def _is_choice(value: Any) -> bool:
@@ -104,7 +104,7 @@ class Observed:
         branches: The first lines of branches that were taken.
         arguments: The values of arguments, by qualified name and name.
         callees: What was called by an attribute, by the end of the call.
-        made: The networks that calls returned, by the end of the call.
+        returned: The networks that calls returned, by the end of the call.
         keys: What subscripts were given, by their end.
         chosen: What calls and subscripts gave, by their end; None for what is no choice.
     """
@@ -117,7 +117,7 @@ class Observed:
     callees: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
     keys: dict[Place, list[Any]] = field(default_factory=lambda: defaultdict(list))
     chosen: dict[Place, list[Choice | None]] = field(default_factory=lambda: defaultdict(list))
-    made: dict[Place, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    returned: dict[Place, list[Any]] = field(default_factory=lambda: defaultdict(list))
 
     def phases(self, path: str) -> set[str]:
         """The phases in which a function was called; its path has no ``<locals>``."""
@@ -225,7 +225,7 @@ class Observation:
             arguments["*"] = given[more[0]]
         if has_kwargs:
             arguments |= given[more[has_args]]
-        self.created.setdefault(id(created), _held(arguments))
+        self.created.setdefault(id(created), _copied(arguments))
 
     @contextmanager
     def values(self) -> Iterator[None]:
@@ -300,12 +300,12 @@ def _telling(file: str, observed: Observed, table: Any) -> _Telling:
         if what == "keys":
             observed.keys[key].append(value)
             return value
-        if what != "made":
+        if what != "returned":
             getattr(observed, what)[key].add(table.describe(value))
             return value
         if table.is_network_class(type(value)):
-            observed.made[key].append(value)
-        observed.chosen[key].append(Choice(_copied(value)) if _is_choice(value) else None)
+            observed.returned[key].append(value)
+        observed.chosen[key].append(Choice(_comparable(value)) if _is_choice(value) else None)
         return value
 
     return _Telling({(one.co_qualname, one.co_firstlineno): one for one in _codes(code)}, tell)
@@ -356,7 +356,7 @@ class _Tellers(ast.NodeTransformer):
         for keyword, place in zip(node.keywords, ends, strict=True):
             if keyword.arg is None:
                 keyword.value = self._tell("values", place, keyword.value)
-        return self._tell("made", end, node)
+        return self._tell("returned", end, node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         """Tell what is found, as in a table of layers."""
@@ -366,7 +366,7 @@ class _Tellers(ast.NodeTransformer):
             return node
         if not isinstance(node.slice, ast.Slice):
             node.slice = self._tell("keys", end, node.slice)
-        return self._tell("made", end, node)
+        return self._tell("returned", end, node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         return self._with_target(node, node.target)

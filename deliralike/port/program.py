@@ -65,7 +65,7 @@ class Program:
         self.nodes: dict[Where, Any] = {}
         self.order: list[Where] = []
         self.lines = {"from deliralike import Network"}  # imports
-        self.written: dict[str, str] = {}  # classes that the table writes itself
+        self.layer_sources: dict[str, str] = {}  # classes that the table writes itself
         self.hands: list[Remark] = []
         self.left_out: list[Remark] = []
         self.blocks: list[Any] = []  # the original's
@@ -229,7 +229,7 @@ class Program:
 
     def text(self, title: str) -> str:
         """The source of the port."""
-        parts = list(self.written.values())
+        parts = list(self.layer_sources.values())
         for text in parts:
             self.lines |= {line for line in _KNOWN_IMPORTS if _bound_by(line) in text}
         for where in self._sorted():

@@ -16,7 +16,7 @@ import libcst as cst
 import numpy as np
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, Call, NeedsHand, arguments, code, joined, tuple_of
+from deliralike.port.calls import NN, Call, NeedsHand, arguments, call_of_nn, code, joined, tuple_of
 from deliralike.port.observing import Value
 from deliralike.port.resolving import names_of_objects
 
@@ -53,7 +53,7 @@ BASES = {"Module": "Network"}
 #: Methods that have another name.
 RENAMED: dict[str, str] = {}
 #: Layers that the port writes itself.
-WRITTEN = {
+LAYER_SOURCES = {
     name: f'''class {name}(Network):
     """``einops.{name.lower()}`` as a layer."""
 
@@ -181,30 +181,26 @@ def describe(value: Any) -> Value:
 # -------------------------------------------------------------------------------------------------
 
 
-def _nn(name: str, *args: str, **kwargs: str) -> str:
-    return f"{NN}.{name}({joined(args, kwargs)})"
-
-
 def plain(call: Call) -> str:
     """The function of this name, whose first argument is the array."""
     kwargs = {name: value for name, value in call.kwargs.items() if name not in DROPPED}
     x = call.x or kwargs.pop("input", "")
-    return _nn(call.name, *([x] if x else []), *call.args, **kwargs)
+    return call_of_nn(call.name, *([x] if x else []), *call.args, **kwargs)
 
 
 def _reshaped(call: Call) -> str:
     if not call.x:
         given = call.bound("input", "shape")
-        return _nn("reshape", given["input"], given["shape"])
+        return call_of_nn("reshape", given["input"], given["shape"])
     if call.kwargs.get("dtype") or (call.args and call.args[0].startswith("torch.")):
         raise NeedsHand("view of another type: there is none on other backends")
-    return _nn("reshape", call.x, call.many())
+    return call_of_nn("reshape", call.x, call.many())
 
 
 def _axes(name: str) -> Callable[[Call], str]:
     def written(call: Call) -> str:
         if call.x:
-            return _nn(name, call.x, call.many())
+            return call_of_nn(name, call.x, call.many())
         return plain(call)
 
     return written
@@ -215,14 +211,14 @@ def _flatten(call: Call) -> str:
     x = call.x or given["input"]
     given.setdefault("start_dim", "0")
     kwargs = {"end_dim": given["end_dim"]} if "end_dim" in given else {}
-    return _nn("flatten", x, given["start_dim"], **kwargs)
+    return call_of_nn("flatten", x, given["start_dim"], **kwargs)
 
 
 def _expand(call: Call) -> str:
     sizes = list(call.args)
     if call.single is not None and call.single.kind in ("shape", "sequence"):
         if not call.args[0].startswith("("):
-            return _nn("broadcast_to", call.x, call.args[0])
+            return call_of_nn("broadcast_to", call.x, call.args[0])
         sizes = [part.strip() for part in call.args[0].strip("()").split(",") if part.strip()]
     if call.value is None or any(size.startswith("*") for size in sizes):
         raise NeedsHand("expand: write nn.broadcast_to(x, shape) with all sizes")
@@ -231,14 +227,14 @@ def _expand(call: Call) -> str:
         f"{call.x}.shape[{axis - added}]" if size == "-1" else size
         for axis, size in enumerate(sizes)
     ]
-    return _nn("broadcast_to", call.x, tuple_of(shape))
+    return call_of_nn("broadcast_to", call.x, tuple_of(shape))
 
 
 def _converted(call: Call) -> str:
     """``.float()``, ``.to(...)``: networks compute in one type, so only that of masks changes."""
     if call.value is not None and call.value.is_floating:
         return call.x
-    return _nn("cast", call.x, call.like())
+    return call_of_nn("cast", call.x, call.like())
 
 
 def _to(call: Call) -> str:
@@ -246,7 +242,7 @@ def _to(call: Call) -> str:
     for target in wanted:
         kind = _WHOLE.get(target.rpartition(".")[2])
         if kind is not None:
-            return _nn("cast", call.x, f'"{kind}"')
+            return call_of_nn("cast", call.x, f'"{kind}"')
     if call.value is None or call.value.is_floating or "device" in " ".join(wanted):
         return call.x
     return _converted(call)
@@ -257,7 +253,7 @@ _WHOLE = {"long": "int64", "int64": "int64", "int": "int64", "int32": "int64", "
 
 
 def _cast(dtype: str) -> Callable[[Call], str]:
-    return lambda call: _nn("cast", call.x, f'"{dtype}"')
+    return lambda call: call_of_nn("cast", call.x, f'"{dtype}"')
 
 
 def _same(call: Call) -> str:
@@ -270,13 +266,13 @@ def _created(call: Call) -> str:
     like = call.x or _like_of(call)
     if name == "full":
         given = call.bound("size", "fill_value")
-        return _nn(name, given["size"], given["fill_value"], like=like)
+        return call_of_nn(name, given["size"], given["fill_value"], like=like)
     shape = call.kwargs.get("size") or call.many()
-    return _nn(name, shape, like=like)
+    return call_of_nn(name, shape, like=like)
 
 
 def _ranged(call: Call) -> str:
-    return _nn(call.name, *call.args, like=_like_of(call))
+    return call_of_nn(call.name, *call.args, like=_like_of(call))
 
 
 def _like_of(call: Call) -> str:
@@ -299,7 +295,7 @@ def _drop_path(call: Call, p: str, setting: str, usual: str) -> str:
     given = call.bound(p, setting)
     if given.get(setting, usual).replace("'", '"') != usual:
         raise NeedsHand(f"{call.name} with {setting}={given[setting]}: nn.DropPath has {usual}")
-    return _nn("DropPath", given.get(p, "0.0"))
+    return call_of_nn("DropPath", given.get(p, "0.0"))
 
 
 def _size(call: Call) -> str:
@@ -387,14 +383,14 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
 METHODS: dict[str, Callable[[Call], str]] = {
     **{name: FUNCTIONS[name] for name in ("flatten", "reshape", "var", "std")},
     "view": _reshaped,
-    "view_as": lambda call: _nn("reshape", call.x, f"{call.args[0]}.shape"),
-    "reshape_as": lambda call: _nn("reshape", call.x, f"{call.args[0]}.shape"),
+    "view_as": lambda call: call_of_nn("reshape", call.x, f"{call.args[0]}.shape"),
+    "reshape_as": lambda call: call_of_nn("reshape", call.x, f"{call.args[0]}.shape"),
     "permute": _axes("permute"),
     "repeat": _axes("tile"),
     "tile": _axes("tile"),
     "flip": _axes("flip"),
     "expand": _expand,
-    "expand_as": lambda call: _nn("broadcast_to", call.x, f"{call.args[0]}.shape"),
+    "expand_as": lambda call: call_of_nn("broadcast_to", call.x, f"{call.args[0]}.shape"),
     "size": _size,
     "dim": lambda call: f"{call.x}.ndim",
     "ndimension": lambda call: f"{call.x}.ndim",

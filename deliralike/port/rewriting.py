@@ -81,8 +81,8 @@ class Rewriter(Definitions):
         if meaning is MISSING:
             return updated
         name = self.table.name_of(meaning)
-        if name in self.table.WRITTEN:
-            self.program.written[name] = self.table.WRITTEN[name]
+        if name in self.table.LAYER_SOURCES:
+            self.program.layer_sources[name] = self.table.LAYER_SOURCES[name]
             return cst.Name(name)
         if name is not None:
             return self._framework(self.table.CLASSES.get(name, name), updated)
@@ -285,7 +285,7 @@ class Rewriter(Definitions):
         single = self.observed.value(self.source.end(original)) if len(args) == 1 else None
         axes = self.program.observation.axes
         made = [
-            (one, axes.get(id(one), 0)) for one in self.observed.made[self.source.end(original)]
+            (one, axes.get(id(one), 0)) for one in self.observed.returned[self.source.end(original)]
         ]
         return Call(name, args, kwargs, owner, value, single, made, self.by_instance, self._like)
 
@@ -302,7 +302,7 @@ class Rewriter(Definitions):
         """Add the arguments that tell an instance of its sizes."""
         cls = self.source.meaning(original.func)
         sizes = self.program.sizes_of(cls) if isclass(cls) else {}
-        made = self.observed.made[self.source.end(original)]
+        made = self.observed.returned[self.source.end(original)]
         args = list(updated.args)
         for name, values in sizes.items():
             found = [(one, size) for one in made for size in _sizes_in(self.table, one, values)]
@@ -320,7 +320,7 @@ class Rewriter(Definitions):
     def _function(self, name: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         if name in self.table.WITHOUT_EFFECT:
             return cst.Name("False")
-        if name in self.table.WRITTEN:
+        if name in self.table.LAYER_SOURCES:
             return updated
         call = self._seen(name, original, updated)
         if name == "Parameter":
