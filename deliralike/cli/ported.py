@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from deliralike.errors import SettingError
 
 if TYPE_CHECKING:
+    from deliralike.conformance import Proof
+    from deliralike.port.porting import Port
     from deliralike.training.experiment import Experiment, Settings
 
 SOURCE, PROOF = "network.py", "proof.txt"
@@ -26,15 +28,15 @@ def ported(
         that the backend can train as it is.
 
     Raises:
-        SettingError: The port needs a hand, or differs from the class; or there are several
-            processes.
+        SettingError: The port needs a hand, or is not proved, before there is a folder; or there
+            are several processes.
     """
     from deliralike import own_code
 
     if not own_code.is_name(settings.network):
         return None
     network = own_code.load(settings.network)
-    framework = _framework_of(network)
+    framework = None if hasattr(network, "on") else _framework_of(network)  # `on`: written once
     if framework in (None, settings.backend):
         return None
     if experiment.processes.count > 1:
@@ -42,7 +44,9 @@ def ported(
             f"{settings.network} is a class of {framework}: port it before training in several "
             f"processes, deliralike port {settings.network} --input SHAPE"
         )
-    return _made(experiment, settings, dataset, folder, with_proof)
+    found = _port_of(network, framework, settings, dataset)
+    proof = _proof_of(found, settings) if with_proof else None
+    return _write(found, proof, experiment, settings, folder)
 
 
 def _framework_of(network: Any) -> str | None:
@@ -55,17 +59,11 @@ def _framework_of(network: Any) -> str | None:
     return next((table.FRAMEWORK[0] for table in tables), None)
 
 
-def _made(
-    experiment: Experiment, settings: Settings, dataset: Any, folder: Path | None, with_proof: bool
-) -> tuple[Settings, Path]:
-    from deliralike import backends, own_code
-    from deliralike.cli.console import say
-    from deliralike.port.porting import port, save
-    from deliralike.training.experiment.files import write_settings
-    from deliralike.training.experiment.folder import SETTINGS
+def _port_of(network: Any, framework: str, settings: Settings, dataset: Any) -> Port:
+    from deliralike import backends
+    from deliralike.port.porting import port
 
-    network = own_code.load(settings.network)
-    backends.get(_framework_of(network) or "").seed(settings.seed)
+    backends.get(framework).seed(settings.seed)
     found = port(network, (dataset.held_out.inputs[:3],), **settings.network_settings)
     if found.hands:
         lines = "\n".join(f"  {remark}" for remark in found.hands)
@@ -73,20 +71,42 @@ def _made(
             f"{settings.network} on {settings.backend}: its port needs a hand:\n{lines}\n"
             f"Write it by 'deliralike port {settings.network} --input SHAPE', and train the result."
         )
-    made = experiment.new_folder(folder, settings)
-    path = made / SOURCE
-    save(found, path)
-    changed = settings.with_(network=f"{path}:{found.class_name}")
-    write_settings(made / SETTINGS, changed)
-    if not with_proof:
-        (made / PROOF).write_text("not proved: --no-proof\n", encoding="utf-8")
-        say(f"{settings.network}: ported into {path}, without a proof")
-        return changed, made
+    return found
+
+
+def _proof_of(found: Port, settings: Settings) -> Proof:
+    from deliralike.cli.console import say
+
     begin = time.monotonic()
     proof = found.prove(settings.backend)
-    (made / PROOF).write_text(f"{proof}\n", encoding="utf-8")
-    say(f"{settings.network}: ported into {path}; {time.monotonic() - begin:.0f} s for the proof:")
+    say(f"the port of {settings.network}, {time.monotonic() - begin:.0f} s for the proof:")
     say(proof.headline)
     if proof.exit_code:
-        raise SettingError(f"{path} is not {settings.network}: see {made / PROOF}")
-    return changed, made
+        raise SettingError(
+            f"the port of {settings.network} is not proved on {settings.backend}, so nothing was "
+            f"trained: 'deliralike port {settings.network} --input SHAPE' writes it"
+        )
+    return proof
+
+
+def _write(
+    found: Port,
+    proof: Proof | None,
+    experiment: Experiment,
+    settings: Settings,
+    folder: Path | None,
+) -> tuple[Settings, Path]:
+    """Make the folder of the run, with the source and the proof, and train what lies there."""
+    from deliralike.cli.console import say
+    from deliralike.port.porting import save
+    from deliralike.training.experiment import SETTINGS, write_settings
+
+    of_run = experiment.new_folder(folder, settings)
+    path = of_run / SOURCE
+    save(found, path)
+    text = "not proved: --no-proof" if proof is None else str(proof)
+    (of_run / PROOF).write_text(f"{text}\n", encoding="utf-8")
+    changed = settings.with_(network=f"{path}:{found.class_name}")
+    write_settings(of_run / SETTINGS, changed)
+    say(f"{settings.network}: ported into {path}{'' if proof else ', without a proof'}")
+    return changed, of_run

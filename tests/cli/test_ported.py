@@ -40,7 +40,7 @@ def place(tmp_path, monkeypatch):
 
 def test_a_class_of_another_framework_is_ported_proved_and_trained(place):
     shown = run(*TRAIN, "--backend", "chainer", "--set", "width=3").stdout
-    assert "models.py:Net: ported into run/network.py;" in shown and "\nPROVED" in shown
+    assert "models.py:Net: ported into run/network.py\n" in shown and "\nPROVED" in shown
     assert (place / "run" / "proof.txt").read_text().startswith("PROVED")
     assert read_settings("run/settings.toml").network == "run/network.py:Net"
     weights = load_file("run/weights.safetensors")
@@ -60,3 +60,15 @@ def test_the_lines_that_need_a_hand_are_said_before_a_folder_is_made(place):
 def test_a_port_without_a_proof_is_recorded_as_such(place):
     run(*TRAIN, "--backend", "chainer", "--no-proof")
     assert (place / "run" / "proof.txt").read_text() == "not proved: --no-proof\n"
+
+
+def test_a_port_that_differs_is_not_trained_and_leaves_no_folder(place, monkeypatch):
+    from deliralike.port import pytorch
+
+    monkeypatch.setitem(pytorch.CLASSES, "ReLU", "SiLU")
+    shown = run(*TRAIN, "--backend", "chainer", code=2)
+    assert "\nDIVERGES at " in shown.stdout
+    assert (
+        "the port of models.py:Net is not proved on chainer, so nothing was trained" in shown.stderr
+    )
+    assert not (place / "run").exists()
