@@ -79,12 +79,9 @@ class Reductions(Elementwise):
         shape = _reduced(x.shape, dims, keepdim)
         if not is_floating(x):
             return self.reshape(self._largest(x, dims), shape)
-        fixed = self.stop_gradient(x)
-        largest = self._largest(fixed, dims)
-        is_largest = x == largest
+        largest, is_first = self._largest_and_first(self.stop_gradient(x), dims)
         # A compiler that computes `x` twice may round it in two ways: then nothing is equal.
-        for is_first in self._firsts_of_maxima(fixed, dims):
-            is_largest = is_largest | is_first
+        is_largest = (x == largest) | is_first
         share = 1.0 / self.sum(self.cast(is_largest, x), dims, keepdim)
         ones = self.where(is_largest & (self.abs(x) < math.inf), x, 0.0)
         gradient = self.sum(ones, dims, keepdim) * share
@@ -96,17 +93,17 @@ class Reductions(Elementwise):
             x = self.max_along(x, dim, keepdim=True)
         return x
 
-    def _firsts_of_maxima(self, x: Array, dims: Sequence[int]) -> list[Array]:
-        """Where the first maximum over some axes is: one array, or none without axes."""
-        found: list[Array] = []
+    def _largest_and_first(self, x: Array, dims: Sequence[int]) -> tuple[Array, Array]:
+        """The maximum over some axes, which stay with length one, and where the first one is."""
+        is_first = x != x
         for dim in dims:
             sizes = [1] * len(x.shape)
             sizes[dim] = x.shape[dim]
             places = self.constant(np.arange(x.shape[dim]).reshape(sizes), like=x)
-            is_first = places == self.argmax(x, dim, keepdim=True)
-            found = [is_first & before for before in found] or [is_first]
+            found = places == self.argmax(x, dim, keepdim=True)
+            is_first = found if dim == dims[0] else found & is_first
             x = self.max_along(x, dim, keepdim=True)
-        return found
+        return x, is_first
 
     def amin(self, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
         """The minimum over some axes, or all; equal minima share the gradient."""
