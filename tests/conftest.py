@@ -69,6 +69,18 @@ def seeded(request):
     seed_all(request.node.nodeid)
 
 
+@pytest.fixture(autouse=True)
+def files_of_a_test_are_not_imported_by_the_next(tmp_path_factory):
+    """A ``models.py`` that a test has written is gone after it, and so is the module."""
+    before, path = set(sys.modules), list(sys.path)
+    yield
+    folder = str(tmp_path_factory.getbasetemp())
+    for name in sys.modules.keys() - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(folder):
+            del sys.modules[name]
+    sys.path[:] = path
+
+
 def pytest_collection_finish():
     """Leave what collecting has made to no later collection of garbage."""
     gc.freeze()
