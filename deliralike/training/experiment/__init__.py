@@ -22,6 +22,7 @@ from deliralike.training.experiment.folder import (
     refuse_existing,
 )
 from deliralike.training.experiment.folds import FoldsResult, Interval
+from deliralike.training.experiment.predictions import predict_held_out, predict_pictures
 from deliralike.training.experiment.run import RunResult, load_result
 from deliralike.training.experiment.settings import Settings, documentation
 
@@ -45,6 +46,8 @@ __all__ = [
     "load_run",
     "new_folder",
     "next_folder",
+    "predict_held_out",
+    "predict_pictures",
     "read_history",
     "read_settings",
     "read_status",
