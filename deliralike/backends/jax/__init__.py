@@ -96,7 +96,6 @@ class JaxBackend(Backend):
             "mixed float16",
             "kept programs",
             "checkpointed blocks",
-            "several steps",
         }
     )
     optimizers_hold_state = False
