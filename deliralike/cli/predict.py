@@ -22,8 +22,8 @@ def command(
 ) -> None:
     """Load a run's weights, evaluate them on held-out data, and write the predictions as CSV."""
     from deliralike.cli.console import say
+    from deliralike.tables import write_csv
     from deliralike.training import accuracy, predict
-    from deliralike.training.callbacks.table import Table
     from deliralike.training.evaluation import concatenate
     from deliralike.training.experiment import load_run
 
@@ -31,7 +31,7 @@ def command(
     outputs = predict(network, dataset.held_out.inputs)
     scores = concatenate(list(outputs))
     target = out or run / f"predictions-{settings.backend}.csv"
-    Table(target).add(*_rows(dataset.held_out.labels, scores, dataset.classes))
+    write_csv(target, _rows(dataset.held_out.labels, scores, dataset.classes))
     correct = accuracy(scores, dataset.held_out.labels)
     say(
         f"{settings.network} on {network.backend.version()}: {correct:.2%} of {len(scores)} "
