@@ -54,8 +54,8 @@ def command(
 
 def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -> None:
     from deliralike.cli.console import say
+    from deliralike.tables import write_csv
     from deliralike.training import accuracy
-    from deliralike.training.callbacks.table import Table
     from deliralike.training.experiment import load_run, predict_held_out
 
     network, settings, dataset = load_run(run, backend, data)
@@ -68,10 +68,10 @@ def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -
         say(f"predictions: {_write_masks(target, scores)}")
         return
     correct = accuracy(scores, dataset.held_out.labels)
-    table = Table(target if out else target.with_suffix(".csv"))
-    table.add(*_rows(dataset.held_out.labels, scores, dataset.classes))
+    target = out or target.with_suffix(".csv")
+    write_csv(target, _rows(dataset.held_out.labels, scores, dataset.classes))
     say(f"{on}: {correct:.2%} of {count} are right")
-    say(f"predictions: {table.path}")
+    say(f"predictions: {target}")
 
 
 def _rows(labels: Any, scores: Any, classes: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -118,6 +118,7 @@ def _predict_pictures(
 ) -> None:
     from deliralike.cli.console import progress, say
     from deliralike.data.folders import pictures_of
+    from deliralike.tables import write_csv
     from deliralike.training.experiment import SETTINGS, predict_pictures, read_settings
     from deliralike.training.experiment.folder import read_last_start, refuse_no_run
 
@@ -140,8 +141,9 @@ def _predict_pictures(
             update(file.name, number / len(files))
     if not is_segmentation:
         target = out or target.with_suffix(".csv")
+    write_csv(target / "shares.csv" if is_segmentation else target, rows)
     _show(rows, start["classes"])
-    say(f"{_write_table(rows, target / 'shares.csv' if is_segmentation else target)}")
+    say(f"predictions: {target}")
 
 
 def _refuse_same_names(files: tuple[Path, ...]) -> None:
@@ -187,12 +189,3 @@ def _show(rows: list[dict[str, Any]], classes: list[str]) -> None:
     show_table(["file", *columns], shown, right=columns[-1:] if "predicted" in rows[0] else columns)
     if len(rows) > SHOWN:
         say(f"… and {len(rows) - SHOWN} others")
-
-
-def _write_table(rows: list[dict[str, Any]], path: Path) -> str:
-    from deliralike.training.callbacks.table import Table
-
-    table = Table(path)
-    table.clear()
-    table.add(*rows)
-    return f"predictions: {path.parent if path.name == 'shares.csv' else path}"

@@ -11,7 +11,7 @@ import torch
 
 from deliralike import backends, rules, zoo
 from deliralike.training import Trainer
-from deliralike.training.callbacks import Callback, Csv, JsonLines
+from deliralike.training.callbacks import Callback, JsonLines
 from deliralike.training.history import Step
 from deliralike.training.unread import AT_MOST, Unread
 
@@ -144,9 +144,8 @@ class FailingAt(Callback):
 
 def test_a_run_that_fails_has_written_every_step(tmp_path):
     wanted = trainer("torch").fit(samples(), epochs=1, batch_size=5).losses[:3]
-    callbacks = [JsonLines(tmp_path / "run.jsonl"), Csv(tmp_path), FailingAt(3)]
+    callbacks = [JsonLines(tmp_path / "run.jsonl"), FailingAt(3)]
     with pytest.raises(RuntimeError, match="the disk is gone"):
         trainer("torch", callbacks).fit(samples(), epochs=1, batch_size=5)
     lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
     np.testing.assert_array_equal([line["loss"] for line in lines], wanted)
-    assert len((tmp_path / "steps.csv").read_text().splitlines()) == 1 + 3

@@ -23,7 +23,7 @@ from deliralike.backends.chainer import (
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.distributed import (
     DistributedChainerNetwork,
-    LayerwiseChainerNetwork,
+    GradientAveragingChainerNetwork,
     unwrap_multi_node_optimizer,
 )
 from deliralike.backends.chainer.functional import ChainerFunctions
@@ -176,8 +176,8 @@ class ChainerBackend(Backend):
 
     distribute = staticmethod(DistributedChainerNetwork.joined)
 
-    def layerwise(self) -> type[LayerwiseChainerNetwork]:
-        return LayerwiseChainerNetwork
+    def gradient_averaging(self) -> type[GradientAveragingChainerNetwork]:
+        return GradientAveragingChainerNetwork
 
     neutral_layer = staticmethod(neutral_layer)
 

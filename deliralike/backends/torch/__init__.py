@@ -49,7 +49,7 @@ from deliralike.backends.torch.compat.functions import (
 from deliralike.backends.torch.compiled_loss import LossCompiler
 from deliralike.backends.torch.distributed import (
     DistributedTorchNetwork,
-    LayerwiseTorchNetwork,
+    GradientAveragingTorchNetwork,
     TorchProcessGroup,
 )
 from deliralike.backends.torch.functional import TorchFunctions
@@ -327,8 +327,8 @@ class TorchBackend(Backend):
         sharded = importlib.import_module("deliralike.backends.torch.distributed.sharded")
         return sharded.FullyShardedTorchNetwork.sharded(network, processes, **keywords)
 
-    def layerwise(self) -> type[LayerwiseTorchNetwork]:
-        return LayerwiseTorchNetwork
+    def gradient_averaging(self) -> type[GradientAveragingTorchNetwork]:
+        return GradientAveragingTorchNetwork
 
     def optimizer(
         self,

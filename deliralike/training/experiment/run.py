@@ -192,7 +192,7 @@ class Prepared:
 
     @contextmanager
     def _drawn(self, folder: Path, record: run_folder.Record) -> Iterator[None]:
-        """Draw the curves of the whole run at the end, also when it came early."""
+        """Draw the curves of the whole run and write its tables at the end, also an early one."""
         settings = self.settings
         title = f"{settings.network} on {self.dataset.name}, {settings.dtype}, seed {settings.seed}"
         try:
@@ -200,6 +200,7 @@ class Prepared:
         finally:
             history = run_folder.read_history(folder) if record.has_begun else History()
             if history.steps:
+                history.write_csv(folder)
                 draw_curves(
                     {self.network.backend.version(): history}, folder / run_folder.CURVES, title
                 )

@@ -483,13 +483,6 @@ class StreamPosition(NamedTuple):
     seed: int | None
     numbers: tuple[Any, ...]
 
-    @classmethod
-    def of(cls, stream: random.Stream | None) -> StreamPosition:
-        """Return the position of a stream; that of none without one."""
-        if stream is None:
-            return cls(None, ())
-        return cls(stream.seed, (stream.step, stream.first_sample))
-
     def enter(self, numbers: tuple[Any, ...]) -> AbstractContextManager[Any]:
         """Return a context with the stream at traced numbers."""
         if self.seed is None:
@@ -499,7 +492,10 @@ class StreamPosition(NamedTuple):
 
 def stream_position() -> StreamPosition:
     """The position of the portable random stream in force."""
-    return StreamPosition.of(random.current())
+    stream = random.current()
+    if stream is None:
+        return StreamPosition(None, ())
+    return StreamPosition(stream.seed, (stream.step, stream.first_sample))
 
 
 # Inside of a program
