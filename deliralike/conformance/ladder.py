@@ -47,7 +47,6 @@ TITLES = {
     "L4": stepping.TITLE,
     "L7": sizes.TITLE,
 }
-# Level L4 needs the most memory, and comes last, when what other levels have compiled can go.
 _SHARES = {"L0": 0.0, "L1": 0.1, "L7": 0.5, "L3": 0.5, "L4": 0.6}  # of the time, before each
 
 
@@ -383,7 +382,7 @@ class Ladder:
                 self._leave_out("shapes differ", "L3", status=NOT_NEEDED)
             elif "L3" in self.settings.levels:
                 self._begin("L3")
-                self._forget_programs()
+                forget_programs(*(side.network for side in self._sides))
                 self._add(places.level(self.running))
             self._leave_out("level L1 failed", "L4", "L7", status=NOT_NEEDED)
             return
@@ -452,8 +451,6 @@ class Ladder:
                 )
         if "L4" in self.settings.levels:
             self._begin("L4")
-            collect(self.running.reference.network)
-            self._forget_programs()
             never = self.running.modes["train"].never
             self._add(stepping.level(*self._sides, self._names(), unused=False, never=never))
 
@@ -477,10 +474,6 @@ class Ladder:
             remark = f"Only with {size}: those of this batch give the same."
             findings = [replace(one, remarks=(remark, *one.remarks)) for one in found.findings]
             self._add(replace(found, findings=tuple(findings)))
-
-    def _forget_programs(self) -> None:
-        """Free the programs of single operations, which no level after this one needs."""
-        forget_programs(*(side.network for side in self._sides))
 
     @property
     def _sides(self) -> tuple[Subject, Subject]:

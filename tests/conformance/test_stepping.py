@@ -14,6 +14,7 @@ from deliralike.optim import rules
 from deliralike.training.schedules import StepDecay
 from tests.conformance.optimizing import (
     Laid,
+    Large,
     following,
     get,
     of_chainer,
@@ -66,6 +67,31 @@ def test_forced_numbers_are_portable_varied_and_hold_zeros_and_pauses():
     assert (forced.gradients(1)["hidden.weight"].ravel()[::3] == 0).all()
     other = stepping.Forced.of(right(get("torch")).network, 12, 1, unused=True)
     assert not np.array_equal(other.gradients(0)["fc.bias"], forced.gradients(0)["fc.bias"])
+
+
+def test_a_large_parameter_is_judged_as_a_small_one_with_as_many_axes(backend):
+    subject = right(backend, Large)
+    side = stepping._Side(subject.network, following("sgd", lr=1.0))
+    shapes = {name: slot.shape for name, slot in side.network.neutral_slots().items()}
+    assert shapes == {"conv.weight": (30, 21, 2, 1), "conv.bias": (60,)}
+    assert subject.network.neutral_slots()["conv.weight"].shape == (60, 41, 3, 2)
+
+
+def test_a_mistake_in_a_large_parameter_alone_is_found(backend):
+    plain = lambda network: network.backend.optimizer(  # noqa: E731
+        rules.rule("sgd", lr=0.1, weight_decay=0.1),
+        network,
+        groups={"*.weight": {"weight_decay": 0.0}},
+    )
+    decayed = following("sgd", lr=0.1, weight_decay=0.1)
+    reference, candidate = (right(one, Large) for one in (get("torch"), backend))
+    found = stepping.level(
+        reference.but(optimizers={"x": decayed}, schedule=None),
+        candidate.but(optimizers={"x": plain}, schedule=None),
+    )
+    (finding,) = found.findings
+    assert finding.what == "update conv.weight at step 1"
+    assert "no weight decay" in finding.explanation.cause
 
 
 def test_the_subjects_stay_as_they_are():

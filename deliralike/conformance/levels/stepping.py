@@ -2,12 +2,14 @@
 
 Both sides are given the same parameters before each step, and the same gradients: those of a linear
 loss. So their states follow from the same numbers, and the update of each step is judged alone,
-relative to itself. Schedules are compared apart from that, over more steps than a proof could make.
+relative to itself. No rule asks for the size of a parameter, so a large one is replaced by a small
+one with as many axes. Schedules are compared apart from that, over more steps than a proof could make.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +28,6 @@ from deliralike.conformance.findings import (
     Finding,
     Level,
 )
-from deliralike.conformance.freeing import collect, give_back, is_large
 from deliralike.conformance.kinds import Named, Shape, Tensors
 from deliralike.conformance.subject import Make, Subject
 from deliralike.errors import DeliralikeError
@@ -39,6 +40,7 @@ from deliralike.weights.matching.distance import norm, wide
 TITLE = "optimizer steps"
 # Of gradients, step by step: small ones show an epsilon, large ones are clipped.
 SCALES = (1e-6, 1.0, 1e-3, 1e2)
+_LARGEST = 2**12  # elements of a parameter
 _ROUNDING = 4 * 2.0**-52  # of a parameter, relative: no fault of an update's
 DROP = 0.1  # of the learning rate in the middle: where it stands in a velocity shows only then
 HORIZON = 10_000  # steps over which schedules are compared
@@ -81,6 +83,7 @@ def level(
         if there.get(theirs.get(name, name)) == shape:
             shapes[name] = shape
     left_out = without(forced.shapes, shapes)
+    shapes = {name: _reduced(shape) for name, shape in shapes.items()}
     if left_out:
         named = ", ".join(left_out)
         notes.append(f"not judged, without a parameter like it in the candidate: {named}")
@@ -101,8 +104,6 @@ def level(
         findings += run.findings(are_own)
         notes += run.notes()
         differences[name] = run.worst
-        del run
-        collect(reference.network)  # copies and states, before the next ones are made
     worst = max([*differences.values(), *(f.difference for f in findings)])
     return Level.judged("L4", TITLE, worst, findings, notes, differences=differences)
 
@@ -215,6 +216,9 @@ class _Side:
         self, network: AbstractNetwork, make: Make, names: Mapping[str, str] | None = None
     ) -> None:
         self.network = copy.deepcopy(network)
+        for slot in self.network.neutral_slots().values():
+            if slot.trainable and slot.size > _LARGEST:
+                slot.resize(_reduced(slot.shape))
         self.optimizer = make(self.network)
         # where the learning rate is part of a state, it is there from now on
         self.optimizer.neutral_state()
@@ -237,8 +241,6 @@ class _Side:
         for name, value in gradients.items():
             batch[self._name(name)] = self._slot(name).in_native_layout(value)
         self.optimizer.update(linear, batch)
-        # not needed while the other side makes its step, and of the size of the network
-        self.network.parallelism.forget_gradients()
 
     def moved(self, name: str, before: np.ndarray) -> np.ndarray:
         """What the update added to a parameter."""
@@ -249,6 +251,16 @@ class _Side:
 
     def _slot(self, name: str) -> Any:
         return self.slots[self._name(name)]
+
+
+def _reduced(shape: Shape) -> Shape:
+    """A shape of few elements, with each axis divided by one number: tall matrices stay tall."""
+    divisor = 1
+    reduced = shape
+    while math.prod(reduced) > _LARGEST:
+        divisor *= 2
+        reduced = tuple(-(-size // divisor) for size in shape)
+    return reduced
 
 
 def _trainable_shapes(network: AbstractNetwork) -> dict[str, Shape]:
@@ -310,7 +322,6 @@ class _Run:
         self.traced = _traced(forced.shapes)
         self.recorded: list[tuple[Tensors, ...]] = []
         self.rest: list[tuple[float, float, float]] = []
-        self.is_large = is_large(self.reference.network)
         for step in range(forced.steps):
             self._step(step)
 
@@ -320,8 +331,6 @@ class _Run:
         rate = None if self.free else base
         self.rates.append(_or_one(self.reference.lr) if rate is None else rate)
         self.reference.step(parameters, gradients, rate)
-        if self.is_large:
-            give_back()
         _tried(partial(self.candidate.step, parameters, gradients, rate))
         self.later.append(_or_one(self.reference.lr))
         if rate is not None:
@@ -333,7 +342,7 @@ class _Run:
         self.rest.append(_sums(parameters, gradients, self.traced))
 
     def _judge(self, parameters: Tensors, used: Named) -> tuple[Tensors, Tensors]:
-        """Judge the updates one by one, as a network may be large; return those that are traced."""
+        """Judge the updates one by one; return those that are traced."""
         updates, unused = {}, {}
         mine, its = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for name, before in parameters.items():
