@@ -167,14 +167,8 @@ class Ladder:
             why = str(error)
             self.match = matched_by_names(self.given, settings.names)
         if "L0" in settings.levels:
-            reference, candidate = self.given
-            if sides is not None and sides.folded:
-                reference = sides.reference
-            found = structure.level(reference, candidate, self.match, settings.weights)
-            if sides is not None:
-                found = self._with_effect(found, sides)
-                found = replace(found, notes=(*found.notes, *sides.notes))
-            self._add(found)
+            found = structure.level(*self.given, self.match, settings.weights)
+            self._add(found if sides is None else self._with_effect(found, sides))
         if why:
             self._leave_out(f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:])
         return sides
@@ -285,17 +279,16 @@ class Ladder:
         """Compare what both sides compute, and go on where it is the same."""
         self.running = Running.of(sides, self.batch, self.masks)
         modes = self.running.modes
-        names = ("eval",) if sides.folded else tuple(semantics.MODES)
-        for at, name in enumerate(names):
+        for at, name in enumerate(semantics.MODES):
             self._begin("L1", f" ({name})", 0.1 + 0.2 * at)
             modes[name] = self.running.mode(name)
             collect(self.running.reference.network)
-        is_masked = not sides.folded and not self.running.raises
-        if is_masked and not modes["train"].agrees and modes["eval"].agrees:
-            self._turn_masks(sides)
-        if is_masked and not modes["train"].agrees:
-            self._skip_masks()
-        folded = sides.folded or self._held_otherwise(sides)
+        if not (self.running.raises or modes["train"].agrees):
+            if modes["eval"].agrees:
+                self._turn_masks(sides)
+            if not modes["train"].agrees:
+                self._skip_masks()
+        untrained = self._held_otherwise(sides)
         found = semantics.level(modes)
         notes = self._of_dropout()
         if found.status == PASSED:
@@ -311,7 +304,7 @@ class Ladder:
             return
         figures = {**found.figures, "by_layer": self._by_layer()}
         self._add(replace(found, figures=figures, notes=(*found.notes, *notes, *self.notes)))
-        self._after(found, folded, sides)
+        self._after(found, untrained, sides)
 
     def _turn_masks(self, sides: Sides) -> None:
         """Turn the masks of features that the candidate flattens in another order.
@@ -371,8 +364,12 @@ class Ladder:
         )
         return semantics.level(modes), (*notes, note)
 
-    def _after(self, values: Level, folded: tuple[str, ...], sides: Sides) -> None:
-        """Places where values differ; where they agree all that is judged then."""
+    def _after(self, values: Level, untrained: tuple[str, ...], sides: Sides) -> None:
+        """Places where values differ; where they agree all that is judged then.
+
+        Args:
+            untrained: Running statistics for which evaluation alone was compared.
+        """
         if values.status != PASSED:
             level = self.levels.get("L0")
             reference, candidate = (side.network for side in self.given)
@@ -387,8 +384,8 @@ class Ladder:
             self._leave_out("level L1 failed", "L4", "L7", status=NOT_NEEDED)
             return
         self._leave_out("nothing differs", "L3", status=NOT_NEEDED)
-        if folded:
-            why = f"{', '.join(folded)} folded into the layers before: only evaluation is compared"
+        if untrained:
+            why = f"{', '.join(untrained)} held in another form: only evaluation is compared"
             self._leave_out(why, "L4", "L7")
             return
         self._further(sides)
@@ -452,7 +449,7 @@ class Ladder:
         if "L4" in self.settings.levels:
             self._begin("L4")
             never = self.running.modes["train"].never
-            self._add(stepping.level(*self._sides, self._names(), unused=False, never=never))
+            self._add(stepping.level(*self._sides, self._names(), never=never))
 
     def _sizes(self, sides: Sides) -> None:
         """Level L7; where another size differs, the place is looked for with that."""

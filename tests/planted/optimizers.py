@@ -310,9 +310,7 @@ _SCHEDULES = [
     ("one step late", lambda step: schedule(max(step - 1, 0)), "one step late"),
     ("one step early", lambda step: schedule(step + 1), "one step early"),
     ("never applied", lambda step: schedule(0), "never applied"),
-    ("in other units", lambda step: schedule(step // 5), "5 times as slow"),
     ("scaled", lambda step: 0.5 * schedule(step), "times 0.5"),
-    ("warm-up", lambda step: schedule(step) * min(1.0, (step + 1) / 5), "over the first 5 steps"),
 ]
 
 

@@ -58,7 +58,7 @@ def explain(trace: Trace) -> Explanation | None:
     """
     if not np.isfinite(trace.candidate).all():
         return Explanation("updates that are not finite", np.inf)
-    trace, base = based(trace)
+    base = _reference_form(trace)
     if base is None:
         return Explanation("the reference follows no known rule", np.inf)
     bench = _Bench.of(trace, trace.candidate, base)
@@ -85,17 +85,6 @@ def _nearest(trials: Sequence[Trial]) -> list[Convention]:
     """The numbers that come nearest to the candidate's updates by themselves."""
     ordered = sorted(trials, key=lambda trial: trial.distance)[:_REFINED]
     return [choice.convention for trial in ordered for choice in trial.choices]
-
-
-def based(trace: Trace) -> tuple[Trace, Form | None]:
-    """The trace with the rates that the reference uses, and the form that gives its updates."""
-    for rates in (trace.rates, trace.later):
-        if rates is not None:
-            moved = replace(trace, rates=rates)
-            form = _reference_form(moved)
-            if form is not None:
-                return moved, form
-    return trace, None
 
 
 def _explanation(bench: _Bench, trials: Sequence[Trial]) -> Explanation:

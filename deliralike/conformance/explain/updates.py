@@ -188,8 +188,6 @@ class Trace:
         form: The reference's own, where it is known.
         rest: Of the parameters that were left out: the sums of ``g * g``, ``g * p`` and ``p * p``,
             ``(T, 3)``.
-        later: The learning rates after each step, which a side with a schedule of its own may have
-            used.
     """
 
     names: tuple[str, ...]
@@ -203,7 +201,6 @@ class Trace:
     candidate: Array
     form: Form | None = None
     rest: Array | None = None
-    later: Array | None = None
 
     @property
     def starts(self) -> Array:

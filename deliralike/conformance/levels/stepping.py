@@ -19,7 +19,7 @@ import numpy as np
 
 from deliralike.conformance.by_name import only, without
 from deliralike.conformance.explain import optimizers as explaining
-from deliralike.conformance.explain.schedules import explain_schedule, used_rates
+from deliralike.conformance.explain.schedules import explain_schedule
 from deliralike.conformance.explain.updates import Form, Trace, form_of, merged
 from deliralike.conformance.findings import (
     LIMIT,
@@ -57,7 +57,6 @@ def level(
     names: Mapping[str, str] | None = None,
     steps: int = 12,
     seed: int = 0,
-    unused: bool = True,
     never: Collection[str] = (),
 ) -> Level:
     """Judge the optimizers that both sides have, by name.
@@ -67,7 +66,6 @@ def level(
         names: The candidate's name of a parameter by the reference's, where they differ.
         steps: How many updates; the learning rate drops in the middle.
         seed: Of the forced gradients and parameters.
-        unused: Whether some parameters take no part in some steps.
         never: Parameters that take no part in any step, as the network does not use them.
     """
     shared = [name for name in reference.optimizers if name in candidate.optimizers]
@@ -77,7 +75,7 @@ def level(
         return Level(
             "L4", TITLE, NOT_REACHED, notes=(*notes, "there is no optimizer on both sides")
         )
-    forced = Forced.of(reference.network, steps, seed, unused)
+    forced = Forced.of(reference.network, steps, seed, frozenset(never))
     there, theirs, shapes = _trainable_shapes(candidate.network), names or {}, {}
     for name, shape in forced.shapes.items():
         if there.get(theirs.get(name, name)) == shape:
@@ -89,7 +87,7 @@ def level(
         notes.append(f"not judged, without a parameter like it in the candidate: {named}")
     if not shapes:
         return Level("L4", TITLE, NOT_REACHED, notes=tuple(notes))
-    forced = replace(forced, shapes=shapes, never=frozenset(never))
+    forced = replace(forced, shapes=shapes)
     findings = list(_of_schedules(reference, candidate, shared[0]))
     are_own = reference.schedule is None and candidate.schedule is None
     differences: dict[str, float] = {}
@@ -120,44 +118,31 @@ class Forced:
         shapes: Of the trainable parameters, by neutral name; of a tied one under its first name.
         steps: How many.
         seed: Keys the numbers, together with each parameter's name and the step.
-        pausing: Whether every second parameter takes no part at the steps of `pauses`.
         never: Parameters that take no part in any step.
     """
 
     shapes: Mapping[str, Shape]
     steps: int
     seed: int
-    pausing: bool
     never: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, network: AbstractNetwork, steps: int, seed: int, unused: bool) -> Forced:
-        """For the parameters of a network; `unused`: whether some of them pause."""
+    def of(
+        cls, network: AbstractNetwork, steps: int, seed: int, never: frozenset[str] = frozenset()
+    ) -> Forced:
+        """For the parameters of a network."""
         shapes: dict[str, Shape] = {}
         seen: set[int] = set()
         for name, slot in network.neutral_slots().items():
             if slot.trainable and id(slot.native) not in seen:
                 seen.add(id(slot.native))
                 shapes[name] = slot.shape
-        return cls(shapes, steps, seed, unused)
-
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """The parameters that pause: every second one, unless there is only one."""
-        return tuple(self.shapes)[1::2] if self.pausing else ()
+        return cls(shapes, steps, seed, never)
 
     @property
     def middle(self) -> int:
         """The first step with the lower learning rate."""
         return self.steps // 2
-
-    @property
-    def pauses(self) -> tuple[int, ...]:
-        """The steps at which the unused parameters take no part.
-
-        One is before the learning rate drops, and one after.
-        """
-        return (self.middle // 2, self.middle + 2)
 
     def parameters(self, step: int) -> Tensors:
         """Return the parameters before a step, in float32: less memory for the same numbers.
@@ -172,10 +157,7 @@ class Forced:
 
         Some are exactly zero.
         """
-        absent = set(self.never)
-        if step in self.pauses:
-            absent.update(self.unused)
-        return {name: self._gradient(name, step) for name in without(self.shapes, absent)}
+        return {name: self._gradient(name, step) for name in without(self.shapes, self.never)}
 
     def _gradient(self, name: str, step: int) -> np.ndarray:
         gradient = self._draw("gradient", name, step, SCALES[step % len(SCALES)])
@@ -318,7 +300,6 @@ class _Run:
         self.updates: list[dict[str, float]] = []
         self.unused: list[dict[str, float]] = []
         self.rates: list[float] = []  # of the reference, before each update
-        self.later: list[float] = []  # and after it
         self.traced = _traced(forced.shapes)
         self.recorded: list[tuple[Tensors, ...]] = []
         self.rest: list[tuple[float, float, float]] = []
@@ -332,7 +313,6 @@ class _Run:
         self.rates.append(_or_one(self.reference.lr) if rate is None else rate)
         self.reference.step(parameters, gradients, rate)
         _tried(partial(self.candidate.step, parameters, gradients, rate))
-        self.later.append(_or_one(self.reference.lr))
         if rate is not None:
             now = (self.reference.lr, self.candidate.lr)
             self.moves |= any(one is None or _relative(rate, one) > 0 for one in now)
@@ -366,7 +346,7 @@ class _Run:
             cause = Explanation.seen(words)
             yield Finding("L4", place, "learning rate", _relative(mine, its), explanation=cause)
         if any(True for _ in self._apart(place, None)):
-            yield from self._of_updates(place)
+            yield from self._apart(place, explaining.explain(self.trace()))
 
     def _apart(self, place: str, explanation: Explanation | None) -> Iterator[Finding]:
         """A finding for parameters that differ, and one for those that move without a gradient."""
@@ -379,30 +359,6 @@ class _Run:
             remark = f"It concerns {len(wrong)} of {len(every)} parameters."
             said, size = f"{what} {first} at step {step + 1}", max(found.values())
             yield Finding("L4", place, said, size, explanation=explanation, remarks=(remark,))
-
-    def _of_updates(self, place: str) -> list[Finding]:
-        """Findings of updates; of learning rates where nothing else differs."""
-        trace = self.trace()
-        of_rates = None
-        if self.free:
-            trace, form = explaining.based(trace)
-            its = None if _beyond(self.unused) else used_rates(trace, form)
-            if its is not None and not _is_constant(its, trace.rates):
-                of_rates = self._of_rates(place, trace.rates, its)
-        if of_rates is not None and _is_known(of_rates.explanation):
-            return [of_rates]
-        why = explaining.explain(trace)
-        if of_rates is not None and not _is_known(why):
-            return [of_rates]
-        return list(self._apart(place, why))
-
-    def _of_rates(self, place: str, mine: np.ndarray, its: np.ndarray) -> Finding:
-        """The learning rates that the updates used."""
-        why = explain_schedule(mine, its)
-        first = int(np.argmax(np.abs(its - mine) > LIMIT * np.abs(mine)))
-        what = f"schedule: lr={its[first]:.6g} instead of {mine[first]:.6g} at step {first + 1}"
-        apart = norm(its - mine) / (norm(mine) or 1.0)
-        return Finding("L4", place, what, apart, explanation=why)
 
     def notes(self) -> Iterator[str]:
         """What a reader should know."""
@@ -443,7 +399,6 @@ class _Run:
             candidate=rows(3),
             form=_form(self.reference.optimizer, names, sizes),
             rest=np.array(self.rest),
-            later=np.array(self.later) if self.free else None,
         )
 
 
@@ -455,16 +410,6 @@ def _beyond(steps: Sequence[Mapping[str, float]]) -> dict[tuple[int, str], float
             if not value <= LIMIT:
                 found[step, name] = value
     return found
-
-
-def _is_known(why: Explanation | None) -> bool:
-    return why is not None and why.known
-
-
-def _is_constant(rates: np.ndarray, others: np.ndarray) -> bool:
-    """Whether rates are the others times one number, which may have more than one cause."""
-    factor = float(np.nan_to_num(rates) @ others / (others @ others or 1.0))
-    return bool(np.allclose(rates, factor * others, rtol=1e-9, atol=0.0))
 
 
 def _sums(

@@ -1,4 +1,4 @@
-"""Tensors that one side alone has in a block of both, or in another shape: a cause that is seen.
+"""Tensors that one side alone has in a block of both: a cause that is seen.
 
 Whether such tensors are held in another form is not known while values agree. Where a block of the
 same name and class differs, or what stands in its place, they are what differs.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deliralike.conformance.by_name import below, block_kinds, only, owner, without
+from deliralike.conformance.by_name import below, block_kinds, owner, without
 from deliralike.conformance.findings import Explanation
 from deliralike.conformance.kinds import Shape
 from deliralike.conformance.locate.place import Place
@@ -39,15 +39,3 @@ def _own(path: str, shapes: dict[str, Shape]) -> dict[str, Shape]:
 def _apart(mine: dict[str, Shape], theirs: dict[str, Shape]) -> Iterator[str]:
     yield from (f"no {name}" for name in without(mine, theirs))
     yield from (f"a {name} that the reference has not" for name in without(theirs, mine))
-    for name, one in only(mine, theirs).items():
-        two = theirs[name]
-        if one != two:
-            yield f"{name} of the shape {two} instead of {one}{_groups(one, two)}"
-
-
-def _groups(one: Shape, two: Shape) -> str:
-    """What makes a kernel narrower or wider by a factor."""
-    if len(one) < 3 or one[:1] + one[2:] != two[:1] + two[2:]:
-        return ""
-    more, rest = divmod(one[1], two[1])
-    return "" if rest or more < 2 else f" ({more} times as many groups)"
