@@ -87,32 +87,6 @@ def test_a_simulated_rule_is_the_rule(name):
     assert np.abs(trace.reference).max(axis=1).min() > 0
 
 
-def test_clipping_is_simulated_with_all_parameters_also_those_left_out():
-    """Of a network too large to be simulated as a whole, the norm is that of the whole."""
-
-    def clipped(network):
-        optimizer = following("sgd", lr=0.1, weight_decay=0.1)(network)
-        optimizer.pre_update_hooks.append(ClipNorm(0.5))
-        return optimizer
-
-    whole = trace_of(clipped)
-    kept = np.repeat([name != "hidden.weight" for name in whole.names], whole.sizes)
-    g, p = (np.where(whole.present, x, 0.0)[:, ~kept] for x in (whole.gradients, whole.parameters))
-    part = replace(
-        whole,
-        names=whole.names[1:],
-        sizes=whole.sizes[1:],
-        axes=whole.axes[1:],
-        rest=np.stack([(g * g).sum(1), (g * p).sum(1), (p * p).sum(1)], axis=1),
-        **{
-            name: getattr(whole, name)[:, kept]
-            for name in ("parameters", "gradients", "present", "reference")
-        },
-    )
-    for form in (whole.form, whole.form.but(decay_first=True)):
-        np.testing.assert_allclose(simulate(form, part), simulate(form, whole)[:, kept], rtol=1e-12)
-
-
 # What frameworks do, which is an answer of its own for each form
 # -----------------------------------------------------------------------------
 

@@ -76,7 +76,6 @@ _LAYERS: Mapping[str, Callable[[Arguments], Known]] = {
     "group_norm": norms.group_norm,
     "batch_norm": norms.batch_norm_function,
     "normalize": norms.normalize,
-    norms.ROOT: norms.root,
     "LSTM": partial(recurrence.recurrent, "LSTM"),
     "GRU": partial(recurrence.recurrent, "GRU"),
     "MultiheadAttention": attention.multihead,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from deliralike.conformance.by_name import only, without
+from deliralike.conformance.by_name import without
 from deliralike.conformance.explain import optimizers as explaining
 from deliralike.conformance.explain.schedules import explain_schedule
 from deliralike.conformance.explain.updates import Form, Trace, form_of, merged
@@ -40,13 +40,10 @@ from deliralike.weights.matching.distance import norm, wide
 TITLE = "optimizer steps"
 # Of gradients, step by step: small ones show an epsilon, large ones are clipped.
 SCALES = (1e-6, 1.0, 1e-3, 1e2)
-_LARGEST = 2**12  # elements of a parameter
+_LARGEST = 64  # elements of a parameter
 _ROUNDING = 4 * 2.0**-52  # of a parameter, relative: no fault of an update's
 DROP = 0.1  # of the learning rate in the middle: where it stands in a velocity shows only then
 HORIZON = 10_000  # steps over which schedules are compared
-_TRACED = (
-    1000  # elements of vectors, and as many of other parameters, that an explanation is made from
-)
 
 T = TypeVar("T")
 
@@ -145,7 +142,7 @@ class Forced:
         return self.steps // 2
 
     def parameters(self, step: int) -> Tensors:
-        """Return the parameters before a step, in float32: less memory for the same numbers.
+        """Return the parameters before a step, numbers that float32 holds.
 
         They are as small as the gradients, so that no update is lost in rounding.
         """
@@ -153,7 +150,7 @@ class Forced:
         return {name: self._draw("parameter", name, step, scale) for name in self.shapes}
 
     def gradients(self, step: int) -> Tensors:
-        """The gradients of a step, in float32, without those that take no part.
+        """The gradients of a step, numbers that float32 holds, without those that take no part.
 
         Some are exactly zero.
         """
@@ -170,7 +167,8 @@ class Forced:
     def _draw(self, what: str, name: str, step: int, scale: float) -> np.ndarray:
         key = start.key(self.seed, f"{what} {name}")
         generator = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, step]))
-        return np.asarray(generator.standard_normal(self.shapes[name]) * scale, np.float32)
+        numbers = generator.standard_normal(self.shapes[name]) * scale
+        return numbers.astype(np.float32).astype(np.float64)
 
 
 def linear(network: AbstractNetwork, gradients: Named) -> Any:
@@ -224,9 +222,9 @@ class _Side:
             batch[self._name(name)] = self._slot(name).in_native_layout(value)
         self.optimizer.update(linear, batch)
 
-    def moved(self, name: str, before: np.ndarray) -> np.ndarray:
-        """What the update added to a parameter."""
-        return wide(self._slot(name).read()) - before
+    def moved(self, before: Tensors) -> Tensors:
+        """What the update added to each parameter."""
+        return {name: wide(self._slot(name).read()) - value for name, value in before.items()}
 
     def _name(self, name: str) -> str:
         return self.names.get(name, name)
@@ -300,9 +298,7 @@ class _Run:
         self.updates: list[dict[str, float]] = []
         self.unused: list[dict[str, float]] = []
         self.rates: list[float] = []  # of the reference, before each update
-        self.traced = _traced(forced.shapes)
-        self.recorded: list[tuple[Tensors, ...]] = []
-        self.rest: list[tuple[float, float, float]] = []
+        self.recorded: list[tuple[Tensors, ...]] = []  # what was fed, and what was made of it
         for step in range(forced.steps):
             self._step(step)
 
@@ -316,27 +312,17 @@ class _Run:
         if rate is not None:
             now = (self.reference.lr, self.candidate.lr)
             self.moves |= any(one is None or _relative(rate, one) > 0 for one in now)
-        moved = self._judge(parameters, gradients)
-        traced = (_only(self.traced, arrays) for arrays in (parameters, gradients))
-        self.recorded.append((*traced, *moved))
-        self.rest.append(_sums(parameters, gradients, self.traced))
-
-    def _judge(self, parameters: Tensors, used: Named) -> tuple[Tensors, Tensors]:
-        """Judge the updates one by one; return those that are traced."""
+        mine, its = self.reference.moved(parameters), self.candidate.moved(parameters)
+        self.recorded.append((parameters, gradients, mine, its))
         updates, unused = {}, {}
-        mine, its = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for name, before in parameters.items():
-            size = norm(wide(before))
-            one, other = self.reference.moved(name, before), self.candidate.moved(name, before)
-            if name in used:
-                updates[name] = _difference(one, other, _ROUNDING * size)
+            size = norm(before)
+            if name in gradients:
+                updates[name] = _difference(mine[name], its[name], _ROUNDING * size)
             else:
-                unused[name] = norm(other) / (size or 1.0)
-            if name in self.traced:
-                mine[name], its[name] = one, other
+                unused[name] = norm(its[name]) / (size or 1.0)
         self.updates.append(updates)
         self.unused.append(unused)
-        return mine, its
 
     def findings(self, rates_are_own: bool) -> Iterator[Finding]:
         """Yield what differs: the learning rate, the updates, unused parameters."""
@@ -375,9 +361,8 @@ class _Run:
 
     def trace(self) -> Trace:
         """What an explanation is made from."""
-        names = self.traced
-        shapes = [self.forced.shapes[name] for name in names]
-        sizes = tuple(int(np.prod(shape)) for shape in shapes)
+        names, shapes = tuple(self.forced.shapes), self.forced.shapes.values()
+        sizes = tuple(map(math.prod, shapes))
 
         def rows(place: int) -> np.ndarray:
             found = []
@@ -398,7 +383,6 @@ class _Run:
             reference=rows(2),
             candidate=rows(3),
             form=_form(self.reference.optimizer, names, sizes),
-            rest=np.array(self.rest),
         )
 
 
@@ -410,20 +394,6 @@ def _beyond(steps: Sequence[Mapping[str, float]]) -> dict[tuple[int, str], float
             if not value <= LIMIT:
                 found[step, name] = value
     return found
-
-
-def _sums(
-    parameters: Tensors, gradients: Tensors, left_out: Collection[str]
-) -> tuple[float, float, float]:
-    """Of all parameters but some: the sums of ``g * g``, ``g * p`` and ``p * p``."""
-    gg = gp = pp = 0.0
-    for name, gradient in without(gradients, left_out).items():
-        g = wide(gradient)
-        p = wide(parameters[name])
-        gg += float((g * g).sum())
-        gp += float((g * p).sum())
-        pp += float((p * p).sum())
-    return gg, gp, pp
 
 
 def _form(
@@ -442,31 +412,6 @@ def _form(
             form = form.but(rate=_ratio(rule.lr, groups.rules[0].lr))
         forms.append(form)
     return merged(forms, sizes)
-
-
-def _traced(shapes: Mapping[str, Shape]) -> tuple[str, ...]:
-    """Return some parameters with one axis and some with several, at least one of each.
-
-    The smallest come first.
-    """
-    chosen: set[str] = set()
-    for is_vector in (True, False):
-        names = [name for name, shape in shapes.items() if (len(shape) < 2) is is_vector]
-        names.sort(key=partial(_size, shapes))
-        total = 0
-        for name in names:
-            total += _size(shapes, name)
-            if total <= _TRACED or name == names[0]:
-                chosen.add(name)
-    return tuple(only(shapes, chosen))
-
-
-def _size(shapes: Mapping[str, Shape], name: str) -> int:
-    return int(np.prod(shapes[name]))
-
-
-def _only(names: Sequence[str], arrays: Tensors) -> Tensors:
-    return {name: wide(arrays[name]) for name in names if name in arrays}
 
 
 # Schedules

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from deliralike.conformance.by_name import below
-from deliralike.conformance.explain import arguments, norms
+from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.substitution import Substitute
-from deliralike.conformance.findings import Observed, is_number
+from deliralike.conformance.findings import Observed
 from deliralike.conformance.kinds import Named, Tensors
 from deliralike.conformance.locate.accusing import Suspect, accused, layer_of
 from deliralike.conformance.locate.place import joined
@@ -21,9 +19,6 @@ from deliralike.conformance.places import OUTPUT, Quantity, Tap
 
 Layer = tuple[str, Named]  # its class or function, and its settings
 Follow = Callable[[Any], Tensors]  # from what a call gives to what its unit hands on
-
-_ROOTS = {"sqrt": False, "rsqrt": True}  # and whether one is divided by the root
-_MOMENTS = ("mean", "var")
 
 
 def substitutes(
@@ -55,19 +50,12 @@ class _Lacking:
     theirs: Tensors
 
     def of_call(self, name: Tap, call: Call) -> Iterator[Substitute]:
-        """A call by itself; a root also as that of a variance and an epsilon."""
+        """A call by itself."""
         where = joined(self.units.path, call.within)
 
         def follow(output: Any) -> Tensors:
             return self._handed_on({name: output})
 
-        if name.function in _ROOTS:
-            variance = _variance(name, call, self.forcing)
-            if variance is not None:
-                eps, of = variance
-                root = (norms.ROOT, {"eps": eps, "inverse": _ROOTS[name.function]})
-                written = replace(call, args=(of,), kwargs={})
-                yield self._standing(where, root, written, name, follow)
         layer: Layer = (name.function, {})
         if call.path is not None:
             where = joined(self.units.path, call.path)
@@ -100,25 +88,6 @@ def _which(name: Tap, calls: Calls) -> str:
     """Which one of several calls it is, in words; empty for the only one."""
     count = sum(one.first == name.first for one in calls)
     return f"call {name.call} of {count}" if count > 1 else ""
-
-
-def _variance(name: Tap, call: Call, forcing: Forcing) -> tuple[float, np.ndarray] | None:
-    """The epsilon under a root, and the mean or variance that it is added to.
-
-    The latter is what the last call before it gave of that shape; None where there is none.
-    """
-    under: Any = call.args[0] if call.args else None
-    if not is_number(under) or np.size(under) < 2:
-        return None
-    order = list(forcing.calls)
-    for one in reversed(order[: order.index(name)]):
-        output: Any = forcing.calls[one].output
-        if one.function not in _MOMENTS or np.shape(output) != np.shape(under):
-            continue
-        eps = float(f"{np.median(under - output):.6g}")
-        if eps > 0.0 and np.allclose(output + eps, under, rtol=1e-12, atol=0.0):
-            return eps, output
-    return None
 
 
 def _parameters(unit: Unit, path: str | None) -> dict[str, None]:

@@ -122,7 +122,7 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
         path, explanation = seen
         kind = block_kinds(running.reference.network)[path]
         place = replace(place, path=path, kind=kind, what=Quantity(OUTPUT))
-    lacking = [one.accused for one in place.substitutes if one.is_call]
+    lacking = [one.accused for one in place.substitutes]
     if accused is not None and (accused.path != place.path or _is_among(accused, lacking)):
         kind, what = accused.kind.removeprefix(OWN), Quantity(OUTPUT)
         if accused.path != place.path and explanation is not None and explanation.is_of_input:
@@ -189,7 +189,7 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     """
     backend, between = backends.of(running.reference.network), place.glue
     # Of several calls that have no counterpart, the last one is accused by what it gives.
-    is_last = bool(place.accused) and sum(one.is_call for one in place.substitutes) > 1
+    is_last = bool(place.accused) and len(place.substitutes) > 1
     if is_last:
         yield partial(_substituted, place, backend)
     if place.loss is not None:
