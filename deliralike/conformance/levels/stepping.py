@@ -32,6 +32,7 @@ from deliralike.conformance.kinds import Named, Shape, Tensors
 from deliralike.conformance.subject import Make, Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.state import each_once
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.replicas.hooks import AccumulateGradients
@@ -128,12 +129,8 @@ class Forced:
         cls, network: AbstractNetwork, steps: int, seed: int, never: frozenset[str] = frozenset()
     ) -> Forced:
         """For the parameters of a network."""
-        shapes: dict[str, Shape] = {}
-        seen: set[int] = set()
-        for name, slot in network.neutral_slots().items():
-            if slot.trainable and id(slot.native) not in seen:
-                seen.add(id(slot.native))
-                shapes[name] = slot.shape
+        slots = each_once(network.neutral_slots()).items()
+        shapes = {name: slot.shape for name, slot in slots if slot.trainable}
         return cls(shapes, steps, seed, never)
 
     @property
