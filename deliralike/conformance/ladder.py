@@ -182,7 +182,7 @@ class Ladder:
         ):
             return level
         own = self.given[1].in_dtype("float64").network
-        candidate = sides.candidate.but(network=own)
+        candidate = sides.candidate.replace(network=own)
         running = Running.of(sides, self.batch, Masks())
         said = effect(running.mode("eval", candidate))
         findings = [replace(one, effect=said) for one in level.findings]
@@ -261,7 +261,7 @@ class Ladder:
         """
         given = self.given[0]
         why = why_apart(given)
-        if not why and not self._error_of(given.but(network=copy.deepcopy(given.network))):
+        if not why and not self._error_of(given.replace(network=copy.deepcopy(given.network))):
             why = (
                 f"The reference runs in {given.network.dtype_name}, and not in float64, in which "
                 f"networks are compared: {error}. Where it names a type, it is to take that of a "

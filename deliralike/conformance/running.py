@@ -100,7 +100,7 @@ class Running:
             with masks.located(network):
                 return subject.loss(network, *batch)
 
-        semantics.look(subject.but(loss=loss), self.batch, True)
+        semantics.look(subject.replace(loss=loss), self.batch, True)
         located = masks.drops.pop(which, known)
         masks.drops[which], masks.lone = known, lone
         return located
@@ -224,4 +224,4 @@ def _sides(mode: semantics.Mode) -> tuple[tuple[str, semantics.Look], ...]:
 def _masked(side: Subject, masks: Masks, which: int) -> Subject:
     """A side whose loss draws the masks that both sides share."""
     loss = with_changed_function(side.loss, lambda own: masks.loss(own, which))
-    return side.but(loss=loss)
+    return side.replace(loss=loss)

@@ -187,7 +187,7 @@ def _sides(
     settled: bool = True,
 ) -> Sides:
     correspondence = _matched(match, layout)
-    seen = candidate.but(loss=correspondence.loss(candidate.loss))
+    seen = candidate.replace(loss=correspondence.loss(candidate.loss))
     return Sides(reference, seen, batch, correspondence, match, settled)
 
 

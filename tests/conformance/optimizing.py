@@ -55,7 +55,7 @@ def right(backend, network=Two):
 
 def with_optimizers(backend, **optimizers):
     """The same with other optimizers and without a schedule."""
-    return right(backend).but(optimizers=optimizers, schedule=None)
+    return right(backend).replace(optimizers=optimizers, schedule=None)
 
 
 def following(name, **settings):

@@ -85,8 +85,8 @@ def test_a_mistake_in_a_large_parameter_alone_is_found(backend):
     decayed = following("sgd", lr=0.1, weight_decay=0.1)
     reference, candidate = (right(one, Large) for one in (get("torch"), backend))
     found = stepping.level(
-        reference.but(optimizers={"x": decayed}, schedule=None),
-        candidate.but(optimizers={"x": plain}, schedule=None),
+        reference.replace(optimizers={"x": decayed}, schedule=None),
+        candidate.replace(optimizers={"x": plain}, schedule=None),
     )
     (finding,) = found.findings
     assert finding.what == "update conv.weight at step 1"
@@ -182,11 +182,11 @@ def test_a_finding_names_optimizer_parameter_and_first_step():
 
 def test_optimizers_on_one_side_only_are_named():
     reference, candidate = sides(following("sgd", lr=0.1), following("sgd", lr=0.1))
-    other = candidate.but(optimizers={"y": following("sgd", lr=0.1)})
+    other = candidate.replace(optimizers={"y": following("sgd", lr=0.1)})
     found = stepping.level(reference, other)
     assert found.status == NOT_REACHED
     assert found.notes[:2] == ("optimizer x is on one side only", "optimizer y is on one side only")
-    both = candidate.but(optimizers={**candidate.optimizers, **other.optimizers})
+    both = candidate.replace(optimizers={**candidate.optimizers, **other.optimizers})
     found = stepping.level(reference, both)
     assert (found.status, found.notes) == (PASSED, ("optimizer y is on one side only",))
 
@@ -204,7 +204,7 @@ def test_parameters_go_by_the_candidates_names():
     net = torch.nn.Sequential(
         torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)
     ).double()
-    native = subject.but(network=get("torch").wrap(net))
+    native = subject.replace(network=get("torch").wrap(net))
     names = {
         f"{mine}.{kind}": f"{its}.{kind}"
         for mine, its in (("hidden", 0), ("fc", 2))
@@ -212,7 +212,7 @@ def test_parameters_go_by_the_candidates_names():
     }
     assert stepping.level(subject, native, names).notes == ()
     assert stepping.level(subject, native, names).status == PASSED
-    wrong = native.but(optimizers={"x": following("sgd", lr=0.1)})
+    wrong = native.replace(optimizers={"x": following("sgd", lr=0.1)})
     (finding,) = stepping.level(subject, wrong, names).findings
     assert finding.explanation.cause.startswith("no weight decay")
 
@@ -232,8 +232,8 @@ def test_a_hidden_learning_rate_is_said_and_a_wrong_one_still_shows():
 
 
 def scheduled(mine, its):
-    subject = right(get("torch")).but(optimizers={"x": following("sgd", lr=0.05)})
-    return stepping.level(subject.but(schedule=mine), subject.but(schedule=its))
+    subject = right(get("torch")).replace(optimizers={"x": following("sgd", lr=0.05)})
+    return stepping.level(subject.replace(schedule=mine), subject.replace(schedule=its))
 
 
 def test_a_change_of_the_schedule_late_in_training_is_seen():

@@ -59,7 +59,7 @@ def schedule(step: int) -> float:
 
 def equipped(subject: Subject) -> Subject:
     """A subject with right optimizers and a schedule."""
-    return subject.but(optimizers=OPTIMIZERS, schedule=schedule)
+    return subject.replace(optimizers=OPTIMIZERS, schedule=schedule)
 
 
 # How a mistake gets in
@@ -134,7 +134,7 @@ def changed(name: str, change: Callable[[AbstractOptimizer, Rule], AbstractOptim
             optimizer = subject.optimizers[name](network)
             return change(optimizer, optimizer.groups.rules[0])
 
-        return subject.but(optimizers={**subject.optimizers, name: make})
+        return subject.replace(optimizers={**subject.optimizers, name: make})
 
     return plant
 
@@ -315,7 +315,7 @@ _SCHEDULES = [
 
 
 def _scheduled(wrong: Callable[[int], float]) -> Plant:
-    return lambda subject: subject.but(schedule=wrong)
+    return lambda subject: subject.replace(schedule=wrong)
 
 
 def _mistakes() -> list[Mistake]:

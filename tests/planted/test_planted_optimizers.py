@@ -31,7 +31,7 @@ def narrowed(reference, candidate, mistaken):
     for side in (reference, mistaken):
         schedule = None if names else side.schedule
         kept = {name: side.optimizers[name] for name in names or ["sgd"]}
-        yield side.but(optimizers=kept, schedule=schedule)
+        yield side.replace(optimizers=kept, schedule=schedule)
 
 
 @pytest.mark.parametrize(("name", "mistake"), list(cases()))
@@ -63,7 +63,7 @@ def test_right_optimizers_are_not_accused(name, seed):
 def test_right_optimizers_are_not_accused_on_jax():
     names = ("clipped", "lamb")
     sides = [right(get(name)) for name in ("torch", "jax")]
-    sides = [each.but(optimizers={n: each.optimizers[n] for n in names}) for each in sides]
+    sides = [each.replace(optimizers={n: each.optimizers[n] for n in names}) for each in sides]
     found = stepping.level(*sides)
     assert (found.status, found.findings, found.notes) == (PASSED, (), ())
     assert found.worst < np.float64(1e-13)

@@ -22,8 +22,8 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.by_name import without
 from deliralike.conformance.explain import changes, types
 from deliralike.conformance.explain.arguments import called, names
-from deliralike.conformance.explain.bench import Bench
 from deliralike.conformance.explain.convention import Arguments, Change, Formula, told
+from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.loss_table import (
     BEFORE,
     LOSSES,

@@ -414,7 +414,7 @@ def identify(
     chosen = np.ones(len(trace.names), bool) if among is None else among
     starts = [*_STARTS]
     for how in ("l2", "decoupled"):
-        starts += [form.but(weight_decay=0.01, decay_form=how) for form in _STARTS]
+        starts += [form.replace(weight_decay=0.01, decay_form=how) for form in _STARTS]
     rough: list[tuple[float, Form]] = []
     for form in starts:
         rough.append(_settled(_Bench.of(trace, target, form, chosen), 6))
@@ -436,7 +436,7 @@ def _settled(bench: _Bench, iterations: int) -> tuple[float, Form]:
             axes[one.name] = one.axis
 
     def at(found: Sequence[float]) -> Form:
-        return form.but(**dict(zip(axes, found, strict=True)))
+        return form.replace(**dict(zip(axes, found, strict=True)))
 
     def residual(found: Sequence[float]) -> np.ndarray:
         return bench.residual(lambda nn, given: simulate(at(found), bench.trace))
@@ -470,5 +470,5 @@ def _of_groups(trace: Trace) -> Form | None:
         return None
     of_matrices, of_vectors = found[False][0], found[True][0]
     if not of_vectors.weight_decay:
-        of_vectors = of_vectors.but(decay_form=of_matrices.decay_form)
+        of_vectors = of_vectors.replace(decay_form=of_matrices.decay_form)
     return merged([of_vectors if one else of_matrices for one in vectors], trace.sizes)

@@ -18,10 +18,10 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import losses, relations
-from deliralike.conformance.explain.anything import around
 from deliralike.conformance.explain.arguments import bound, names
-from deliralike.conformance.explain.bench import Bench
+from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.families import Family, family_of
+from deliralike.conformance.explain.generic_transforms import around
 from deliralike.conformance.explain.loss_table import LOSSES
 from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.explain.trials import EXACT, Trial, joined, run

@@ -22,7 +22,7 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import arguments
-from deliralike.conformance.explain.bench import Bench
+from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.families import family_of
 from deliralike.conformance.explain.loss_table import LOSSES
 from deliralike.conformance.explain.search import Search

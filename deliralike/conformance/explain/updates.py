@@ -170,7 +170,7 @@ class Form:
         """Of the rule: ``"sgd"``."""
         return self.kind.__name__.lower()
 
-    def but(self, **changes: Any) -> Form:
+    def replace(self, **changes: Any) -> Form:
         """The same with other conventions."""
         return Form(self.kind, {**self.changes, **changes})
 

@@ -179,7 +179,7 @@ def with_magnified_rounding(mode: Mode, subject: Subject, batch: Batch, training
     """
     limits = dict.fromkeys(mode.differences, LIMIT)
     for seed in range(_SHAKES):
-        other = subject.but(network=deepcopy(subject.network))
+        other = subject.replace(network=deepcopy(subject.network))
         shake_parameters(other.network, seed)
         moved = compared(mode.reference, look(other, batch, training, 1)).differences
         for what, found in moved.items():

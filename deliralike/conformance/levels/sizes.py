@@ -114,7 +114,7 @@ class _Both:
 
     def _rounding(self, batch: Batch, wanted: Any) -> float:
         """How far an error in the last bit of its parameters moves the reference."""
-        other = self.reference.but(network=deepcopy(self.reference.network))
+        other = self.reference.replace(network=deepcopy(self.reference.network))
         shake_parameters(other.network)
         return largest_difference(wanted, _outputs(other, batch))
 

@@ -406,7 +406,7 @@ def _form(
         rule = groups.rules[groups.index(name)]
         form = form_of(rule, hooks)
         if form is not None:
-            form = form.but(rate=_ratio(rule.lr, groups.rules[0].lr))
+            form = form.replace(rate=_ratio(rule.lr, groups.rules[0].lr))
         forms.append(form)
     return merged(forms, sizes)
 
