@@ -16,10 +16,10 @@ from deliralike import backends, nest
 from deliralike.conformance.findings import is_array
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.ladder import Ladder, Progress, Settings
+from deliralike.conformance.layout_adapter import called
 from deliralike.conformance.masks import Masks
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.proof_data import LEVELS
-from deliralike.conformance.seen import called
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, SettingError, StateError
 from deliralike.network.base import AbstractNetwork, Network

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance import filling
+from deliralike.conformance import zero_params
 from deliralike.conformance.by_name import block_kinds, owner
 from deliralike.conformance.findings import (
     FAILED,
@@ -24,18 +24,18 @@ from deliralike.conformance.findings import (
     in_dtype,
     is_array,
 )
-from deliralike.conformance.freeing import collect, forget_programs
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.levels import precision, semantics, sizes, stepping, structure
 from deliralike.conformance.locate import level as places
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Masks
 from deliralike.conformance.matching import Match
+from deliralike.conformance.memory import collect, forget_programs
 from deliralike.conformance.observe.raised import Raised
+from deliralike.conformance.pairs import Sides, bring_together, matched_by_names
 from deliralike.conformance.places import Tap
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.proof_data import LEVELS
 from deliralike.conformance.running import Running, effect, why_apart
-from deliralike.conformance.sides import Sides, bring_together, matched_by_names
 from deliralike.conformance.subject import Subject, without_input_gradients
 from deliralike.errors import CapabilityError, DtypeError, ProofFailed, StateError
 
@@ -350,7 +350,7 @@ class Ladder:
         self, sides: Sides, found: Level, notes: tuple[str, ...]
     ) -> tuple[Level, tuple[str, ...]]:
         """Compare again, where gradients may vanish because parameters are zero at the start."""
-        filled = filling.fill_zeros(sides, found.figures["null"])
+        filled = zero_params.fill_zeros(sides, found.figures["null"])
         if not filled:
             return found, notes
         self.running = Running.of(sides, self.batch, self.masks)

@@ -10,13 +10,13 @@ from deliralike.conformance.attempts import Attempts
 from deliralike.conformance.by_name import block_kinds, owner
 from deliralike.conformance.findings import LIMIT, short
 from deliralike.conformance.kinds import Batch
-from deliralike.conformance.last_bit import SLIGHT
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop, Masks, find_lone
 from deliralike.conformance.observe.corresponding import Correspondence
+from deliralike.conformance.pairs import Sides
 from deliralike.conformance.places import UNIT
-from deliralike.conformance.sides import Sides
 from deliralike.conformance.subject import Subject, with_changed_function
+from deliralike.conformance.ulp import SLIGHT
 from deliralike.errors import ProofFailed
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import function_beside

@@ -30,8 +30,8 @@ from deliralike.conformance.findings import (
     LIMIT,
     MATCH,
     OWN,
-    Accused,
     Explanation,
+    FailingBlock,
     is_array,
     is_floating,
 )
@@ -51,7 +51,7 @@ class Substitute:
         which: Which call of several it is, in words: ``"call 2 of 2"``; empty for the only one.
     """
 
-    accused: Accused
+    accused: FailingBlock
     follow: Callable[[Any], Tensors]
     reference: Arrays
     wanted: Arrays

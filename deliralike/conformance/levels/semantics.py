@@ -32,12 +32,12 @@ from deliralike.conformance.findings import (
     is_array,
 )
 from deliralike.conformance.kinds import Batch
-from deliralike.conformance.last_bit import allowed, fits, shake_parameters
 from deliralike.conformance.observe import Recording, Unit, watch
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.observe.raised import Raised
 from deliralike.conformance.places import UNIT, Tap
 from deliralike.conformance.subject import Subject
+from deliralike.conformance.ulp import allowed, fits, shake_parameters
 
 TITLE = "semantics in float64"
 ELEMENTS = 2**14  # of each layer's output, for the error by layer

@@ -23,12 +23,12 @@ from deliralike.conformance.findings import (
     is_array,
 )
 from deliralike.conformance.kinds import Batch, Shape
-from deliralike.conformance.last_bit import SLIGHT, allowed, shake_parameters
 from deliralike.conformance.levels.semantics import Mode
-from deliralike.conformance.listening import first_call, handed
+from deliralike.conformance.loss_tracing import first_call, handed
 from deliralike.conformance.matching.aligning import align
 from deliralike.conformance.observe.raised import in_words
 from deliralike.conformance.subject import Subject
+from deliralike.conformance.ulp import SLIGHT, allowed, shake_parameters
 from deliralike.optim.loss import count_samples
 
 NAME, TITLE = "L7", "other sizes of input"

@@ -26,8 +26,8 @@ from deliralike.conformance.findings import (
     NOT_NEEDED,
     NOT_REACHED,
     OWN,
-    Accused,
     Explanation,
+    FailingBlock,
     Finding,
     Level,
 )
@@ -44,7 +44,7 @@ TITLE = "place"
 MOST_PLACES = 12  # that are explained; where one convention is wrong throughout, these say so
 _NEAR = 0.03  # of a place's difference: what is farther from the candidate is no hint
 
-Explained = tuple[Explanation | None, Accused | None]  # and whom it accuses
+Explained = tuple[Explanation | None, FailingBlock | None]  # and whom it accuses
 Attempt = Callable[[], Explained]
 
 
@@ -178,7 +178,7 @@ def _explanation(running: Running, place: Place) -> Explained:
     return (None if is_none else nearest), None
 
 
-def _is_among(accused: Accused, others: Sequence[Accused]) -> bool:
+def _is_among(accused: FailingBlock, others: Sequence[FailingBlock]) -> bool:
     return any(accused is other for other in others)
 
 
@@ -212,13 +212,13 @@ def _of_place(explaining: Callable[..., Explanation | None], *given: Any) -> Exp
 
 
 def _of_call(
-    explaining: Callable[..., Explanation | None], accused: Accused, *given: Any
+    explaining: Callable[..., Explanation | None], accused: FailingBlock, *given: Any
 ) -> Explained:
     """An explanation of a call."""
     return explaining(accused, *given), accused
 
 
-def _types_of_call(accused: Accused) -> Explanation | None:
+def _types_of_call(accused: FailingBlock) -> Explanation | None:
     return types.explain(accused.reference.values(), accused.candidate.values())
 
 

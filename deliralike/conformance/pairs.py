@@ -14,13 +14,7 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import holds, owner
 from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.kinds import Arrays, Batch, Named, Tensors
-from deliralike.conformance.matching import Match
-from deliralike.conformance.matching.aligning import Orders
-from deliralike.conformance.matching.settling import Alone, Settled, settle
-from deliralike.conformance.observe import Unit, listen
-from deliralike.conformance.observe.corresponding import SAME, Correspondence
-from deliralike.conformance.observe.matched import Matched
-from deliralike.conformance.seen import (
+from deliralike.conformance.layout_adapter import (
     Evaluation,
     Fit,
     Layout,
@@ -28,6 +22,12 @@ from deliralike.conformance.seen import (
     evaluate_in_own_layout,
     fit,
 )
+from deliralike.conformance.matching import Match
+from deliralike.conformance.matching.aligning import Orders
+from deliralike.conformance.matching.settling import Alone, Settled, settle
+from deliralike.conformance.observe import Unit, listen
+from deliralike.conformance.observe.corresponding import SAME, Correspondence
+from deliralike.conformance.observe.matched import Matched
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import Network
 from deliralike.weights.matching import block_paths
