@@ -187,7 +187,7 @@ def _inputs_and_output(
 
     from deliralike import Network
     from deliralike.conformance.probing import distance_loss
-    from deliralike.conformance.seen import evaluate_in_own_layout
+    from deliralike.conformance.layout_adapter import evaluate_in_own_layout
     from deliralike.conformance.subject import Subject
     from deliralike.zoo.inputs import Input
 

@@ -63,6 +63,14 @@ class Slot(ABC):
             kind = "parameter" if self.trainable else "frozen parameter"
         return f"{type(self).__name__}({kind}, shape={self.shape})"
 
+    def resize(self, shape: tuple[int, ...]) -> None:
+        """Hold zeros of another shape, given in the neutral layout.
+
+        Raises:
+            StateError: It is no parameter.
+        """
+        raise StateError(f"{self!r} keeps its shape: only a parameter takes another one, {shape}")
+
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
         """Return an array on the host, given in the neutral layout, in the native layout."""
         return value

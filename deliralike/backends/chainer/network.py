@@ -135,6 +135,14 @@ class ChainerSlot(Slot):
         value = value.reshape(array.shape).astype(array.dtype)
         array[...] = arrays.array_module(array).asarray(value)
 
+    def resize(self, shape: tuple[int, ...]) -> None:
+        """Let the parameter hold zeros of another shape."""
+        if not self.is_parameter:
+            super().resize(shape)
+        array = self._array()
+        self.native.cleargrad()
+        self.native.array = arrays.array_module(array).zeros(shape, array.dtype)
+
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
         """Return a value without an axis where the link holds a scalar."""
         return value.reshape(self._array().shape)

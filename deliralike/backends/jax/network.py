@@ -117,6 +117,13 @@ class JaxSlot(Slot):
         value = self.layout.to_native(value)
         self.native.set_value(arrays.put_like(value, self.native.get_value()))
 
+    def resize(self, shape: tuple[int, ...]) -> None:
+        """Let the parameter hold zeros of another shape."""
+        if not self.is_parameter:
+            super().resize(shape)
+        native_shape = self.layout.to_native(np.empty(shape)).shape
+        self.native.set_value(arrays.zeros(native_shape, self.native.get_value()))
+
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
         """An array of PyTorch's layout with the axes in flax's order."""
         return self.layout.to_native(value)

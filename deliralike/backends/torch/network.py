@@ -60,6 +60,12 @@ class TorchSlot(Slot):
         with torch.no_grad():
             self.native.copy_(arrays.like(source, self.native))
 
+    def resize(self, shape: tuple[int, ...]) -> None:
+        """Let the parameter hold zeros of another shape."""
+        if not self.is_parameter:
+            super().resize(shape)
+        self.native.data = self.native.data.new_zeros(shape)
+
     @property
     def value(self) -> torch.Tensor:
         """The tensor, detached from any graph; setting it copies the new values into the tensor."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from deliralike.conformance.kinds import Arrays, Tensors
-from deliralike.conformance.sides import Sides, is_certain
+from deliralike.conformance.pairs import Sides, is_certain
 
 SCALE = 0.1
 
@@ -31,7 +31,7 @@ def fill_zeros(sides: Sides, null: Iterable[str]) -> list[str]:
     Returns:
         The names of the changed parameters in the reference.
     """
-    if sides.folded or not is_certain(sides.match):
+    if not is_certain(sides.match):
         return []
     reference, candidate = sides.reference.network, sides.candidate.network
     state = reference.neutral_state()
