@@ -63,13 +63,16 @@ class Port:
             self._module = module
         return self._module
 
-    def network(self, backend: str, *, seed: int = 0, dtype: str = "float32") -> Any:
+    def network(
+        self, backend: str, *, seed: int = 0, dtype: str = "float32", device: Any = None
+    ) -> Any:
         """Return the network on a backend, with the weights of the original.
 
         Args:
             backend: The name of the backend.
             seed: Of the start values of what the original's weights do not give: nothing.
             dtype: The type of its parameters.
+            device: One of ``backends.get(backend).devices()``; its first when not given.
 
         Raises:
             BackendUnavailable: There is no such backend, or it is not installed.
@@ -82,7 +85,7 @@ class Port:
             args, kwargs = mapped(arguments, self._program.table, translated)
             create = self._counterpart(cls, target.nn)
             if getattr(create, "backend", None) is None:  # of the port, not of `nn`
-                create = create.on(target, seed=seed, dtype=dtype)
+                create = create.on(target, seed=seed, dtype=dtype, device=device)
             return create(*args, **kwargs)
 
         def translated(value: Any) -> Any:
