@@ -88,7 +88,12 @@ def command(
     settings = key_values(set_ or (), "--set")
     names = _backends(backends)
     if candidate is None:
-        networks = [zoo.build(name, backend=each, seed=seed, **settings) for each in names]
+        networks = [on_first(name, names, seed, settings)]
+        called_with = _called_with(name, shape_of(input_))
+        for each in names:
+            if each != networks[0].backend.name:
+                network = zoo.build(name, backend=each, seed=seed, **called_with, **settings)
+                networks.append(network)
     else:
         known = {*zoo.find(name).words, *zoo.find(candidate).words, "num_classes"}
         for key in settings:
@@ -125,6 +130,15 @@ def command(
     for path in files:
         result.save(path)
     raise typer.Exit(result.exit_code)
+
+
+def _called_with(name: str, shape: tuple[int, ...] | None) -> dict[str, Any]:
+    """What a class of one framework is ported with, to the others; this is its proof."""
+    from deliralike import own_code
+
+    if not own_code.is_name(name):
+        return {}
+    return {"proof": False} | ({} if shape is None else {"input_shape": shape})
 
 
 def _show(

@@ -21,7 +21,7 @@ def command(
             "--input",
             metavar="SHAPE",
             help="What the network is called with, without the batch: 3x64x64, or whole numbers "
-            "below 50000: ints:16:50000. Again for a second input.",
+            "below 50000: ints:16:50000. Again for a second input; by name: mask=64x64.",
         ),
     ],
     set_: Annotated[
@@ -61,8 +61,7 @@ def command(
     network = own_code.load(name)
     for framework in {table.FRAMEWORK[0] for table in TABLES} & {*known.available()}:
         known.get(framework).seed(seed)
-    arrays = tuple(_drawn(text, batch, seed + number) for number, text in enumerate(inputs))
-    found = port(network, arrays, **key_values(set_ or (), "--set"))
+    found = port(network, _drawn(inputs, batch, seed), **key_values(set_ or (), "--set"))
     columns = ("definition", "lines", "changed")
     show_table(columns, found.changes, right=columns[1:])
     for title, remarks in (("Needs a hand", found.hands), ("Left out", found.left_out)):
@@ -86,21 +85,33 @@ def command(
     raise typer.Exit(1 if differs else 0)
 
 
-def _drawn(text: str, batch: int, seed: int) -> Any:
-    """An input of this form.
+def _drawn(texts: list[str], batch: int, seed: int) -> Any:
+    """Arrays of these forms, by position or by name.
 
     Raises:
-        SettingError: It is no shape, nor ``ints:LENGTH:BELOW``.
+        SettingError: One is no shape, nor ``ints:LENGTH:BELOW``; or one alone has a name.
     """
     import numpy as np
 
-    from deliralike.cli.zoo import shape_of
     from deliralike.errors import SettingError
 
-    generator = np.random.default_rng(seed)
+    arrays = {}
+    for number, text in enumerate(texts):
+        name, _, form = text.rpartition("=")
+        arrays[name or number] = _entry(form).draw(np.random.default_rng(seed + number), batch)
+    if len({*map(type, arrays)}) > 1:
+        raise SettingError(f"--input {' '.join(texts)}: name all of them, or none")
+    return arrays if isinstance(next(iter(arrays)), str) else tuple(arrays.values())
+
+
+def _entry(text: str) -> Any:
+    from deliralike.cli.zoo import shape_of
+    from deliralike.errors import SettingError
+    from deliralike.zoo.inputs import Input
+
     if not text.startswith("ints:"):
-        return generator.standard_normal((batch, *(shape_of(text) or ()))).astype(np.float32)
+        return Input(shape_of(text) or ())
     _, sizes, below = [*text.split(":"), "", ""][:3]
     if not below.isdigit():
         raise SettingError(f"--input {text!r}: wanted whole numbers as ints:16:50000")
-    return generator.integers(0, int(below), (batch, *(shape_of(sizes) or ())))
+    return Input(shape_of(sizes) or (), int(below))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deliralike.errors import SettingError
 
 if TYPE_CHECKING:
-    from deliralike.conformance import Proof
     from deliralike.port.porting import Port
     from deliralike.training.experiment import Experiment, Settings
 
@@ -28,73 +26,41 @@ def ported(
         that the backend can train as it is.
 
     Raises:
-        SettingError: The port needs a hand, or is not proved, before there is a folder; or there
-            are several processes.
+        SettingError: The port needs a hand, before there is a folder; or there are several
+            processes.
+        ProofFailed: It is not proved; there is no folder.
     """
     from deliralike import own_code
+    from deliralike.cli.console import say
 
     if not own_code.is_name(settings.network):
         return None
-    network = own_code.load(settings.network)
-    framework = None if hasattr(network, "on") else _framework_of(network)  # `on`: written once
+    try:
+        from deliralike.port.on_the_way import framework_of, port_of, prove
+    except ModuleNotFoundError:  # libcst is not installed: the error of the backend says the rest
+        return None
+    name, network = settings.network, own_code.load(settings.network)
+    framework = framework_of(network, settings.network_settings)
     if framework in (None, settings.backend):
         return None
     if experiment.processes.count > 1:
         raise SettingError(
-            f"{settings.network} is a class of {framework}: port it before training in several "
-            f"processes, deliralike port {settings.network} --input SHAPE"
+            f"{name} is a class of {framework}: port it before training in several processes, "
+            f"deliralike port {name} --input SHAPE"
         )
-    found = _port_of(network, framework, settings, dataset)
-    proof = _proof_of(found, settings) if with_proof else None
-    return _write(found, proof, experiment, settings, folder)
-
-
-def _framework_of(network: Any) -> str | None:
-    """The backend whose class it is, or None."""
-    try:
-        from deliralike.port.porting import TABLES
-    except ModuleNotFoundError:  # libcst is not installed: the error of the backend says the rest
-        return None
-    tables = (table for table in TABLES if table.is_network_class(network))
-    return next((table.FRAMEWORK[0] for table in tables), None)
-
-
-def _port_of(network: Any, framework: str, settings: Settings, dataset: Any) -> Port:
-    from deliralike import backends
-    from deliralike.port.porting import port
-
-    backends.get(framework).seed(settings.seed)
-    found = port(network, (dataset.held_out.inputs[:3],), **settings.network_settings)
-    if found.hands:
-        lines = "\n".join(f"  {remark}" for remark in found.hands)
-        raise SettingError(
-            f"{settings.network} on {settings.backend}: its port needs a hand:\n{lines}\n"
-            f"Write it by 'deliralike port {settings.network} --input SHAPE', and train the result."
-        )
-    return found
-
-
-def _proof_of(found: Port, settings: Settings) -> Proof:
-    from deliralike.cli.console import say
-
-    begin = time.monotonic()
-    proof = found.prove(settings.backend)
-    say(f"the port of {settings.network}, {time.monotonic() - begin:.0f} s for the proof:")
-    say(proof.headline)
-    if proof.exit_code:
-        raise SettingError(
-            f"the port of {settings.network} is not proved on {settings.backend}, so nothing was "
-            f"trained: 'deliralike port {settings.network} --input SHAPE' writes it"
-        )
-    return proof
+    inputs = (dataset.held_out.inputs[:3],)
+    found = port_of(name, network, inputs, settings.network_settings, settings.seed)
+    text = "not proved: --no-proof"
+    if with_proof:
+        proof, seconds = prove(found, name, settings.backend)
+        say(f"the port of {name}, {seconds:.0f} s for the proof:")
+        say(proof.headline)
+        text = str(proof)
+    return _write(found, text, experiment, settings, folder)
 
 
 def _write(
-    found: Port,
-    proof: Proof | None,
-    experiment: Experiment,
-    settings: Settings,
-    folder: Path | None,
+    found: Port, proof: str, experiment: Experiment, settings: Settings, folder: Path | None
 ) -> tuple[Settings, Path]:
     """Make the folder of the run, with the source and the proof, and train what lies there."""
     from deliralike.cli.console import say
@@ -104,9 +70,8 @@ def _write(
     of_run = experiment.new_folder(folder, settings)
     path = of_run / SOURCE
     save(found, path)
-    text = "not proved: --no-proof" if proof is None else str(proof)
-    (of_run / PROOF).write_text(f"{text}\n", encoding="utf-8")
+    (of_run / PROOF).write_text(f"{proof}\n", encoding="utf-8")
     changed = settings.with_(network=f"{path}:{found.class_name}")
     write_settings(of_run / SETTINGS, changed)
-    say(f"{settings.network}: ported into {path}{'' if proof else ', without a proof'}")
+    say(f"{settings.network}: ported into {path}")
     return changed, of_run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,17 @@ def distance_loss(network: AbstractNetwork, *inputs: Any) -> Any:
     the loss fits every network that gives floating arrays in any nest, depends on each of them, and
     is a mean over the batch.
     """
+    return _distance(network, network(*inputs))  # type: ignore[operator]
+
+
+def distance_loss_by_name(network: AbstractNetwork, inputs: Mapping[str, Any]) -> Any:
+    """The loss `distance_loss` of a network that is called with inputs by name."""
+    return _distance(network, network(**inputs))  # type: ignore[operator]
+
+
+def _distance(network: AbstractNetwork, outputs: Any) -> Any:
     nn, terms = network.backend.nn, []
-    for path, output in nest.leaves_with_paths(network(*inputs), "output"):  # type: ignore[operator]
+    for path, output in nest.leaves_with_paths(outputs, "output"):
         if has_floats(output):
             target = nn.constant(_drawn(path, tuple(output.shape[1:])), output)
             terms.append(nn.mean((output - target) * (output - target)))

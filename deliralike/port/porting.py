@@ -6,7 +6,7 @@ import inspect
 import itertools
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,8 +15,10 @@ from typing import Any
 
 from deliralike import backends
 from deliralike.conformance import Proof, compare, distance_loss
+from deliralike.conformance.probing import distance_loss_by_name
 from deliralike.errors import SettingError
 from deliralike.port import chainer, pytorch
+from deliralike.port.creation import Arguments, Creation, call, mapped
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
 from deliralike.port.program import Program, Remark
 from deliralike.port.resolving import is_own_module
@@ -43,8 +45,8 @@ class Port:
     source: str
     class_name: str
     reference: Any
-    inputs: tuple[Any, ...]
-    arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    inputs: Any
+    arguments: Arguments
     hands: list[Remark]
     left_out: list[Remark]
     changes: list[tuple[str, int, int]]
@@ -61,32 +63,47 @@ class Port:
             self._module = module
         return self._module
 
-    def network(self, backend: str, *, seed: int = 0, dtype: str = "float32") -> Any:
+    def network(
+        self, backend: str, *, seed: int = 0, dtype: str = "float32", device: Any = None
+    ) -> Any:
         """Return the network on a backend, with the weights of the original.
 
         Args:
             backend: The name of the backend.
             seed: Of the start values of what the original's weights do not give: nothing.
             dtype: The type of its parameters.
+            device: One of ``backends.get(backend).devices()``; its first when not given.
 
         Raises:
             BackendUnavailable: There is no such backend, or it is not installed.
             StateError: The original's weights do not fit, as where buffers are not saved.
         """
         target = backends.get(backend)
-        network = self._built(self.class_name, self.arguments, target, seed=seed, dtype=dtype)
+
+        def created(cls: type, arguments: Arguments) -> Any:
+            """A network of the port or of `nn`, in whose arguments these stand, too."""
+            args, kwargs = mapped(arguments, self._program.table, translated)
+            create = self._counterpart(cls, target.nn)
+            if getattr(create, "backend", None) is None:  # of the port, not of `nn`
+                create = create.on(target, seed=seed, dtype=dtype, device=device)
+            return create(*args, **kwargs)
+
+        def translated(value: Any) -> Any:
+            if self._program.table.is_network_class(type(value)):
+                return created(type(value), self._program.arguments_of(value))
+            return self._counterpart(value, target.nn)
+
+        network = created(type(self.reference), self.arguments)
         network.load_neutral_state(backends.wrap(self.reference).neutral_state())
         return network
 
-    def _built(self, name: str, arguments: Any, target: Any, **settings: Any) -> Any:
-        def build(network: Any) -> Any:
-            """A network among the arguments, as the backbone of another one."""
-            where = type(network).__module__, type(network).__qualname__
-            given = _given_to(network, self._program.observation, {})
-            return self._built(self._program.names[where], given, target, **settings)
-
-        args, kwargs = (self._translated(one, target.nn, build) for one in arguments)
-        return getattr(self.module, name).on(target, **settings)(*args, **kwargs)
+    def _counterpart(self, value: Any, nn: Any) -> Any:
+        """The class or function of the port, or of `nn`, for one of the original."""
+        where = (value.__module__, value.__qualname__)
+        if where in self._program.names:
+            return getattr(self.module, self._program.names[where])
+        name = self._program.table.name_of(value)
+        return getattr(nn, name) if name is not None and hasattr(nn, name) else value
 
     def prove(self, backend: str) -> Proof:
         """Compare the port on a backend with the original, on its inputs, in float64.
@@ -95,42 +112,18 @@ class Port:
         are compared, in training and in evaluation; then another size of input, in evaluation,
         where the network takes one.
         """
+        by_name = isinstance(self.inputs, dict)
         return compare(
             self.reference,
             self.network(backend),
-            self.inputs,
-            loss=distance_loss,
+            (self.inputs,) if by_name else self.inputs,
+            loss=distance_loss_by_name if by_name else distance_loss,
             weights="load",
             levels=("L0", "L1", "L3", "L7"),
         )
 
-    def _translated(self, value: Any, nn: Any, build: Callable[[Any], Any]) -> Any:
-        """An argument of the class, in which classes and functions are those of the port."""
-        if self._program.table.is_network_class(type(value)):
-            return build(value)
-        if inspect.isclass(value) or inspect.isfunction(value):
-            where = (value.__module__, value.__qualname__)
-            if where in self._program.names:
-                return getattr(self.module, self._program.names[where])
-            name = self._program.table.name_of(value)
-            return getattr(nn, name) if name is not None and hasattr(nn, name) else value
-        if hasattr(value, "func") and hasattr(value, "keywords"):
-            function = self._translated(value.func, nn, build)
-            return type(value)(function, *value.args, **value.keywords)
-        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-            return type(value)(self._translated(one, nn, build) for one in value)
-        if isinstance(value, dict):
-            pairs = ((name, self._translated(one, nn, build)) for name, one in value.items())
-            return type(value)(pairs)
-        if self._program.is_own(type(value).__module__) and hasattr(value, "__dict__"):
-            made = object.__new__(self._translated(type(value), nn, build))
-            for name, one in vars(value).items():
-                object.__setattr__(made, name, self._translated(one, nn, build))
-            return made
-        return value
 
-
-def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port:
+def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
     """Rewrite a class of PyTorch or Chainer as the same network written once.
 
     The class runs twice, to see what it calls and which values are arrays. What is neither the
@@ -138,13 +131,16 @@ def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port
     files and installed packages.
 
     Args:
-        network: A class of ``torch.nn.Module`` or ``chainer.Chain``, or a function that creates
-            such a network.
-        inputs: What the network is called with, arrays of NumPy or of PyTorch, samples first.
-        args, kwargs: Arguments of the class or function.
+        network: A class of ``torch.nn.Module`` or ``chainer.Chain``, a function that creates such
+            a network, or a network, which gives its weights.
+        inputs: What the network is called with, arrays of NumPy or of PyTorch, samples first; a
+            dict where they are given by name.
+        args, kwargs: Arguments of the class or function. Those of a network that exists are found
+            by its attributes and the shapes of its weights where none are given.
 
     Raises:
-        SettingError: It is a network that exists already, makes none, or has no source.
+        SettingError: It makes no network, has no source, or exists already and was created with
+            other arguments than these, or with some that are not known.
 
     Example:
         >>> import numpy as np
@@ -153,33 +149,29 @@ def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port
         Traceback (most recent call last):
         deliralike.errors.SettingError: port: Linear is PyTorch's own: self.nn.Linear
     """
-    if not (inspect.isclass(network) or inspect.isfunction(network)):
-        raise SettingError(
-            f"port: a {type(network).__name__} that exists already: wanted is its class, or a "
-            f"function that creates it, and the arguments: port({type(network).__name__}, inputs, "
-            "...)"
-        )
+    inputs = dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs)
     table = _table_of(network, args, kwargs)
+    create = Creation(network, inputs, (args, kwargs), table)
     observation = Observation(_own_files(table), table)
     with observation.calls(CONSTRUCTION):
-        reference: Any = network(*args, **kwargs)
-    _check(reference, table)
-    given = backends.of(reference).prepare(tuple(inputs), backends.wrap(reference))
+        reference: Any = create()
+    given = backends.of(reference).prepare(inputs, backends.wrap(reference))
     with observation.calls(FORWARD):
         _run(reference, given)
     with observation.values():
-        _run(network(*args, **kwargs), given)
+        _run(create(), given)
     program = Program(table, observation)
     program.blocks = table.blocks(reference)
+    observation.created.setdefault(id(reference), create.arguments[1])
     name = program.need(type(reference))
-    arguments = _given_to(reference, observation, kwargs)
+    arguments = program.arguments_of(reference)
     _need_all(program, arguments)
     source = program.text(f"{name}, written once: a port of {type(reference).__module__}.")
     return Port(
         source,
         name,
-        reference,
-        tuple(inputs),
+        network if create.exists else reference,
+        inputs,
         arguments,
         program.hands,
         program.left_out,
@@ -190,69 +182,44 @@ def port(network: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Port
 
 def _table_of(network: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The table of the framework whose network it is."""
-    cls = network if inspect.isclass(network) else type(network(*args, **kwargs))
+    cls = network
+    if not inspect.isclass(cls):
+        cls = type(network(*args, **kwargs) if inspect.isfunction(network) else network)
     for table in TABLES:
         if table.is_network_class(cls):
+            _check(cls, table)
             return table
     titles = " or ".join(table.TITLE for table in TABLES)
     raise SettingError(f"port: {cls.__name__} is no network of {titles}")
 
 
-def _check(reference: Any, table: Any) -> None:
-    cls = type(reference)
+def _check(cls: type, table: Any) -> None:
     if not is_own_module(cls.__module__, table.FRAMEWORK):
         raise SettingError(f"port: {cls.__name__} is {table.TITLE}'s own: self.nn.{cls.__name__}")
 
 
-def _run(network: Any, inputs: tuple[Any, ...]) -> None:
+def _run(network: Any, inputs: Any) -> None:
     wrapped: Any = backends.wrap(network)
     with wrapped.training_mode(False):
-        wrapped(*inputs)
+        call(wrapped, inputs)
     # Batch normalisation of one value has no training mode.
     with wrapped.training_mode(True), suppress(ValueError):
-        wrapped(*inputs)
+        call(wrapped, inputs)
     wrapped.eval()
 
 
-def _given_to(network: Any, observation: Observation, otherwise: dict[str, Any]) -> Any:
-    """The arguments that a network was created with, by position and by name."""
-    defaults = inspect.signature(type(network).__init__).parameters
-    named = {
-        name: value
-        for name, value in observation.created.get(id(network), otherwise).items()
-        if name not in defaults or value is not defaults[name].default
-    }
-    return _without_names(named), named
-
-
-def _without_names(named: dict[str, Any]) -> tuple[Any, ...]:
-    """Take out the arguments by position, where there are some without a name."""
-    several = named.pop("*", ())
-    before = tuple(named.pop(name) for name in list(named)) if several else ()
-    return before + tuple(several)
-
-
-def _need_all(program: Program, value: Any) -> None:
+def _need_all(program: Program, arguments: Arguments) -> None:
     """Port the classes and functions among arguments."""
-    if program.table.is_network_class(type(value)):
-        if not program.is_own(type(value).__module__):
-            name = type(value).__name__
-            program.needs_hand("an argument", f"a {name} that exists already: give its class")
-            return
-        program.need(type(value))
-        _need_all(program, list(_given_to(value, program.observation, {})))
-    elif inspect.isclass(value) or inspect.isfunction(value):
-        if program.is_own(value.__module__):
+
+    def needed(value: Any) -> Any:
+        if program.table.is_network_class(type(value)):
+            needed(type(value))
+            _need_all(program, program.arguments_of(value))
+        elif program.is_own(value.__module__):
             program.need(value)
-    elif hasattr(value, "func") and hasattr(value, "keywords"):
-        _need_all(program, value.func)
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            _need_all(program, one)
-    elif isinstance(value, dict):
-        _need_all(program, list(value.values()))
-    elif program.is_own(type(value).__module__) and hasattr(value, "__dict__"):
-        _need_all(program, [type(value), *vars(value).values()])
+        return value
+
+    mapped(arguments, program.table, needed)
 
 
 def _own_files(table: Any) -> Any:

@@ -24,9 +24,10 @@ from deliralike.nn import layers
 from deliralike.nn.functional import Functions
 from deliralike.nn.primitives import Primitives
 from deliralike.port.calls import code
+from deliralike.port.creation import Arguments, find_arguments
 from deliralike.port.finishing import finished, static_methods, uses_vocabulary
 from deliralike.port.observing import Observation
-from deliralike.port.resolving import Source, is_own_module
+from deliralike.port.resolving import Source, is_own_module, source_of
 from deliralike.port.rewriting import Rewriter
 from deliralike.port.start_code import StartCode
 
@@ -60,7 +61,6 @@ class Program:
 
     def __init__(self, table: Any, observation: Observation) -> None:
         self.table, self.observation = table, observation
-        self.sources: dict[str, Source] = {}
         self.names: dict[Where, str] = {}  # what a definition is called in the port
         self.nodes: dict[Where, Any] = {}
         self.order: list[Where] = []
@@ -104,9 +104,7 @@ class Program:
 
     def source(self, module: str) -> Source:
         """The source of a module."""
-        if module not in self.sources:
-            self.sources[module] = Source(sys.modules[module])
-        return self.sources[module]
+        return source_of(sys.modules[module])
 
     def is_member(self, cls: Any, name: str) -> bool:
         """Whether containers of a class have a member of this name."""
@@ -115,6 +113,22 @@ class Program:
             for one in self.blocks
             if type(one) is cls or (inspect.isclass(cls) and isinstance(one, cls))
         )
+
+    def arguments_of(self, network: Any) -> Arguments:
+        """The arguments that a network was created with, without those that are the defaults."""
+        if self.table.name_of(type(network)) == "Sequential":
+            return tuple(network), {}
+        created = self.observation.created
+        given = created[id(network)] if id(network) in created else find_arguments(network)
+        defaults = inspect.signature(type(network).__init__).parameters
+        named = {
+            name: value
+            for name, value in given.items()
+            if name not in defaults or value is not defaults[name].default
+        }
+        several = named.pop("*", ())
+        before = tuple(named.pop(name) for name in list(named)) if several else ()
+        return before + tuple(several), named
 
     # What is needed
     # ---------------------------------------------------------------------------------------------

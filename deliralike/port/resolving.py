@@ -6,6 +6,8 @@ import ast
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from types import ModuleType, NoneType
 from typing import Any
 
@@ -19,21 +21,33 @@ _KEPT = ("numpy", "einops", "scipy", "typing_extensions", "deliralike")
 MISSING = object()
 
 
+def source_of(module: ModuleType) -> Source:
+    """The source of a module, read once for all ports while its file is the same.
+
+    Raises:
+        SettingError: It has no file of Python source.
+    """
+    file = getattr(module, "__file__", None)
+    if file is None or not file.endswith(".py"):
+        raise SettingError(
+            f"port: {module.__name__!r} has no file of Python source, such as a notebook's cell or "
+            "an extension: put the class into a file"
+        )
+    return _read(module, file, Path(file).read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=100)
+def _read(module: ModuleType, file: str, text: str) -> Source:
+    return Source(module, file, text)
+
+
 class Source:
     """A module of Python, its syntax tree, and what its global names stand for."""
 
-    def __init__(self, module: ModuleType) -> None:
-        """Read the file of a module that is loaded."""
-        file = getattr(module, "__file__", None)
-        if file is None or not file.endswith(".py"):
-            raise SettingError(
-                f"port: {module.__name__!r} has no file of Python source, such as a notebook's "
-                "cell or an extension: put the class into a file"
-            )
-        self.module, self.file = module, file
+    def __init__(self, module: ModuleType, file: str, text: str) -> None:
+        """Parse the text of a module's file."""
+        self.module, self.file, self.text = module, file, text
         self.is_installed = "-packages" in file
-        with open(file, encoding="utf-8") as text:
-            self.text = text.read()
         self.wrapper = metadata.MetadataWrapper(cst.parse_module(self.text))
         self.tree = self.wrapper.module
         self.scopes = self.wrapper.resolve(metadata.ScopeProvider)

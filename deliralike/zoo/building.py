@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from deliralike import own_code
 from deliralike.errors import (
     AnotherBackend,
     ArgumentError,
@@ -105,13 +106,17 @@ def build(
         settings: Settings to change in the architecture; see ``find(name).settings``. The number of
             outputs is ``num_classes`` everywhere, and may have the reference's name too
             (``out_channels``, ``classes``). Published weights bring those that they need, such as
-            the number of classes, where none are given.
+            the number of classes, where none are given. A class of another framework is ported (see
+            `deliralike.port`), with its own start values, where its attribute ``input_shape`` or a
+            setting of that name has the shape of a sample; ``proof=False`` leaves out the proof.
 
     Raises:
         UnknownName: The zoo has no such architecture.
         ArgumentError: The architecture has no such setting.
         SettingError: A setting's value makes no sense.
         BackendUnavailable: The backend is unknown, not installed or broken.
+        AnotherBackend: It is a class of another framework that is not ported.
+        ProofFailed: Its port is not proved.
         StateError, WeightFileError: The weights do not fit, or the file is missing, cannot be read,
             or is not the published one.
         DownloadError: Published weights are not in the cache and cannot be downloaded.
@@ -120,7 +125,7 @@ def build(
         >>> build("resnet18", backend="torch", num_classes=10).count_parameters()
         11181642
     """
-    architecture = find(name)
+    architecture, settings = find(name).apart(settings)
     _refuse_pretrained(name, settings)
     settings = architecture.in_own_words(settings)
     bound = architecture.on(backend, seed=seed, dtype=dtype, device=device)
@@ -147,10 +152,14 @@ def build(
 def on_first(
     name: str, backends: Sequence[str], seed: int = 0, settings: Mapping[str, Any] | None = None
 ) -> Any:
-    """Build a network on the first backend that it can be on, with those settings that it has."""
+    """Build a network on the first backend that it can be on, with those settings that it has.
+
+    No class is ported.
+    """
     architecture = find(name)
+    own_class = {"proof": None} if own_code.is_name(name) else {}
     settings = architecture.in_own_words(settings or {})
-    own = {key: value for key, value in settings.items() if key in architecture.words}
+    own = {key: value for key, value in settings.items() if key in architecture.words} | own_class
     for backend in backends[:-1]:
         try:
             return build(name, backend=backend, seed=seed, **own)

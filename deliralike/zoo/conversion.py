@@ -14,7 +14,14 @@ import numpy as np
 
 from deliralike import nest
 from deliralike import weights as weight_files
-from deliralike.errors import ProofFailed, SettingError, StateError, UnknownName, suggestion
+from deliralike.errors import (
+    AnotherBackend,
+    ProofFailed,
+    SettingError,
+    StateError,
+    UnknownName,
+    suggestion,
+)
 from deliralike.network.core import innermost
 from deliralike.weights import (
     Contents,
@@ -113,8 +120,7 @@ class _Plan:
         self._to = to
         self._names = names
         self._guess = guess
-        outline = importlib.import_module("deliralike.backends.outline").BACKEND
-        self._network = architecture.on(outline)(**settings)
+        self._network = self._outlined()
         self._slots = self._network.neutral_slots()
         self._keymaps = {keymap.name: keymap for keymap in getattr(self._network, "keymaps", ())}
         layouts = [OURS, "chainer", *self._keymaps]
@@ -123,6 +129,15 @@ class _Plan:
                 f"{architecture.name} has no layout {to!r}. {suggestion(str(to), layouts)}"
             )
         self._ours: dict[str, np.ndarray] = {}
+
+    def _outlined(self) -> Any:
+        """Return a network without values, or a class of one framework alone as it is."""
+        outline = importlib.import_module("deliralike.backends.outline").BACKEND
+        try:
+            return self._architecture.on(outline)(**self._settings)
+        except AnotherBackend:
+            names = importlib.import_module("deliralike.backends").available()
+            return on_first(self._architecture.name, names, settings=self._settings)
 
     def __call__(self, contents: Contents) -> Renaming:
         self._ours, words, notes = self._to_ours(contents)

@@ -24,6 +24,12 @@ class Input:
     shape: Shape
     below: int | None = None
 
+    @classmethod
+    def like(cls, batch: np.ndarray) -> Input:
+        """Return the input whose samples have the shape and the kind of those of a batch."""
+        is_whole = batch.dtype.kind in "iu"
+        return cls(batch.shape[1:], int(batch.max()) + 1 if is_whole else None)
+
     def draw(
         self, generator: np.random.Generator, batch: int, dtype: str = "float32"
     ) -> np.ndarray:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deliralike import own_code
@@ -54,11 +55,26 @@ def _is_network(made_by: Any) -> bool:
     )
 
 
+@dataclass(frozen=True)
 class OwnArchitecture(Architecture):
     """A network of one's own.
 
-    ``task`` is empty where the network does not say what it is for: it may be used for any.
+    ``task`` is empty where the network does not say what it is for: it may be used for any. A class
+    of another framework is ported (see `deliralike.port`) where the shape of its inputs is known.
+
+    Attributes:
+        proof: Whether a port is proved before it is used; None where nothing is to be ported.
     """
+
+    proof: bool | None = True
+
+    def apart(self, settings: Mapping[str, Any]) -> tuple[Architecture, dict[str, Any]]:
+        """Return the architecture with its shape and proof taken out of the settings."""
+        own, changes = dict(settings), {}
+        for word, field in (("input_shape", "shape"), ("proof", "proof")):
+            if word in own and word not in self.words:
+                changes[field] = own.pop(word)
+        return replace(self, **changes), own
 
     def _build(
         self,
@@ -77,7 +93,44 @@ class OwnArchitecture(Architecture):
         made = super()._build(backend, *args, **chosen, **settings)
         if isinstance(made, AbstractNetwork) and made.backend is backend:
             return made
-        return self._wrapped(made, backend, dtype, device)
+        own = importlib.import_module("deliralike.backends").of(made)
+        if own is backend:
+            return self._wrapped(made, backend, dtype, device)
+        found = self._ported(backend, own, seed, self.arguments(*args, **settings))
+        return found.network(backend.name, **chosen)
+
+    def _ported(
+        self, backend: Networks[Any], own: Networks[Any], seed: int, arguments: dict[str, Any]
+    ) -> Any:
+        """Port a class or function of another framework.
+
+        Raises:
+            AnotherBackend: It cannot be ported, or the shape of its inputs is not known.
+        """
+        known = importlib.import_module("deliralike.backends").known()
+        wanted = f"choose backend {own.name!r}, or write it once for all of them, as a Network"
+        try:
+            on_the_way = importlib.import_module("deliralike.port.on_the_way")
+            framework = on_the_way.framework_of(self.network, arguments)
+        except ModuleNotFoundError:
+            framework, wanted = None, f"{wanted}; pip install 'deliralike[port]' does that"
+        if framework is None or self.proof is None or backend.name not in known:
+            raise self._of_another(backend, own, wanted)
+        if self.shape is None:
+            wanted += ", or say input_shape=(3, 64, 64) (--input 3x64x64), and it is ported"
+            raise self._of_another(backend, own, wanted)
+        inputs = self.sample(3, seed=seed, **arguments)
+        found = on_the_way.port_of(self.name, self.network, inputs, arguments, seed)
+        if self.proof:
+            on_the_way.prove(found, self.name, backend.name)
+        return found
+
+    def _of_another(
+        self, backend: Networks[Any], own: Networks[Any], wanted: str
+    ) -> AnotherBackend:
+        return AnotherBackend(
+            f"{self.name} is a network of {own.name}, and was asked for on {backend.name}: {wanted}"
+        )
 
     def _by_convention(
         self, backend: Networks[Any], seed: int, arguments: dict[str, Any]
@@ -119,15 +172,8 @@ class OwnArchitecture(Architecture):
                 )
 
     def _wrapped(self, made: Any, backend: Networks[Any], dtype: str, device: Any) -> Any:
-        """Wrap a framework's own network, which must be one of this backend's."""
+        """Wrap a framework's own network."""
         backends = importlib.import_module("deliralike.backends")
-        own = backends.of(made)
-        if own is not backend:
-            raise AnotherBackend(
-                f"{self.name} is a network of {own.name}, and was asked for on {backend.name}: "
-                f"choose backend {own.name!r}, or write it once for all of them, as a "
-                "deliralike.Network"
-            )
         wrapped = backends.wrap(made)
         wanted = backend.check_device(device)
         if device is not None and wanted != backend.check_device(wrapped.device_name):

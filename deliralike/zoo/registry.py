@@ -163,6 +163,10 @@ class Architecture:
             came[word] = name
         return renamed
 
+    def apart(self, settings: Mapping[str, Any]) -> tuple[Architecture, dict[str, Any]]:
+        """Return the architecture, and the settings without what says how it is called: all."""
+        return self, dict(settings)
+
     def arguments(self, *args: Any, **settings: Any) -> dict[str, Any]:
         """Return the arguments that the network is created with.
 

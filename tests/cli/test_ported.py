@@ -1,8 +1,11 @@
 """``deliralike train models.py:Net --backend chainer`` of a class of PyTorch."""
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from deliralike import zoo
+from deliralike.errors import AnotherBackend
 from deliralike.training.experiment import load_result, read_settings
 from tests.cli.test_commands import run
 
@@ -22,6 +25,10 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.head(self.features(x).view(x.size(0), -1))
+
+
+def make(width=4):
+    return Net(width=width)
 
 
 class Drawing(Net):
@@ -52,8 +59,8 @@ def test_a_class_of_another_framework_is_ported_proved_and_trained(place):
 
 def test_the_lines_that_need_a_hand_are_said_before_a_folder_is_made(place):
     ended = run(*TRAIN[:1], "models.py:Drawing", *TRAIN[2:], "--backend", "chainer", code=2)
-    assert "models.py:18: randn_like: random numbers belong to layers" in ended.stderr
-    assert ended.stderr.count("models.py:18") == 1
+    assert "models.py:22: randn_like: random numbers belong to layers" in ended.stderr
+    assert ended.stderr.count("models.py:22") == 1
     assert not (place / "run").exists()
 
 
@@ -67,8 +74,46 @@ def test_a_port_that_differs_is_not_trained_and_leaves_no_folder(place, monkeypa
 
     monkeypatch.setitem(pytorch.CLASSES, "ReLU", "SiLU")
     shown = run(*TRAIN, "--backend", "chainer", code=2)
-    assert "\nDIVERGES at " in shown.stdout
-    assert (
-        "the port of models.py:Net is not proved on chainer, so nothing was trained" in shown.stderr
-    )
+    words = "the port of models.py:Net is not proved on chainer, and is not used: DIVERGES at "
+    assert words in shown.stderr
     assert not (place / "run").exists()
+
+
+def test_a_function_of_a_file_is_ported_where_it_is_trained(place):
+    network = "models.py:make"
+    shown = run(*TRAIN[:1], network, *TRAIN[2:], "--backend", "chainer", "--set", "width=3").stdout
+    assert "models.py:make: ported into run/network.py\n" in shown
+    assert read_settings("run/settings.toml").network_settings["width"] == 3
+
+
+def test_a_class_is_built_on_another_backend_with_its_own_start_values(place):
+    settings = {"width": 3, "input_shape": (1, 8, 8), "seed": 5}
+    network = zoo.build("models.py:Net", backend="chainer", **settings)
+    assert network.backend.name == "chainer"
+    own = zoo.build("models.py:Net", backend="torch", **settings).neutral_state()
+    for name, value in network.neutral_state().items():
+        np.testing.assert_array_equal(value, own[name], err_msg=name)
+    with pytest.raises(AnotherBackend, match=r"on chainer: .* or say input_shape=\(3, 64, 64\)"):
+        zoo.build("models.py:Net", backend="chainer")
+
+
+def test_a_class_is_compared_with_its_ports_on_other_backends(place):
+    words = ("compare", "models.py:Net", "--backends", "chainer,torch", "--input", "1x8x8")
+    shown = run(*words, "--quick").stdout
+    assert "Net on torch and Net on chainer agree" in shown  # the class itself is the reference
+
+
+def test_a_run_of_a_class_predicts_on_another_backend(place):
+    run(*TRAIN, "--backend", "torch")
+    shown = run("predict", "run", "--backend", "chainer").stdout
+    files = [(place / "run" / f"predictions-{name}.csv") for name in ("torch", "chainer")]
+    run("predict", "run")
+    assert "models.py:Net on " in shown
+    labels = [[line.split(",")[:3] for line in file.read_text().splitlines()] for file in files]
+    assert labels[0] == labels[1]
+
+
+def test_weights_are_converted_by_the_names_of_a_class(place):
+    torch.save(zoo.build("models.py:Net", backend="torch").native.state_dict(), "net.pth")
+    run("convert", "net.pth", "net.npz", "--model", "models.py:Net", "--to", "chainer")
+    assert "features/0/W" in np.load("net.npz").files

@@ -99,6 +99,35 @@ class ByHand(OnFlax):
         return jnp.where(jax.random.bernoulli(self.rngs(), 0.7, y.shape), y / 0.7, 0)
 
 
+class PathsOnTorch(torch.nn.Module):
+    """Drops the branch of whole samples, as timm and torchvision write it."""
+
+    def __init__(self, rate=0.3):
+        super().__init__()
+        self.fc, self.branch, self.rate = torch.nn.Linear(36, 3), torch.nn.Linear(3, 3), rate
+
+    def forward(self, x):
+        y = self.fc(x.flatten(1))
+        branch = self.branch(y)
+        if not self.training:
+            return y + branch
+        mask = y.new_empty((len(y), 1)).bernoulli_(1 - self.rate)
+        return y + branch * mask.div_(1 - self.rate)
+
+
+class Paths(Network):
+    """The same, written once."""
+
+    def __init__(self, rate=0.3):
+        super().__init__()
+        self.fc, self.branch = self.nn.Linear(36, 3), self.nn.Linear(3, 3)
+        self.drop = self.nn.DropPath(rate)
+
+    def forward(self, x):
+        y = self.fc(self.nn.flatten(x, 1))
+        return y + self.drop(self.branch(y))
+
+
 def proof(reference, candidate, **options):
     """A comparison with the reference's weights."""
     options = {"levels": QUICK, **options}
@@ -112,6 +141,14 @@ def test_a_right_port_is_proved_in_training_too(candidate):
     assert found.proved, found
     note = "Dropout had the same masks on both sides: 2 calls of it in training."
     assert note in found.level("L1").notes
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer"])
+def test_masks_that_a_network_of_pytorch_draws_in_place_are_made_equal(backend):
+    found = proof(PathsOnTorch(), Paths.on(backend)())
+    assert found.proved, found
+    with pytest.raises(ProofFailed, match=r"drops 0\.3 .* 0\.2|0\.2 .* 0\.3"):
+        proof(PathsOnTorch(), Paths.on(backend)(0.2)).check()
 
 
 @pytest.mark.parametrize("candidate", [OnTorch, OnFlax])

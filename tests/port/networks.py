@@ -187,9 +187,9 @@ LAYERS = [nn.Linear, conv3x3]
 class Chosen(nn.Module):
     """Layers that tables of the module name."""
 
-    def __init__(self, activation="relu"):
+    def __init__(self, activation="relu", width=6):
         super().__init__()
-        self.fc = LAYERS[0](4, 6)
+        self.fc = LAYERS[0](4, width)
         self.names = [name for name in ACTIVATIONS]
         self.activation = ACTIVATIONS[activation]()
 
@@ -261,6 +261,29 @@ class Shifted(nn.Module):
         attn = parts @ parts.transpose(1, 2) + bias
         attn = attn + apart.masked_fill(apart != 0, -100.0).repeat(x.shape[0], 1, 1)
         return torch.softmax(attn, -1) @ parts
+
+
+class Masked(nn.Module):
+    """Inputs by name, one of which is by name alone."""
+
+    def __init__(self, width=5, hidden=4):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, 2)
+
+    def forward(self, x, *, mask=None):
+        x = torch.tanh(self.fc1(x))
+        return {"logits": self.fc2(x if mask is None else x * mask.unsqueeze(-1))}
+
+
+class Handed(nn.Module):
+    """Networks that exist already are its arguments."""
+
+    def __init__(self, backbone: nn.Module, head: nn.Module):
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(self, x):
+        return self.head(self.backbone(x)["logits"])
 
 
 class NotPortable(nn.Module):

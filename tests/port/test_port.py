@@ -66,6 +66,49 @@ def test_the_names_of_the_weights_stay(name):
     }
 
 
+@pytest.mark.parametrize("backend", ["torch", "chainer"])
+def test_a_network_that_exists_gives_its_weights(backend):
+    network, x = networks.Masked(7, 3), image(3, 7)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    found = port(network, x)
+    assert found.arguments == ((), {"width": 7, "hidden": 3})  # no attribute tells
+    proof = found.prove(backend)
+    assert proof.headline.startswith("PROVED"), proof.headline
+    state = found.network(backend).neutral_state()
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, before[name])
+        np.testing.assert_array_equal(state[name], value.numpy(), err_msg=name)
+
+
+def test_what_a_network_was_created_with_can_be_said():
+    network = networks.Chosen("gelu", width=5)
+    assert port(network, image(3, 4), "gelu", 5).arguments[1] == {"activation": "gelu", "width": 5}
+    with pytest.raises(SettingError, match=r"with these arguments is not the one .*'fc.weight'"):
+        port(network, image(3, 4), "gelu")
+
+
+def test_what_a_network_was_created_with_is_asked_for_where_nothing_tells():
+    network = networks.Residual(classes=5, size="large")
+    with pytest.raises(SettingError, match=r"say it, port\(network, inputs, classes=..., size"):
+        port(network, image(3, 3, 9, 9))
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+def test_inputs_are_given_by_name(backend):
+    inputs = {"x": image(3, 7, 5)[0], "mask": np.float32([[0, 1, 1, 0, 1, 1, 1]] * 3)}
+    found = port(networks.Masked, inputs)
+    proof = found.prove(backend)
+    assert proof.headline.startswith("PROVED"), proof.headline
+    assert "* nn.unsqueeze(mask, -1)" in found.source
+
+
+def test_networks_among_the_arguments_are_ported():
+    head = torch.nn.Sequential(torch.nn.Linear(2, 6, bias=False), torch.nn.ReLU())
+    network = networks.Handed(networks.Masked(5, 3), head)
+    proof = port(network, image(3, 7, 5)).prove("chainer")
+    assert proof.headline.startswith("PROVED"), proof.headline
+
+
 def test_the_source_is_what_a_person_would_have_written():
     source = ported("residual").source
     assert "import torch" not in source and "inplace" not in source
@@ -130,6 +173,16 @@ def test_the_command_ends_with_2_where_something_needs_a_hand(tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_command_takes_inputs_by_name(tmp_path):
+    out = tmp_path / "masked.py"
+    words = ["port", f"{networks.__file__}:Masked", "--backends", "torch", "--out", str(out)]
+    ended = CliRunner().invoke(app, [*words, "--input", "x=7x5", "--input", "mask=7"])
+    assert ended.exit_code == 0, ended.output
+    assert "torch: PROVED" in ended.output and "nn.unsqueeze(mask, -1)" in out.read_text()
+    ended = CliRunner().invoke(app, [*words, "--input", "7x5", "--input", "mask=7"])
+    assert "name all of them, or none" in ended.stderr
+
+
 def test_a_port_with_a_mistake_diverges():
     found = ported("residual")
     assert "stride=stride, padding=1" in found.source
@@ -141,7 +194,8 @@ def test_a_port_with_a_mistake_diverges():
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        (torch.nn.Linear(3, 4), "a Linear that exists already"),
+        (torch.nn.Linear(3, 4), "Linear is PyTorch's own: self.nn.Linear"),
+        (np.ones(3), "ndarray is no network of PyTorch"),
         (torch.nn.Linear, "Linear is PyTorch's own: self.nn.Linear"),
         (lambda **_: 3, "int is no network of PyTorch"),
     ],

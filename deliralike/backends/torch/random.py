@@ -129,9 +129,15 @@ def drawing_again() -> AbstractContextManager[Any]:
 
 @contextmanager
 def dropping_by(factors: Callable[[tuple[int, ...], float], np.ndarray]) -> Iterator[None]:
-    """Let PyTorch's own functions of dropout multiply by given factors; see `Backend`."""
-    functional = torch.nn.functional
-    before = {name: getattr(functional, name) for name in _DROPOUTS}
+    """Let PyTorch's own functions of dropout multiply by given factors; see `Backend`.
+
+    Masks that a network draws by `torch.Tensor.bernoulli_`, as stochastic depth is written, keep
+    what these factors keep.
+    """
+    functional: Any = torch.nn.functional
+
+    def given(shape: Sequence[int], rate: float, like: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(factors(tuple(shape), rate), dtype=like.dtype, device=like.device)
 
     def replaced(drops_channels: bool) -> Callable[..., torch.Tensor]:
         def dropout(
@@ -142,21 +148,31 @@ def dropping_by(factors: Callable[[tuple[int, ...], float], np.ndarray]) -> Iter
         ) -> torch.Tensor:
             if not training or p == 0.0:
                 return input
-            shape = tuple(input.shape)
+            shape = input.shape
             if drops_channels:
                 shape = (*shape[:2], *[1] * (len(shape) - 2))
-            factor = torch.as_tensor(factors(shape, p), dtype=input.dtype, device=input.device)
+            factor = given(shape, p, input)
             return input.mul_(factor) if inplace else input * factor
 
         return dropout
 
+    def bernoulli_(mask: torch.Tensor, p: Any = 0.5, **keywords: Any) -> torch.Tensor:
+        if isinstance(p, torch.Tensor) or keywords:
+            return drawn(mask, p, **keywords)
+        return mask.copy_(given(mask.shape, round(1.0 - p, 12), mask) > 0)
+
+    drawn = torch.Tensor.bernoulli_
+    replacements = {(torch.Tensor, "bernoulli_"): bernoulli_}
     for name, drops_channels in _DROPOUTS.items():
-        setattr(functional, name, replaced(drops_channels))
+        replacements[functional, name] = replaced(drops_channels)
+    before = {place: getattr(*place) for place in replacements}
+    for place, function in replacements.items():
+        setattr(*place, function)
     try:
         yield
     finally:
-        for name, function in before.items():
-            setattr(functional, name, function)
+        for place, function in before.items():
+            setattr(*place, function)
 
 
 # Whether whole channels are dropped, by the function's name.

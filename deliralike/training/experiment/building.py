@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import backends, data, weights, zoo
+from deliralike import backends, data, own_code, weights, zoo
 from deliralike.data import own
 from deliralike.data.own_arrays import renumbered
 from deliralike.errors import DataUnavailable, SettingError
@@ -146,21 +146,27 @@ def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
         ArgumentError: There is no such setting of the network.
         ShapeError: The network cannot take inputs of this shape.
     """
-    network = untried_network(settings)
+    network = untried_network(settings, dataset)
     # A shape that does not fit raises its error here, before all else.
     next(predict(network, dataset.held_out.inputs[:2]))
     return network
 
 
-def untried_network(settings: Settings) -> AbstractNetwork:
-    """Build the network of complete settings, replicated over their devices."""
+def untried_network(settings: Settings, dataset: data.Dataset | None = None) -> AbstractNetwork:
+    """Build the network of complete settings, replicated over their devices.
+
+    A class of another framework is ported with samples of the shape of the dataset's.
+    """
+    called_with = {}
+    if dataset is not None and own_code.is_name(settings.network):
+        called_with["input_shape"] = zoo.Input.like(dataset.held_out.inputs)
     network = zoo.build(
         settings.network,
         backend=settings.backend,
         seed=settings.seed,
         dtype=settings.dtype,
         device=settings.devices[0] if settings.devices else None,
-        **settings.network_settings,
+        **called_with | settings.network_settings,
     )
     checkpoint_blocks(network, *settings.checkpoint_blocks)
     if len(settings.devices) > 1:

@@ -1,0 +1,201 @@
+"""The arguments that networks were created with: as they were seen, or found by their weights."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from deliralike import backends
+from deliralike.errors import SettingError, StateError
+from deliralike.port.resolving import is_own_module
+
+_PLAIN = (bool, int, float, str, type(None))
+_OTHER_NAME = 10  # as far apart as a weight with so many other sizes
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def call(network: Any, inputs: Any) -> Any:
+    """Call a network with inputs by position, or by name where they are a dict."""
+    return network(**inputs) if isinstance(inputs, Mapping) else network(*inputs)
+
+
+def shapes(network: Any, inputs: Any) -> Shapes:
+    """The shapes of a network's weights; it is called where it finds them out by that."""
+    wrapped = backends.wrap(network)
+    try:
+        state = wrapped.neutral_state()
+    except StateError:
+        call(wrapped, wrapped.backend.prepare(inputs, wrapped))
+        state = wrapped.neutral_state()
+    return {name: value.shape for name, value in state.items()}
+
+
+def find_arguments(network: Any, inputs: Any = ()) -> dict[str, Any]:
+    """The arguments that a network was created with, which its class does not keep.
+
+    They are its attributes of the same names, else the numbers with which its weights have their
+    shapes, else the defaults.
+
+    Raises:
+        SettingError: No such arguments give weights of these names and shapes.
+    """
+    cls = type(network)
+    wanted = shapes(network, inputs)
+
+    def distance(arguments: Mapping[str, Any]) -> float:
+        try:
+            return _distance(wanted, shapes(cls(**arguments), inputs))
+        except Exception:  # noqa: BLE001 - of the class, which takes no such arguments
+            return float("inf")
+
+    with backends.of(network).undisturbed():
+        found, choices = _candidates(network, wanted)
+        off, before = distance(found), float("inf")
+        while off and off < before:  # one argument may tell once another one is right
+            before = off
+            for name, values in choices.items():
+                found[name] = min(values, key=lambda value: distance({**found, name: value}))
+            off = distance(found)
+    if off:
+        names = ", ".join(f"{name}=..." for name in _parameters(cls))
+        raise SettingError(
+            f"port: neither attributes nor weights tell what this {cls.__name__} was created with: "
+            f"say it, port(network, inputs, {names})"
+        )
+    return found
+
+
+def _candidates(network: Any, wanted: Shapes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments to begin with, and the values of those that no attribute tells."""
+    backend = backends.of(network)
+    sizes = sorted({size for shape in wanted.values() for size in shape}, reverse=True)
+    found: dict[str, Any] = {}
+    choices: dict[str, Any] = {}
+    for name, parameter in _parameters(type(network)).items():
+        attribute, default = getattr(network, name, network), parameter.default
+        if _is_plain(attribute) or backend.is_native(attribute) and attribute is not network:
+            found[name] = deepcopy(attribute)  # the network that came stays as it is
+        elif default is parameter.empty and sizes:
+            found[name], choices[name] = sizes[0], sizes
+        elif isinstance(default, bool):
+            found[name], choices[name] = default, (default, not default)
+        elif isinstance(default, int):
+            found[name], choices[name] = default, (default, *sizes)
+    return found, choices
+
+
+def _parameters(cls: type) -> dict[str, inspect.Parameter]:
+    _, *parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
+    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {one.name: one for one in parameters if one.kind not in open_ended}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return isinstance(value, _PLAIN) or inspect.isclass(value) or inspect.isfunction(value)
+
+
+def _distance(wanted: Shapes, found: Shapes) -> int:
+    """How many sizes of weights differ."""
+    return sum(_apart(wanted.get(name), found.get(name)) for name in {*wanted, *found})
+
+
+def _apart(one: tuple[int, ...] | None, other: tuple[int, ...] | None) -> int:
+    if one is None or other is None or len(one) != len(other):
+        return _OTHER_NAME
+    return sum(a != b for a, b in zip(one, other, strict=True))
+
+
+def mapped(value: Any, table: Any, change: Callable[[Any], Any]) -> Any:
+    """Arguments in which networks, classes and functions are changed, in any collections."""
+
+    def inner(one: Any) -> Any:
+        return mapped(one, table, change)
+
+    is_network = table.is_network_class(type(value))
+    if is_network or inspect.isclass(value) or inspect.isfunction(value):
+        return change(value)
+    if hasattr(value, "func") and hasattr(value, "keywords"):
+        return type(value)(inner(value.func), *value.args, **value.keywords)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(map(inner, value))
+    if isinstance(value, dict):
+        return type(value)((name, inner(one)) for name, one in value.items())
+    is_own = is_own_module(type(value).__module__, table.FRAMEWORK)
+    if not is_own or not hasattr(value, "__dict__"):
+        return value
+    copied = object.__new__(inner(type(value)))  # a configuration
+    for name, one in vars(value).items():
+        object.__setattr__(copied, name, inner(one))
+    return copied
+
+
+class Creation:
+    """How a network is created, with those among its arguments that exist already.
+
+    Args:
+        network: A class, a function, or a network.
+        inputs: What the network is called with.
+        arguments: Those of the class or function, by position and by name.
+        table: The module with the framework's names.
+    """
+
+    def __init__(self, network: Any, inputs: Any, arguments: Arguments, table: Any) -> None:
+        self.network, self.inputs, self.table = network, inputs, table
+        self.exists = table.is_network_class(type(network))
+        self._found: dict[int, dict[str, Any]] = {}
+        self.arguments = arguments
+        if self.exists and not any(arguments):
+            self.arguments = (), self._look(network)
+        else:
+            mapped(arguments, table, self._look_at)
+
+    def _look_at(self, value: Any) -> Any:
+        if self._is_own(value):
+            self._look(value)
+        return value
+
+    def _look(self, network: Any) -> dict[str, Any]:
+        """Find the arguments of a network, and of those among them."""
+        found = find_arguments(network, self.inputs if network is self.network else ())
+        self._found[id(network)] = found
+        mapped(found, self.table, self._look_at)
+        return found
+
+    def _is_own(self, value: Any) -> bool:
+        is_network = self.table.is_network_class(type(value))
+        return is_network and is_own_module(type(value).__module__, self.table.FRAMEWORK)
+
+    def __call__(self) -> Any:
+        """Create the network, and those among its arguments, with their weights."""
+        args, kwargs = mapped(self.arguments, self.table, self._again)
+        if not self.exists:
+            return self.network(*args, **kwargs)
+        return _with_weights(type(self.network)(*args, **kwargs), self.network, self.inputs)
+
+    def _again(self, value: Any) -> Any:
+        if not self._is_own(value):
+            return value
+        kwargs = mapped(self._found[id(value)], self.table, self._again)
+        return _with_weights(type(value)(**kwargs), value, ())
+
+
+def _with_weights(network: Any, original: Any, inputs: Any) -> Any:
+    """A network that takes the weights of another one of its class.
+
+    Raises:
+        SettingError: They have other names or shapes, so it was created with other arguments.
+    """
+    wanted, found = shapes(original, inputs), shapes(network, inputs)
+    for name in (*wanted, *found):
+        if wanted.get(name) != found.get(name):
+            raise SettingError(
+                f"port: a {type(network).__name__} with these arguments is not the one that came: "
+                f"{name!r} is {found.get(name)} and was {wanted.get(name)}"
+            )
+    backends.wrap(network).load_neutral_state(backends.wrap(original).neutral_state())
+    return network
