@@ -19,6 +19,7 @@ from deliralike.backends.chainer import (
     mixed_precision,
     native_functions,
     random,
+    unstable,
 )
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.distributed import (
@@ -224,7 +225,7 @@ class ChainerBackend(Backend):
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
         # settings of this thread, which hide those of the process
-        own = vars(chainer.config._local)
+        own = unstable.config_of_thread()
         before, state = dict(own), np.random.get_state(legacy=False)
         try:
             with chainer.force_backprop_mode():

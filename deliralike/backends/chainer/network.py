@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import Variable, chainer, chainermn
 from deliralike.errors import ArgumentError, ConstructionError, StateError
 from deliralike.network.arguments import recorded_arguments
@@ -70,7 +70,7 @@ def _restore_parameter(requires_grad: bool, *arguments: Any) -> Parameter:
 
 def set_requires_grad(parameter: chainer.Parameter, value: bool) -> None:
     """Freeze or thaw a parameter: backward skips a frozen one, and so does its update rule."""
-    parameter._requires_grad = parameter._node._requires_grad = value
+    unstable.set_requires_grad(parameter, value)
     if parameter.update_rule is not None:
         parameter.update_rule.enabled = value
     if not value:
@@ -562,8 +562,7 @@ def set_dtype(network: chainer.Link, dtype: str) -> None:
             value = vars(link)[name]
             if arrays.is_array(value) and value.dtype.kind == "f":
                 object.__setattr__(link, name, value.astype(dtype))
-        if hasattr(link, "_highprec_dtype"):
-            link._highprec_dtype = np.dtype(dtype)
+        unstable.set_statistics_type(link, dtype)
 
 
 def _tree(link: chainer.Link) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
-from deliralike.backends.torch import arrays
+from deliralike.backends.torch import arrays, unstable
 from deliralike.backends.torch.extra_state import extra_slots
 from deliralike.backends.torch.holder import TorchHolder
 from deliralike.errors import StateError
@@ -200,7 +200,7 @@ def module_slots(module: torch.nn.Module) -> dict[str, Slot]:
         if isinstance(part, EnclosingNetwork | TorchHolder):
             holders[path] = part.enclosed
         for key, tensor in (*part._parameters.items(), *part._buffers.items()):
-            if tensor is not None and key not in part._non_persistent_buffers_set:
+            if tensor is not None and key not in unstable.unsaved_buffers(part):
                 slots[prefix + key] = TorchSlot(tensor)
         slots.update(extra_slots(part, prefix))
     return slots

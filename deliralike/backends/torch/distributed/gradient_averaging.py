@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from deliralike.backends.torch import arrays
+from deliralike.backends.torch import arrays, unstable
 from deliralike.backends.torch.holder import TorchHolder
 from deliralike.parallel.gradient_averaging import GradientAveragingNetwork
 from deliralike.parallel.processes.buckets import GradientSpec
@@ -45,7 +45,7 @@ class GradientAveragingTorchNetwork(GradientAveragingNetwork, TorchHolder):
     def _arrived(self, parameter: torch.Tensor) -> None:
         if not self._in_pass:
             self._in_pass = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._ended)
+            unstable.call_after_backward(self._ended)
         self.arrived(self._names.get(id(parameter), ""))
 
     def _ended(self) -> None:
