@@ -669,3 +669,9 @@ def test_folders_are_numbered_when_none_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     experiment = Experiment(SETTINGS, epochs=1, batch_size=719)
     assert [str(experiment.run().folder) for _ in range(2)] == ["runs/mlp-0001", "runs/mlp-0002"]
+
+
+def test_metrics_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(SettingError, match=r"metrics.jsonl' cannot be read: Is a directory"):
+        read_history(tmp_path)
