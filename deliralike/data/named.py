@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.data import pictures, template
+from deliralike.data import template
 from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.own import kind, load_own
 from deliralike.data.packages import needed
@@ -60,7 +60,7 @@ def known() -> list[str]:
 
     Example:
         >>> known()
-        ['digits', 'faces', 'mri-patches', 'mri-slices', 'pictures']
+        ['digits', 'mri-patches', 'mri-slices']
     """
     return sorted(_READERS)
 
@@ -83,8 +83,6 @@ def _digits(*, held_out: float, seed: int) -> Dataset:
 
 _READERS: dict[str, Callable[..., Dataset]] = {
     "digits": _digits,
-    "faces": pictures.faces,
     "mri-patches": template.patches,
     "mri-slices": template.slices,
-    "pictures": pictures.pictures,
 }

@@ -34,7 +34,7 @@ from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.parallel import ProcessGroup
 from deliralike.tables import html_table
 from deliralike.terminal import warn
-from deliralike.training import alike, checkpoint, evaluation
+from deliralike.training import checkpoint, evaluation, process_agreement
 from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.monitor import Monitor
@@ -301,7 +301,7 @@ class Trainer:
             with self.processes.telling(run.place):  # one process alone may know what differs
                 restore(run, checkpoint.read(resume), accept)
         with self._with_others(run), deferred(self.processes, run.place) as interrupt:
-            alike.refuse_unlike(run, validation)
+            process_agreement.refuse_unlike(run, validation)
             try:
                 run.tell("on_start")
                 while run.epoch < epochs and not run.stopped:

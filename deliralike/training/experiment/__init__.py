@@ -5,7 +5,6 @@ from deliralike.training.experiment.building import (
     complete,
     load_data,
     load_run,
-    train_network,
 )
 from deliralike.training.experiment.experiment import Experiment
 from deliralike.training.experiment.files import as_toml, read_settings, write_settings
@@ -52,6 +51,5 @@ __all__ = [
     "read_settings",
     "read_status",
     "refuse_existing",
-    "train_network",
     "write_settings",
 ]

@@ -38,7 +38,6 @@ from deliralike.training.experiment.parts import (
 )
 from deliralike.training.experiment.record import digest_of
 from deliralike.training.experiment.settings import Settings
-from deliralike.training.history import History
 from deliralike.training.trainer import Trainer
 
 # The metrics of a task when settings name none; a metric of classes gets their names.
@@ -230,17 +229,6 @@ def loaders(settings: Settings, dataset: data.Dataset) -> tuple[data.Loader, dat
         **shared,
     )
     return train, held_out
-
-
-def train_network(
-    network: AbstractNetwork,
-    settings: Settings,
-    dataset: data.Dataset,
-    callbacks: Iterable[Callback] = (),
-) -> History:
-    """Train a network with complete settings; only callbacks write files."""
-    train, held_out = loaders(settings, dataset)
-    return make_trainer(network, settings, callbacks).fit(train, held_out, epochs=settings.epochs)
 
 
 def load_run(
