@@ -76,6 +76,15 @@ def test_a_large_parameter_is_judged_as_a_small_one_with_as_many_axes(backend):
     assert subject.network.neutral_slots()["conv.weight"].shape == (60, 41, 3, 2)
 
 
+def test_parameters_that_cannot_be_resized_are_judged_as_they_are(monkeypatch):
+    """As those of a backend of one's own may be."""
+    slots = right(get("torch"), Large).network.neutral_slots()
+    monkeypatch.setattr(type(slots["conv.weight"]), "is_resizable", False)
+    monkeypatch.setattr(type(slots["conv.weight"]), "resize", None)
+    subject = right(get("torch"), Large).replace(optimizers={"x": following("sgd", lr=0.1)})
+    assert stepping.level(subject, subject).status == PASSED
+
+
 def test_a_mistake_in_a_large_parameter_alone_is_found(backend):
     plain = lambda network: network.backend.optimizer(  # noqa: E731
         rules.rule("sgd", lr=0.1, weight_decay=0.1),
