@@ -39,7 +39,7 @@ def test_the_gradient_is_the_forced_one_in_every_layout(backend):
     is transposed."""
     subject = right(backend, Laid)
     forced = stepping.Forced.of(subject.network, 12, 0)
-    side = stepping._Side(subject.network, following("sgd", lr=1.0))
+    side = stepping._Side(subject.network, following("sgd", lr=1.0), largest=math.inf)
     parameters, gradients = forced.parameters(2), forced.gradients(2)
     side.step(parameters, gradients, None)
     assert set(parameters) == {
