@@ -167,8 +167,14 @@ class Ladder:
             why = str(error)
             self.match = matched_by_names(self.given, settings.names)
         if "L0" in settings.levels:
-            found = structure.level(*self.given, self.match, settings.weights)
-            self._add(found if sides is None else self._with_effect(found, sides))
+            reference, candidate = self.given
+            if sides is not None and sides.folded:
+                reference = sides.reference
+            found = structure.level(reference, candidate, self.match, settings.weights)
+            if sides is not None:
+                found = self._with_effect(found, sides)
+                found = replace(found, notes=(*found.notes, *sides.notes))
+            self._add(found)
         if why:
             self._leave_out(f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:])
         return sides
@@ -279,16 +285,17 @@ class Ladder:
         """Compare what both sides compute, and go on where it is the same."""
         self.running = Running.of(sides, self.batch, self.masks)
         modes = self.running.modes
-        for at, name in enumerate(semantics.MODES):
+        names = ("eval",) if sides.folded else tuple(semantics.MODES)
+        for at, name in enumerate(names):
             self._begin("L1", f" ({name})", 0.1 + 0.2 * at)
             modes[name] = self.running.mode(name)
             collect(self.running.reference.network)
-        if not (self.running.raises or modes["train"].agrees):
+        if not (sides.folded or self.running.raises or modes["train"].agrees):
             if modes["eval"].agrees:
                 self._turn_masks(sides)
             if not modes["train"].agrees:
                 self._skip_masks()
-        untrained = self._held_otherwise(sides)
+        untrained = sides.folded or self._held_otherwise(sides)
         found = semantics.level(modes)
         notes = self._of_dropout()
         if found.status == PASSED:
@@ -368,7 +375,7 @@ class Ladder:
         """Places where values differ; where they agree all that is judged then.
 
         Args:
-            untrained: Running statistics for which evaluation alone was compared.
+            untrained: Norms or running statistics for which evaluation alone was compared.
         """
         if values.status != PASSED:
             level = self.levels.get("L0")

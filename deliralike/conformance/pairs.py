@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.attempts import Attempts
 from deliralike.conformance.by_name import holds, owner
 from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.kinds import Arrays, Batch, Named, Tensors
@@ -19,10 +21,11 @@ from deliralike.conformance.layout_adapter import (
     Fit,
     Layout,
     called,
+    evaluate,
     evaluate_in_own_layout,
     fit,
 )
-from deliralike.conformance.matching import Match
+from deliralike.conformance.matching import Match, folding
 from deliralike.conformance.matching.aligning import Orders
 from deliralike.conformance.matching.settling import Alone, Settled, settle
 from deliralike.conformance.observe import Unit, listen
@@ -46,7 +49,10 @@ class Sides:
         batch: In the reference's layout.
         correspondence: Which block of the candidate is which of the reference.
         match: Of names; None where both have the same.
+        folded: The reference's norms that the candidate has folded into the layers before them:
+            only evaluation can be compared.
         settled: Whether nothing but this match would do.
+        notes: What could not be tried.
     """
 
     reference: Subject
@@ -54,7 +60,9 @@ class Sides:
     batch: Batch
     correspondence: Correspondence = SAME
     match: Match | None = None
+    folded: tuple[str, ...] = ()
     settled: bool = True
+    notes: tuple[str, ...] = ()
 
 
 def bring_together(
@@ -84,13 +92,49 @@ def bring_together(
     if not _without_choice(match):
         order = mine.order, called(candidate, batch)
         match = matching.propose(reference.network, candidate.network, names, called=order)
+    attempt = Attempts()
+    folds: Sequence[folding.Fold] = ()
+    as_it_is: tuple[Sequence[folding.Fold], Match] = (folds, match)
+    if not match.complete:
+        folded = reference.replace(network=deepcopy(reference.network))
+        folds, without = attempt(
+            "Folding norms into the layers before them",
+            lambda: _folded(folded, candidate, match, names, order),
+            as_it_is,
+        )
+        if folds and (weights == "load" or without.holds_all):
+            reference, match, mine = folded, without, evaluate(folded, batch)
+        else:
+            folds = ()
     if weights == "judge" and not match.holds_all:
         own = fit(reference, candidate, batch, mine)
         together = _together(match, reference, candidate, batch)
         return _sides(reference, candidate, batch, together, own.layout)
     found, layout = _settled(reference, candidate, batch, match, mine)
     settled = found.agrees or (found.exhausted and not found.match.parameters_left_over())
-    return _sides(reference, candidate, batch, found.match, layout, settled)
+    norms = tuple(fold.norm for fold in folds)
+    sides = _sides(reference, candidate, batch, found.match, layout, norms, settled)
+    return replace(sides, notes=tuple(attempt.notes))
+
+
+def _folded(
+    reference: Subject,
+    candidate: Subject,
+    match: Match,
+    names: Named,
+    order: Order,
+) -> tuple[Sequence[folding.Fold], Match]:
+    """The norms of the reference that the candidate has not, folded into the layers before them.
+
+    The reference's network is changed, and the match is that of both as they are now.
+    """
+    folds = folding.folds(match, reference.network, order[0])
+    if not folds:
+        return (), match
+    folding.fold(reference.network, folds)
+    constants = folding.left_out(folds, match.reference.tensors)
+    corrections = {**names, **folding.corrections(folds), **dict.fromkeys(constants)}
+    return folds, matching.propose(reference.network, candidate.network, corrections, called=order)
 
 
 def _settled(
@@ -184,11 +228,12 @@ def _sides(
     batch: Batch,
     match: Match,
     layout: Layout,
+    folded: tuple[str, ...] = (),
     settled: bool = True,
 ) -> Sides:
     correspondence = _matched(match, layout)
     seen = candidate.replace(loss=correspondence.loss(candidate.loss))
-    return Sides(reference, seen, batch, correspondence, match, settled)
+    return Sides(reference, seen, batch, correspondence, match, folded, settled)
 
 
 def _matched(match: Match, layout: Layout) -> Matched:

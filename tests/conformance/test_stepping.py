@@ -39,7 +39,7 @@ def test_the_gradient_is_the_forced_one_in_every_layout(backend):
     is transposed."""
     subject = right(backend, Laid)
     forced = stepping.Forced.of(subject.network, 12, 0)
-    side = stepping._Side(subject.network, following("sgd", lr=1.0))
+    side = stepping._Side(subject.network, following("sgd", lr=1.0), largest=math.inf)
     parameters, gradients = forced.parameters(2), forced.gradients(2)
     side.step(parameters, gradients, None)
     assert set(parameters) == {
@@ -74,6 +74,15 @@ def test_a_large_parameter_is_judged_as_a_small_one_with_as_many_axes(backend):
     shapes = {name: slot.shape for name, slot in side.network.neutral_slots().items()}
     assert shapes == {"conv.weight": (8, 6, 1, 1), "conv.bias": (60,)}
     assert subject.network.neutral_slots()["conv.weight"].shape == (60, 41, 3, 2)
+
+
+def test_parameters_that_cannot_be_resized_are_judged_as_they_are(monkeypatch):
+    """As those of a backend of one's own may be."""
+    slots = right(get("torch"), Large).network.neutral_slots()
+    monkeypatch.setattr(type(slots["conv.weight"]), "is_resizable", False)
+    monkeypatch.setattr(type(slots["conv.weight"]), "resize", None)
+    subject = right(get("torch"), Large).replace(optimizers={"x": following("sgd", lr=0.1)})
+    assert stepping.level(subject, subject).status == PASSED
 
 
 def test_a_mistake_in_a_large_parameter_alone_is_found(backend):

@@ -88,6 +88,8 @@ class BufferValue:
 class ChainerSlot(Slot):
     """A parameter or persistent value of a link, under its neutral name."""
 
+    is_resizable = True
+
     def __init__(self, link: chainer.Link, name: str, is_parameter: bool) -> None:
         """Refer to an attribute of a link; nothing is copied."""
         self.link = link

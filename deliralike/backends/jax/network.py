@@ -81,6 +81,8 @@ _PLAIN = Layout()
 class JaxSlot(Slot):
     """A variable of a module, seen in PyTorch's layout; its value is set in place."""
 
+    is_resizable = True
+
     def __init__(self, native: nnx.Variable, layout: Layout = _PLAIN) -> None:
         """Look at a variable; nothing is copied."""
         self.native = native

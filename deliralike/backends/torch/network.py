@@ -23,6 +23,8 @@ from deliralike.network.state import Slot
 class TorchSlot(Slot):
     """A parameter or buffer of a module; names and layouts are neutral already."""
 
+    is_resizable = True
+
     def __init__(self, native: torch.Tensor) -> None:
         """Refer to a tensor; nothing is copied."""
         self.native = native

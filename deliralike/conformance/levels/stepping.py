@@ -79,7 +79,9 @@ def level(
         if there.get(theirs.get(name, name)) == shape:
             shapes[name] = shape
     left_out = without(forced.shapes, shapes)
-    shapes = {name: _reduced(shape) for name, shape in shapes.items()}
+    networks = (reference.network, candidate.network)
+    largest = _LARGEST if all(map(_is_resizable, networks)) else math.inf
+    shapes = {name: _reduced(shape, largest) for name, shape in shapes.items()}
     if left_out:
         named = ", ".join(left_out)
         notes.append(f"not judged, without a parameter like it in the candidate: {named}")
@@ -90,8 +92,8 @@ def level(
     are_own = reference.schedule is None and candidate.schedule is None
     differences: dict[str, float] = {}
     for name in shared:
-        mine = partial(_Side, reference.network, reference.optimizers[name])
-        its = partial(_Side, candidate.network, candidate.optimizers[name], names)
+        mine = partial(_Side, reference.network, reference.optimizers[name], {}, largest)
+        its = partial(_Side, candidate.network, candidate.optimizers[name], theirs, largest)
         try:
             run = _in_step(name, forced, mine, its)
         except _CandidateRaised as raised:
@@ -190,12 +192,16 @@ class _Side:
     """A copy of one side's network with its optimizer."""
 
     def __init__(
-        self, network: AbstractNetwork, make: Make, names: Mapping[str, str] | None = None
+        self,
+        network: AbstractNetwork,
+        make: Make,
+        names: Mapping[str, str] | None = None,
+        largest: float = _LARGEST,
     ) -> None:
         self.network = copy.deepcopy(network)
         for slot in self.network.neutral_slots().values():
-            if slot.trainable and slot.size > _LARGEST:
-                slot.resize(_reduced(slot.shape))
+            if slot.trainable and slot.size > largest:
+                slot.resize(_reduced(slot.shape, largest))
         self.optimizer = make(self.network)
         # where the learning rate is part of a state, it is there from now on
         self.optimizer.neutral_state()
@@ -230,11 +236,16 @@ class _Side:
         return self.slots[self._name(name)]
 
 
-def _reduced(shape: Shape) -> Shape:
+def _is_resizable(network: AbstractNetwork) -> bool:
+    slots = network.neutral_slots().values()
+    return all(slot.is_resizable for slot in slots if slot.trainable)
+
+
+def _reduced(shape: Shape, largest: float) -> Shape:
     """A shape of few elements, with each axis divided by one number: tall matrices stay tall."""
     divisor = 1
     reduced = shape
-    while math.prod(reduced) > _LARGEST:
+    while math.prod(reduced) > largest:
         divisor *= 2
         reduced = tuple(-(-size // divisor) for size in shape)
     return reduced
