@@ -131,7 +131,7 @@ def test_names_of_nothing(code, name):
 
 
 def test_networks_that_cannot_be_built(code):
-    with pytest.raises(SettingError, match="Net is a network of jax, and was asked for on torch"):
+    with pytest.raises(SettingError, match="make is a network of jax, and was asked for on torch"):
         zoo.build("nets_f.py:make", backend="torch")
     with pytest.raises(SettingError, match="needs 'width', which neither the data nor"):
         zoo.build("nets_f.py:Net", backend="jax")

@@ -46,7 +46,7 @@ CORPUS = {
         r3d_18 num_classes=5 3x5x17x17
         mc3_18 num_classes=5 3x5x17x17
         r2plus1d_18 num_classes=5 3x5x17x17
-        s3d num_classes=5 3x16x33x33
+        s3d num_classes=5 3x14x209x209
     """,
     "torchvision.models.segmentation": """
         fcn_resnet50 weights_backbone=None,num_classes=5 3x33x33
@@ -59,7 +59,7 @@ CORPUS = {
         seresnext26t_32x4d num_classes=5 3x33x33
         res2net50_14w_8s num_classes=5 3x33x33
         densenet121 num_classes=5 3x33x33
-        dla34 num_classes=5 3x33x33
+        dla34 num_classes=5 3x64x64
         vgg11 num_classes=5 3x33x33
         xception41 num_classes=5 3x65x65
         inception_resnet_v2 num_classes=5 3x79x79
@@ -70,7 +70,7 @@ CORPUS = {
         mixnet_s num_classes=5 3x33x33
         regnetx_002 num_classes=5 3x33x33
         convnext_atto num_classes=5 3x33x33
-        convmixer_768_32 num_classes=5,depth=2 3x33x33
+        convmixer.ConvMixer dim=24,depth=2,kernel_size=5,patch_size=4,num_classes=5 3x33x33
         resmlp_12_224 num_classes=5,img_size=32 3x32x32
         mixer_s32_224 num_classes=5,img_size=64 3x64x64
         gmlp_ti16_224 num_classes=5,img_size=32 3x32x32
