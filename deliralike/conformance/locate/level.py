@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -158,6 +160,14 @@ def _effect(running: Running, place: Place) -> str:
     return running.effect()
 
 
+def _of_block(explain_block: Callable[[FailingBlock], Any], accused: FailingBlock) -> Explained:
+    return explain_block(accused), accused
+
+
+def _of_loss(loss: Any) -> Explained:
+    return losses.explain(loss), None
+
+
 def _explanation(running: Running, place: Place) -> Explained:
     """The first known explanation with whom it accuses, or else the nearest of all."""
     found: list[Explanation] = []
@@ -195,10 +205,10 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     if is_last:
         yield of_substitutes
     if place.loss is not None:
-        yield lambda whole=place.loss: (losses.explain(whole), None)
+        yield partial(_of_loss, place.loss)
     for accused in place.accused:
-        yield lambda one=accused: (_of_types(one), one)
-        yield lambda one=accused: (explain.explain(one, backend), one)
+        yield partial(_of_block, _of_types, accused)
+        yield partial(_of_block, partial(explain.explain, backend=backend), accused)
     if not is_last:
         yield of_substitutes
     # A single number tells nothing of the formula that it comes from.

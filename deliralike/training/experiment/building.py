@@ -156,7 +156,7 @@ def untried_network(settings: Settings, dataset: data.Dataset | None = None) -> 
 
     A class of another framework is ported with samples of the shape of the dataset's.
     """
-    called_with = {}
+    called_with: dict[str, Any] = {}
     if dataset is not None and own_code.is_name(settings.network):
         called_with["input_shape"] = zoo.Input.like(dataset.held_out.inputs)
     network = zoo.build(
@@ -165,7 +165,8 @@ def untried_network(settings: Settings, dataset: data.Dataset | None = None) -> 
         seed=settings.seed,
         dtype=settings.dtype,
         device=settings.devices[0] if settings.devices else None,
-        **called_with | settings.network_settings,
+        **called_with,
+        **settings.network_settings,
     )
     checkpoint_blocks(network, *settings.checkpoint_blocks)
     if len(settings.devices) > 1:
