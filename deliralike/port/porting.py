@@ -209,9 +209,10 @@ def _run(network: Any, inputs: Any) -> None:
         except DeliralikeError:
             raise
         except Exception as error:
+            came = nest.map(lambda each: tuple(np.shape(each)), inputs)
             raise SettingError(
                 f"port: {type(network).__name__} cannot be called with inputs of the shapes "
-                f"{nest.map(lambda each: tuple(np.shape(each)), inputs)}: {type(error).__name__}: {error}"
+                f"{came}: {type(error).__name__}: {error}"
             ) from error
     state = {name: np.array(value) for name, value in wrapped.neutral_state().items()}
     # Batch normalisation of one value has no training mode.
