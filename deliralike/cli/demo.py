@@ -49,6 +49,7 @@ def command(
     versions = _versions(backends)
     digits = experiment.Experiment(
         {"network": "resnet8", "epochs": epochs, "batch_size": batch_size, "drop_last": True},
+        checkpoints=None,
         seed=seed,
         dtype="float64",
     )

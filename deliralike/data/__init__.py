@@ -5,6 +5,7 @@ A loader gives the same batches in the same order on every backend and machine.
 
 from deliralike.data import nifti, transforms
 from deliralike.data.adapters import albumentations, batchgenerators
+from deliralike.data.array_guessing import as_dataset
 from deliralike.data.batching import batch_count, batches, order, size
 from deliralike.data.broadcast_loader import FromRoot
 from deliralike.data.cached import Cached
@@ -19,7 +20,6 @@ from deliralike.data.loader import Loader, LoaderIterator
 from deliralike.data.mixing import CutMix, Mixup
 from deliralike.data.named import known, load
 from deliralike.data.nifti import NiftiFiles, Volume, nifti_files, read_nifti, write_nifti
-from deliralike.data.own_arrays import as_dataset
 from deliralike.data.sampling import (
     RepeatedSampler,
     SequentialSampler,

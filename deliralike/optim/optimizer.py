@@ -343,7 +343,7 @@ class AbstractOptimizer(ABC):
 
         Nothing happens when a loss scale finds an overflow in them.
         """
-        gradients = self.through_hooks(gradients)
+        gradients = self.run_pre_update_hooks(gradients)
         self.latest_gradients = gradients if self.keep_gradients else {}
         if self.loss_scale is not None:
             present = [gradient for gradient in gradients.values() if gradient is not None]
@@ -355,7 +355,7 @@ class AbstractOptimizer(ABC):
         self.apply(gradients)
         self.finish_update([name for name, gradient in gradients.items() if gradient is not None])
 
-    def through_hooks(self, gradients: dict[str, Any]) -> dict[str, Any]:
+    def run_pre_update_hooks(self, gradients: dict[str, Any]) -> dict[str, Any]:
         """Return what the pre-update hooks make of gradients, one after the other."""
         for pre_update in self.pre_update_hooks:
             gradients = pre_update(self, gradients)

@@ -50,7 +50,7 @@ class Step:
     data_seconds: float = 0.0
 
     def __getattr__(self, name: str) -> Any:
-        """Read what the device computes, which a record of `Unread` does not have before."""
+        """Read what the device computes, which a record of `PendingLosses` does not have before."""
         read = vars(self).get("_read")
         if read is None or name not in ("loss", "losses", "seconds"):
             raise AttributeError(f"a Step has no attribute {name!r}")

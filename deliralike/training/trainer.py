@@ -303,7 +303,7 @@ class Trainer:
         with self._with_others(run), deferred(self.processes, run.place) as interrupt:
             process_agreement.refuse_unlike(run, validation)
             try:
-                run.tell("on_start")
+                run.call_callbacks("on_start")
                 while run.epoch < epochs and not run.stopped:
                     self._epoch(run, loader, validation, interrupt)
             except KeyboardInterrupt:
@@ -311,7 +311,7 @@ class Trainer:
                 raise
             finally:
                 self._next_epoch = run.epoch + (run.batch > 0)
-                run.tell_all("on_end")
+                run.call_all_callbacks("on_end")
         return run.history
 
     def _refuse_nothing_trainable(self) -> None:
@@ -421,7 +421,7 @@ class Trainer:
         """Give the network averaged weights and the precision of the forward pass in a block."""
         with ExitStack() as contexts:
             if self.average is not None:
-                contexts.enter_context(self.average.applied())
+                contexts.enter_context(self.average.swap_in())
             if self.precision is not None:
                 contexts.enter_context(self.network.backend.computing_in(self.precision))
             yield
@@ -441,12 +441,12 @@ class Trainer:
             for window in _windows(batches, self._accumulate):
                 step = self._step(run, window, time.perf_counter() - begin)
                 run.history.steps.append(step)
-                run.tell("on_step", step)
+                run.call_callbacks("on_step", step)
                 if run.stopped:
                     break
                 interrupt.check()
                 begin = time.perf_counter()
-        run.unread.read()
+        run.pending.read()
         self.network.parallelism.synchronize()
         if run.stopped:
             return
@@ -459,7 +459,7 @@ class Trainer:
         run.epoch += 1
         run.batch = 0
         run.history.epochs.append(epoch)
-        run.tell_epoch(epoch, self._tell_schedules)
+        run.call_epoch_callbacks(epoch, self._tell_schedules)
         interrupt.check()
 
     def _validate(self, validation: Any, interrupt: Interrupt) -> dict[str, float]:
@@ -541,7 +541,7 @@ class Trainer:
         run.batch += len(window)
         run.latest_batches = window
         run.in_step = False
-        step = run.unread.add(
+        step = run.pending.add(
             results,
             sizes,
             weights,
@@ -552,7 +552,7 @@ class Trainer:
             data_seconds=waited,
         )
         if self.processes.count > 1:
-            run.unread.read()  # an array of several processes is read by all of them at once
+            run.pending.read()  # an array of several processes is read by all of them at once
         return step
 
     def _train_step(self, run: Run, number: int, batch: Any) -> Any:

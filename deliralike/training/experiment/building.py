@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, data, own_code, weights, zoo
-from deliralike.data import own
-from deliralike.data.own_arrays import renumbered
+from deliralike.data import user_data
+from deliralike.data.array_guessing import renumbered
 from deliralike.errors import DataUnavailable, SettingError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import has_own
@@ -277,9 +277,9 @@ def _options_of_other(settings: Settings, name: str, classes: Sequence[str]) -> 
     they may not have all of them.
     """
     options: dict[str, Any] = {}
-    if own.kind(name) == own.kind(settings.data):
+    if user_data.kind(name) == user_data.kind(settings.data):
         options |= settings.data_settings
-    if own.kind(name) in (".csv", ".npz"):
+    if user_data.kind(name) in (".csv", ".npz"):
         options["classes"] = list(classes)
     return options
 
