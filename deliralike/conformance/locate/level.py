@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -195,17 +197,24 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     if is_last:
         yield of_substitutes
     if place.loss is not None:
-        yield lambda whole=place.loss: (losses.explain(whole), None)
+        yield partial(_about, None, losses.explain, place.loss)
     for accused in place.accused:
-        yield lambda one=accused: (_of_types(one), one)
-        yield lambda one=accused: (explain.explain(one, backend), one)
+        yield partial(_about, accused, _of_types, accused)
+        yield partial(_about, accused, explain.explain, accused, backend)
     if not is_last:
         yield of_substitutes
     # A single number tells nothing of the formula that it comes from.
     if between is not None and (place.loss is None or np.size(between.reference) > 1):
-        yield lambda: (glue.explain(between), None)
+        yield partial(_about, None, glue.explain, between)
         numbers = {"": between.reference}, {"": between.candidate}
-        yield lambda: (types.explain(*numbers), None)
+        yield partial(_about, None, types.explain, *numbers)
+
+
+def _about(
+    accused: FailingBlock | None, explaining: Callable[..., Explanation | None], *given: Any
+) -> Explained:
+    """An explanation, with whom it accuses."""
+    return explaining(*given), accused
 
 
 def _of_types(one: FailingBlock) -> Explanation | None:
