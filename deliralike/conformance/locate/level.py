@@ -160,14 +160,6 @@ def _effect(running: Running, place: Place) -> str:
     return running.effect()
 
 
-def _of_block(explain_block: Callable[[FailingBlock], Any], accused: FailingBlock) -> Explained:
-    return explain_block(accused), accused
-
-
-def _of_loss(loss: Any) -> Explained:
-    return losses.explain(loss), None
-
-
 def _explanation(running: Running, place: Place) -> Explained:
     """The first known explanation with whom it accuses, or else the nearest of all."""
     found: list[Explanation] = []
@@ -205,17 +197,24 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     if is_last:
         yield of_substitutes
     if place.loss is not None:
-        yield partial(_of_loss, place.loss)
+        yield partial(_about, None, losses.explain, place.loss)
     for accused in place.accused:
-        yield partial(_of_block, _of_types, accused)
-        yield partial(_of_block, partial(explain.explain, backend=backend), accused)
+        yield partial(_about, accused, _of_types, accused)
+        yield partial(_about, accused, explain.explain, accused, backend)
     if not is_last:
         yield of_substitutes
     # A single number tells nothing of the formula that it comes from.
     if between is not None and (place.loss is None or np.size(between.reference) > 1):
-        yield lambda: (glue.explain(between), None)
+        yield partial(_about, None, glue.explain, between)
         numbers = {"": between.reference}, {"": between.candidate}
-        yield lambda: (types.explain(*numbers), None)
+        yield partial(_about, None, types.explain, *numbers)
+
+
+def _about(
+    accused: FailingBlock | None, explaining: Callable[..., Explanation | None], *given: Any
+) -> Explained:
+    """An explanation, with whom it accuses."""
+    return explaining(*given), accused
 
 
 def _of_types(one: FailingBlock) -> Explanation | None:
