@@ -78,6 +78,7 @@ def command(
     from deliralike.cli.zoo import shape_of
     from deliralike.conformance.comparing import LEVELS, QUICK, compare
     from deliralike.conformance.proof import Proofs, check_ending
+    from deliralike.conformance.subject import Subject
     from deliralike.errors import ArgumentError, suggestion
     from deliralike.terminal import plain
     from deliralike.zoo.building import on_first
@@ -112,13 +113,14 @@ def command(
     proofs = []
     with limit_threads(threads), progress() as show:
         for number, network in enumerate(others):
+            is_same_class = candidate is None
             proof = compare(
                 reference,
-                network,
+                Subject(network, loss, keeps_layout=is_same_class),
                 inputs,
                 levels=wanted,
                 loss=loss,
-                weights="judge" if candidate is None else "load",
+                weights="judge" if is_same_class else "load",
                 progress=partial(_show, show, network.backend.name, number, len(others)),
             )
             proofs.append(proof)

@@ -30,8 +30,7 @@ class Layout:
         inputs: The order of the reference's axes in the candidate, by the number of axes.
         outputs: Of each call that the loss makes of the network, in order.
         likes: The reference's output of each call.
-        has_own_loss: Whether the loss was written for the candidate, and takes its outputs as they
-            are.
+        has_own_loss: Whether the candidate's loss takes its outputs as they are.
         given: The paths of the loss's arguments that go into the network.
     """
 
@@ -142,9 +141,9 @@ def fit(
     """
     mine = mine or evaluate(reference, batch)
     given = frozenset(_reaching(batch, mine.given))
-    has_own_loss = candidate.loss is not reference.loss
+    has_own_loss = candidate.keeps_layout or candidate.loss is not reference.loss
     found: list[Fit] = []
-    for inputs in _inputs(batch):
+    for inputs in islice(_inputs(batch), 1 if candidate.keeps_layout else None):
         layout = Layout(inputs, likes=mine.outputs, has_own_loss=has_own_loss, given=given)
         theirs = _run(candidate, batch, layout)
         if theirs.loss is None:

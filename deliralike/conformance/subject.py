@@ -26,12 +26,15 @@ class Subject:
         optimizers: Functions from a network to its optimizer, by name: ``{"sgd": lambda network:
             ...}``.
         schedule: The learning rate by the number of finished updates; None where it stays.
+        keeps_layout: Whether inputs and outputs lie as those of the reference, as in a network that
+            takes its place: another layout is a difference.
     """
 
     network: AbstractNetwork
     loss: LossFunction = classification_loss
     optimizers: Mapping[str, Make] = field(default_factory=dict)
     schedule: Callable[[int], float] | None = None
+    keeps_layout: bool = False
 
     def replace(self, **changes: Any) -> Subject:
         """The same with other parts."""

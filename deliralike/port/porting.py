@@ -6,7 +6,7 @@ import inspect
 import itertools
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +18,7 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.conformance import Proof, compare, distance_loss
 from deliralike.conformance.probing import distance_loss_by_name
+from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError, SettingError
 from deliralike.port import chainer, pytorch
 from deliralike.port.creation import Arguments, Creation, call, mapped
@@ -107,21 +108,26 @@ class Port:
         name = self._program.table.name_of(value)
         return getattr(nn, name) if name is not None and hasattr(nn, name) else value
 
-    def prove(self, backend: str) -> Proof:
+    def prove(self, backend: str, levels: Sequence[str] = ("L0", "L1", "L3", "L7")) -> Proof:
         """Compare the port on a backend with the original, on its inputs, in float64.
 
         Names, outputs, the gradients of all parameters and of the inputs, and running statistics
         are compared, in training and in evaluation; then another size of input, in evaluation,
         where the network takes one.
+
+        Args:
+            backend: The name of the backend.
+            levels: Which levels of `deliralike.conformance.compare`.
         """
         by_name = isinstance(self.inputs, dict)
+        loss: Any = distance_loss_by_name if by_name else distance_loss
         return compare(
             self.reference,
-            self.network(backend),
+            Subject(self.network(backend), loss, keeps_layout=True),
             (self.inputs,) if by_name else self.inputs,
-            loss=distance_loss_by_name if by_name else distance_loss,
+            loss=loss,
             weights="load",
-            levels=("L0", "L1", "L3", "L7"),
+            levels=levels,
         )
 
 
