@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from deliralike import backends, data, own_code, weights, zoo
 from deliralike.data import user_data
 from deliralike.data.array_guessing import renumbered
-from deliralike.errors import DataUnavailable, SettingError
+from deliralike.errors import ArgumentError, DataUnavailable, SettingError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import has_own
 from deliralike.network.recomputed import checkpoint_blocks
@@ -37,7 +37,7 @@ from deliralike.training.experiment.parts import (
     with_classes,
 )
 from deliralike.training.experiment.record import digest_of
-from deliralike.training.experiment.settings import Settings
+from deliralike.training.experiment.settings import Settings, names
 from deliralike.training.trainer import Trainer
 
 # The metrics of a task when settings name none; a metric of classes gets their names.
@@ -117,6 +117,7 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
         BatchError: The samples cannot be mixed in batches.
     """
     architecture = zoo.find(settings.network)
+    _refuse_unknown(architecture, settings)
     if architecture.task not in ("", dataset.task):
         fitting = zoo.list(task=dataset.task)
         near = get_close_matches(settings.network, fitting, n=5, cutoff=0.0)
@@ -136,6 +137,34 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
         schedule_settings={**length, **settings.schedule_settings},
         metrics=settings.metrics or [_metric(name, dataset) for name in usual],
     )
+
+
+def _refuse_unknown(architecture: zoo.Architecture, settings: Settings) -> None:
+    """Raise an error for a setting that the network does not have; it may be one of the run."""
+    of_run = {name: name for name in names()}
+    of_run |= {each.name: f"optimizer.{each.name}" for each in fields(settings.rule())}
+    for name, value in settings.network_settings.items():
+        try:
+            architecture.arguments(**{name: value})
+        except ArgumentError as error:
+            near = get_close_matches(name, of_run, n=1, cutoff=0.75)
+            if not near:
+                raise
+            raise ArgumentError(
+                f"{architecture.name} has no setting {name!r}. Did you mean that of the run, "
+                f"{of_run[near[0]]!r}?"
+            ) from error
+
+
+def refuse_too_few_outputs(settings: Settings, dataset: data.Dataset) -> None:
+    """Raise an error where cross-entropy has fewer scores than there are classes."""
+    name = zoo.find(settings.network).outputs
+    outputs = settings.network_settings.get(name)
+    if isinstance(outputs, int) and outputs < len(dataset.classes):
+        raise SettingError(
+            f"{name}={outputs} is less than the {len(dataset.classes)} classes of dataset "
+            f"{dataset.name!r}: leave it out, or give losses of your own"
+        )
 
 
 def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:

@@ -20,6 +20,7 @@ from deliralike.training.experiment.building import (
     fold_of,
     load_data,
     own_data,
+    refuse_too_few_outputs,
 )
 from deliralike.training.experiment.files import read_settings, settings_from, write_settings
 from deliralike.training.experiment.folds import FoldsResult, run_folds
@@ -179,7 +180,10 @@ class Experiment:
             dataset = load_data(self.settings)
         else:
             dataset = fold_of(self.dataset, self.settings)
-        return complete(self.settings, dataset), dataset
+        settings = complete(self.settings, dataset)
+        if self.losses is None:
+            refuse_too_few_outputs(settings, dataset)
+        return settings, dataset
 
     def prepare(
         self, settings: Settings, dataset: data.Dataset, accept: Sequence[str] = ()
