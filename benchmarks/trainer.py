@@ -25,40 +25,34 @@ def run() -> list[Ratio]:
     by_hand = [
         _by_hand(name, network) for network in NETWORKS for name in ("torch", "chainer", "jax")
     ]
-    by_hand += [_by_hand("jax", "mlp", steps_per_call=count) for count in (11, 44)]
-    peers = [_peer(name) for name in PEERS]
-    return [*by_hand, *peers, _peer("JAX, Keras 3", steps_per_call=11)]
+    return [*by_hand, *map(_peer, PEERS)]
 
 
-def _by_hand(name: str, network: str, steps_per_call: int = 1) -> Ratio:
+def _by_hand(name: str, network: str) -> Ratio:
     samples = images(network)
     backends.get(name)  # Chainer can be imported when its backend is loaded
     loop = importlib.import_module(f"benchmarks.by_hand.{name}_loop")
 
     def make():
-        return ours(name, samples, network, steps_per_call=steps_per_call), loop.training_epoch(
+        return ours(name, samples, network), loop.training_epoch(
             network, *samples, BATCH, HIDDEN, LR, MOMENTUM
         )
 
-    what = f"epoch of {network}, {name} by hand{_several(steps_per_call)}"
+    what = f"epoch of {network}, {name} by hand"
     return compare_fresh(what, make, rounds=3, pairs=10, limit=LIMIT, clock=process_time)
 
 
-def _peer(name: str, **options: int) -> Ratio:
-    """Return the ratio to a peer, which takes the same options."""
+def _peer(name: str) -> Ratio:
+    """Return the ratio to a peer."""
     samples = data.load("digits").train
 
     def make():
-        theirs = PEERS[name](*samples, BATCH, HIDDEN, LR, MOMENTUM, EPOCHS, **options)
+        theirs = PEERS[name](*samples, BATCH, HIDDEN, LR, MOMENTUM, EPOCHS)
         backend = name.partition(",")[0].lower()
-        return ours(backend, samples, "mlp", EPOCHS, **options), theirs
+        return ours(backend, samples, "mlp", EPOCHS), theirs
 
-    what = f"{EPOCHS} epochs of mlp, {name}{_several(**options)}"
+    what = f"{EPOCHS} epochs of mlp, {name}"
     return compare_fresh(what, make, rounds=1, pairs=10, limit=LIMIT_OF_PEERS, clock=process_time)
-
-
-def _several(steps_per_call: int = 1) -> str:
-    return f", {steps_per_call} steps a call" if steps_per_call > 1 else ""
 
 
 def images(network: str) -> data.Samples:
@@ -75,7 +69,6 @@ def ours(
     samples: data.Samples,
     network: str = "mlp",
     epochs: int = 1,
-    steps_per_call: int = 1,
 ):
     """A function that trains for some more epochs."""
     settings = {
@@ -85,7 +78,6 @@ def ours(
     trainer = Trainer(
         zoo.build(network, backend=backend, **settings[network]),
         rules.rule("sgd", lr=LR, momentum=MOMENTUM),
-        steps_per_call=steps_per_call,
     )
     loader = data.Loader(samples, BATCH, drop_last=True)
     return lambda: trainer.fit(loader, epochs=epochs)

@@ -14,6 +14,8 @@ from deliralike.weights.inflate import refuse_expansion
 
 # Decoders that run no other program: Pillow's for PostScript starts Ghostscript.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+# The colours of Okabe and Ito 2008.
+COLOURS = ("E69F00", "56B4E9", "009E73", "CC79A7", "F0E442", "0072B2", "D55E00")
 _ALWAYS_ALLOWED = 2**29  # bytes of pixels
 _BYTES = 4  # of a channel of a pixel, in single precision
 
@@ -70,6 +72,34 @@ def colours(picture: Any, mode: str, name: str) -> Any:
     raise BatchError(
         f"picture {name} holds {kind}, whose scale is unknown: save it with 8 or 16 bits"
     )
+
+
+def palette_picture(labels: np.ndarray, size: tuple[int, int]) -> Any:
+    """Return class numbers as a picture of Pillow with a colour for each, scaled by the nearest.
+
+    The colours are those of Okabe and Ito 2008; class 0 is black.
+
+    Args:
+        labels: Class numbers below 256, ``(height, width)``.
+        size: Width and height of the picture.
+    """
+    images = pillow("Image")
+    picture = images.fromarray(labels.astype(np.uint8))
+    colours_in_turn = [COLOURS[number % len(COLOURS)] for number in range(255)]
+    picture.putpalette(bytes(3) + b"".join(map(bytes.fromhex, colours_in_turn)))
+    return picture.resize(size, images.Resampling.NEAREST)
+
+
+def overlay(picture: Any, mask: Any) -> Any:
+    """Return a picture with the colours of a mask over it; class 0 stays as it is.
+
+    Args:
+        mask: A picture of `palette_picture`, of the same size.
+    """
+    images = pillow("Image")
+    below = colours(picture, "RGB", "below a mask").convert("RGB")
+    cover = np.where(np.asarray(mask) == 0, 0, 115).astype(np.uint8)
+    return images.composite(mask.convert("RGB"), below, images.fromarray(cover))
 
 
 def pillow(module: str) -> Any:

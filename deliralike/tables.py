@@ -1,12 +1,17 @@
-"""Tables as plain text, which fits a terminal, and as HTML."""
+"""Tables as plain text, which fits a terminal, as HTML, and as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import shutil
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _GAP = "  "
 _NARROWEST = 8  # a column of texts is never narrower
 
@@ -44,6 +49,42 @@ def text_table(
                 padded.append(part.rjust(size) if name in right else part.ljust(size))
             lines.append(_GAP.join(padded).rstrip())
     return "\n".join(lines)
+
+
+def write_csv(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write records as a CSV file; a column that a later one adds is empty in those before.
+
+    Numbers are written so that they read back equal. A text that a spreadsheet would compute as a
+    formula has an apostrophe before it.
+    """
+    records = list(records)
+    columns = dict.fromkeys(name for record in records for name in record)
+    rows = [[record.get(name) for name in columns] for record in records]
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        file.writelines(csv_line(row) for row in [columns, *rows])
+
+
+def csv_line(cells: Iterable[Any]) -> str:
+    """Return a line of a CSV file; see `write_csv`.
+
+    Example:
+        >>> print(csv_line(["=1+1", "-1.5", None, "a, b"]).rstrip())
+        '=1+1,-1.5,,"a, b"
+    """
+    text = io.StringIO()
+    csv.writer(text).writerow(map(_csv_cell, cells))
+    return text.getvalue()
+
+
+def _csv_cell(value: Any) -> str:
+    text = "" if value is None else str(value)
+    if not text.startswith(_FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
 
 
 def html_table(

@@ -103,7 +103,6 @@ def keras(
     lr: float,
     momentum: float,
     epochs: int,
-    steps_per_call: int = 1,
 ):
     """A function that trains by Keras 3 on JAX."""
     os.environ["KERAS_BACKEND"] = "jax"
@@ -118,7 +117,7 @@ def keras(
         ]
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    network.compile(keras.optimizers.SGD(lr, momentum), loss, steps_per_execution=steps_per_call)
+    network.compile(keras.optimizers.SGD(lr, momentum), loss)
     whole = len(inputs) // batch * batch
     return lambda: network.fit(inputs[:whole], labels[:whole], batch, epochs=epochs, verbose=0)
 

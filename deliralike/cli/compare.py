@@ -202,8 +202,8 @@ def _inputs_and_output(
     import numpy as np
 
     from deliralike import Network
+    from deliralike.conformance.layout_adapter import evaluate_in_own_layout
     from deliralike.conformance.probing import distance_loss
-    from deliralike.conformance.seen import evaluate_in_own_layout
     from deliralike.conformance.subject import Subject
     from deliralike.zoo.inputs import Input
 

@@ -1,4 +1,4 @@
-"""``deliralike predict``: the predictions of a trained network on held-out data, on any backend."""
+"""``deliralike predict``: the predictions of a trained network, on any backend."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,42 +6,186 @@ from typing import Annotated, Any
 
 import typer
 
+from deliralike.errors import SettingError
+
+SHOWN = 20  # rows of the table on the terminal
+
 
 def command(
     run: Annotated[
         Path, typer.Argument(metavar="RUN_FOLDER", help="A folder that 'deliralike train' wrote.")
     ],
+    pictures: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PICTURES]", help="New pictures, or folders of them. (default: held-out data)"
+        ),
+    ] = None,
     backend: Annotated[
         str | None, typer.Option(help="The backend to compute on. (default: the run's own)")
     ] = None,
-    data: Annotated[str | None, typer.Option(help="The dataset. (default: the run's own)")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Labelled data to judge by. (default: the run's own)")
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="The CSV file, replaced if it is there. (default: in the run's folder)"),
+        typer.Option(
+            help="The CSV file, or for masks the folder; replaced if it is there. (default: "
+            "predictions-BACKEND, or pictures-BACKEND, in the run's folder)"
+        ),
     ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pictures computed at once.")] = 64,
 ) -> None:
-    """Load a run's weights, evaluate them on held-out data, and write the predictions as CSV."""
+    """Predict with a run's network: held-out data, which judge it, or new pictures.
+
+    Classes and their probabilities are written as CSV. Masks of segmentation are written as PNG of
+    the size of each picture, with an overlay beside; those of held-out data as one .npz.
+    """
+    if pictures and data is not None:
+        raise SettingError("--data are labelled samples to judge by: leave it out for new pictures")
+    if pictures:
+        _predict_pictures(run, pictures, backend, out, batch_size)
+    else:
+        _judge(run, backend, data, out)
+
+
+# Held-out data ------------------------------------------------------------------------------------
+
+
+def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -> None:
     from deliralike.cli.console import say
-    from deliralike.training import accuracy, predict
-    from deliralike.training.callbacks.table import Table
-    from deliralike.training.evaluation import concatenate
-    from deliralike.training.experiment import load_run
+    from deliralike.tables import write_csv
+    from deliralike.training import accuracy
+    from deliralike.training.experiment import load_run, predict_held_out
 
     network, settings, dataset = load_run(run, backend, data)
-    outputs = predict(network, dataset.held_out.inputs)
-    scores = concatenate(list(outputs))
-    target = out or run / f"predictions-{settings.backend}.csv"
-    Table(target).add(*_rows(dataset.held_out.labels, scores, dataset.classes))
+    scores = predict_held_out(network, settings, dataset)
+    count = f"{len(scores)} held-out samples"
+    target = out or run / f"predictions-{settings.backend}"
+    on = f"{settings.network} on {network.backend.version()}"
+    if dataset.task == "segmentation":
+        say(f"{on}: {_figures(network, settings, dataset)} of {count}")
+        say(f"predictions: {_write_masks(target, scores)}")
+        return
     correct = accuracy(scores, dataset.held_out.labels)
-    say(
-        f"{settings.network} on {network.backend.version()}: {correct:.2%} of {len(scores)} "
-        "held-out samples are right"
-    )
+    target = out or target.with_suffix(".csv")
+    write_csv(target, _rows(dataset.held_out.labels, scores, dataset.classes))
+    say(f"{on}: {correct:.2%} of {count} are right")
     say(f"predictions: {target}")
 
 
 def _rows(labels: Any, scores: Any, classes: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    columns = [f"score {name}" for name in classes]
     for index, (label, row) in enumerate(zip(labels, scores, strict=True)):
-        names = {"sample": index, "label": classes[label], "predicted": classes[row.argmax()]}
-        yield names | dict(zip(columns, [f"{score:.6g}" for score in row], strict=True))
+        yield {"sample": index, "label": classes[label]} | _predicted(row, classes)
+
+
+def _predicted(scores: Any, classes: tuple[str, ...]) -> dict[str, Any]:
+    from deliralike.training.experiment.predictions import class_numbers, probabilities
+
+    named = {"predicted": classes[class_numbers(scores)]}
+    if len(scores) == len(classes):
+        for name, probability in zip(classes, probabilities(scores), strict=True):
+            named[f"probability {name}"] = f"{probability:.6g}"
+    return named
+
+
+def _figures(network: Any, settings: Any, dataset: Any) -> str:
+    """The metrics of the run, on held-out data."""
+    from deliralike.training import evaluate
+    from deliralike.training.experiment.building import loaders
+    from deliralike.training.experiment.parts import make_metrics
+
+    _, held_out = loaders(settings, dataset)
+    figures = evaluate(network, held_out, metrics=make_metrics(settings.metrics))
+    return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+
+
+def _write_masks(target: Path, scores: Any) -> Path:
+    import numpy as np
+
+    from deliralike.training.experiment.predictions import class_numbers
+
+    target = target.with_suffix(".npz")
+    np.savez_compressed(target, predicted=class_numbers(scores, axis=1))
+    return target
+
+
+# New pictures -------------------------------------------------------------------------------------
+
+
+def _predict_pictures(
+    run: Path, pictures: list[Path], backend: str | None, out: Path | None, batch_size: int
+) -> None:
+    from deliralike.cli.console import progress, say
+    from deliralike.data.folders import pictures_of
+    from deliralike.tables import write_csv
+    from deliralike.training.experiment import SETTINGS, predict_pictures, read_settings
+    from deliralike.training.experiment.folder import read_last_start, refuse_no_run
+
+    refuse_no_run(run)
+    start = read_last_start(run)
+    is_segmentation = start["task"] == "segmentation"
+    files = pictures_of(pictures)
+    target = out or run / f"pictures-{backend or read_settings(run / SETTINGS).backend}"
+    if is_segmentation:
+        _refuse_same_names(files)
+        target.mkdir(parents=True, exist_ok=True)
+    rows = []
+    with progress() as update:
+        predictions = predict_pictures(run, pictures, backend=backend, batch_size=batch_size)
+        for number, (file, scores) in enumerate(predictions, 1):
+            if is_segmentation:
+                rows.append(_write_mask(target, file, scores, start["classes"]))
+            else:
+                rows.append({"file": str(file)} | _predicted(scores, start["classes"]))
+            update(file.name, number / len(files))
+    if not is_segmentation:
+        target = out or target.with_suffix(".csv")
+    write_csv(target / "shares.csv" if is_segmentation else target, rows)
+    _show(rows, start["classes"])
+    say(f"predictions: {target}")
+
+
+def _refuse_same_names(files: tuple[Path, ...]) -> None:
+    by_stem: dict[str, Path] = {}
+    for file in files:
+        other = by_stem.setdefault(file.stem, file)
+        if other is not file:
+            raise SettingError(
+                f"the masks of {str(other)!r} and {str(file)!r} would have one name: predict them "
+                "one after the other, each with an --out of its own"
+            )
+
+
+def _write_mask(target: Path, file: Path, scores: Any, classes: list[str]) -> dict[str, Any]:
+    """Write a mask and its overlay in the size of the picture; return the share of each class."""
+    import numpy as np
+
+    from deliralike.pictures import open_picture, overlay, palette_picture
+    from deliralike.training.experiment.predictions import class_numbers
+
+    picture = open_picture(file)
+    mask = palette_picture(class_numbers(scores), picture.size)
+    mask.save(target / f"{file.stem}-mask.png")
+    overlay(picture, mask).save(target / f"{file.stem}-overlay.png")
+    counts = np.bincount(np.asarray(mask).ravel(), minlength=len(classes))
+    shares = zip(classes, counts / counts.sum(), strict=True)
+    return {"file": str(file)} | {f"share {name}": f"{share:.6g}" for name, share in shares}
+
+
+def _show(rows: list[dict[str, Any]], classes: list[str]) -> None:
+    """Print the first rows: the predicted class with its probability, or the shares of classes."""
+    from deliralike.cli.console import say, show_table
+
+    shown = []
+    for row in rows[:SHOWN]:
+        if "predicted" in row:
+            probability = row.get(f"probability {row['predicted']}")
+            figures = [row["predicted"], "" if probability is None else f"{float(probability):.1%}"]
+        else:
+            figures = [f"{float(row[f'share {name}']):.1%}" for name in classes]
+        shown.append([row["file"], *figures])
+    columns = ["predicted", "probability"] if "predicted" in rows[0] else list(classes)
+    show_table(["file", *columns], shown, right=columns[-1:] if "predicted" in rows[0] else columns)
+    if len(rows) > SHOWN:
+        say(f"… and {len(rows) - SHOWN} others")

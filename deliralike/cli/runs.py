@@ -25,7 +25,7 @@ def command(
 ) -> None:
     """List runs with their settings, progress and results, and draw them over one another."""
     from deliralike.cli.console import console, say, show_table
-    from deliralike.training.experiment.compare import draw_runs, read_runs
+    from deliralike.training.experiment.compare import read_runs
 
     runs = {_name(row, folder): row for row in read_runs(folder, metric)}
     cells = [_cells(name, row) for name, row in runs.items()]
@@ -44,8 +44,22 @@ def command(
             style = "yellow" if row.problem else "dim"
             say(f"{name}: {row.reason}", style)
     if plot is not None:
-        picture = draw_runs(runs, plot)
-        say(f"see {picture}")
+        _draw(runs, plot)
+        say(f"see {plot}")
+
+
+def _draw(runs: dict[str, "Row"], path: Path) -> None:
+    from deliralike.errors import SettingError
+    from deliralike.training.curves import draw_curves
+
+    histories = {name: row.history for name, row in runs.items() if row.history.epochs}
+    if not histories:
+        raise SettingError("there is nothing to draw: no run has finished an epoch yet")
+    metrics = dict.fromkeys(row.metric for row in runs.values() if row.metric)
+    try:
+        draw_curves(histories, path, metrics=list(metrics), with_differences=False)
+    except (OSError, ValueError) as error:
+        raise SettingError(f"the picture cannot be written to {str(path)!r}: {error}") from error
 
 
 # Values that all runs share are printed once, above the table, which is narrower then.

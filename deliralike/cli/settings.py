@@ -14,7 +14,7 @@ def command(
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Another value: data=faces, optimizer.lr=0.1."
+            "--set", metavar="KEY=VALUE", help="Another value: data=mri-slices, optimizer.lr=0.1."
         ),
     ] = None,
 ) -> None:

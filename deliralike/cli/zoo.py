@@ -119,40 +119,14 @@ def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) 
 
     architecture = zoo.find(name)
     outline = zoo.outline(name, shape, **settings)
-    counts = f"{outline.parameters:,} parameters, {outline.multiply_adds:,} multiply-adds"
-    say(f"{name}: {architecture.task}, {counts}", "bold")
+    say(f"{name}: {architecture.task}", "bold")
     say(f"source: {architecture.source}")
     published = zoo.weights(name)
     if published:
         say(f"published weights: {len(published)}, see deliralike zoo {name} --weights")
     values = {**architecture.settings, **settings}
     show_table(["setting", "value"], zip(values, map(repr, values.values()), strict=True))
-    rows = _input_rows(architecture, outline, settings)
-    for row in outline.rows:
-        parameters = f"{row.parameters:,}"
-        multiply_adds = f"{row.multiply_adds:,}"
-        name = row.name or "(itself)"
-        rows.append((name, row.type, _nest(row.output), parameters, multiply_adds))
-    rows.append(("(output)", "", _nest(outline.output), "", ""))
-    columns = ["layer", "type", "output", "parameters", "multiply-adds"]
-    show_table(columns, rows, right=columns[3:])
-
-
-def _input_rows(architecture: Any, outline: Any, settings: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return a row for each input of a network."""
-    from deliralike import zoo
-
-    stated: tuple[Any, ...] = ()
-    if architecture.shape is not None:
-        stated = architecture.inputs_for(**settings)
-    rows: list[tuple[str, ...]] = []
-    for number, shape in enumerate(outline.inputs):
-        below = stated[number].below if number < len(stated) else None
-        title = "(input)"
-        if len(outline.inputs) > 1:
-            title = f"(input {number})"
-        rows.append((title, "", _input(zoo.Input(shape[1:], below)), "", ""))
-    return rows
+    say(str(outline))
 
 
 def _draw(
@@ -184,29 +158,7 @@ def shape_of(text: str | None) -> tuple[int, ...] | None:
 
 def _input(entry: Any) -> str:
     """Return the shape of an input; of whole numbers also their range."""
-    sizes = _sizes(entry.shape)
+    sizes = "x".join(map(str, entry.shape)) or "scalar"
     if entry.below is None:
         return sizes
     return f"{sizes} (0 to {entry.below - 1})"
-
-
-def _nest(output: Any) -> str:
-    """Return the shapes of a layer's outputs, without the batch."""
-    if isinstance(output, dict):
-        named = [f"{name}: {_nest(part)}" for name, part in output.items()]
-        return ", ".join(named)
-    if not isinstance(output, tuple | list):
-        return str(output)
-    if output and all(isinstance(size, int) for size in output):
-        return _sizes(tuple(output[1:]))
-    parts = []
-    for part in output:
-        text = _nest(part)
-        if isinstance(part, list | dict):
-            text = f"({text})"
-        parts.append(text)
-    return ", ".join(parts)
-
-
-def _sizes(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "scalar"

@@ -16,10 +16,10 @@ from deliralike import backends, nest
 from deliralike.conformance.findings import is_array
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.ladder import Ladder, Progress, Settings
+from deliralike.conformance.layout_adapter import called
 from deliralike.conformance.masks import Masks
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.proof_data import LEVELS
-from deliralike.conformance.seen import called
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, SettingError, StateError
 from deliralike.network.base import AbstractNetwork, Network
@@ -116,12 +116,14 @@ def compare(
 
 def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> Subject:
     if isinstance(given, Subject):
-        subject = given.but(network=backends.of(given.network).wrap(given.network))
+        subject = given.replace(network=backends.of(given.network).wrap(given.network))
     else:
         subject = Subject(backends.of(given).wrap(given), loss)
     if subject.optimizers:
         return subject
-    return subject.but(optimizers={name: _following(wanted) for name, wanted in optimizers.items()})
+    return subject.replace(
+        optimizers={name: _following(wanted) for name, wanted in optimizers.items()}
+    )
 
 
 def _check_call(side: Subject, batch: Batch) -> None:
@@ -200,6 +202,6 @@ def _with_shapes(side: Subject, batch: Batch) -> Subject:
         side.network.neutral_state()
     except StateError:
         network = deepcopy(side.network)
-        called(side.but(network=network), side.network.backend.to_numpy(batch))
-        return side.but(network=network)
+        called(side.replace(network=network), side.network.backend.to_numpy(batch))
+        return side.replace(network=network)
     return side

@@ -284,7 +284,7 @@ def in_dtype(leaf: Any, dtype: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Accused:
+class FailingBlock:
     """A block, or a function of `nn`, that differs at equal inputs, with all data to explain it.
 
     Attributes:

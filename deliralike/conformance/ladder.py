@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance import filling
+from deliralike.conformance import zero_params
 from deliralike.conformance.by_name import block_kinds, owner
 from deliralike.conformance.findings import (
     FAILED,
@@ -24,18 +24,18 @@ from deliralike.conformance.findings import (
     in_dtype,
     is_array,
 )
-from deliralike.conformance.freeing import collect, forget_programs
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.levels import precision, semantics, sizes, stepping, structure
 from deliralike.conformance.locate import level as places
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Masks
 from deliralike.conformance.matching import Match
+from deliralike.conformance.memory import collect, forget_programs
 from deliralike.conformance.observe.raised import Raised
+from deliralike.conformance.pairs import Sides, bring_together, matched_by_names
 from deliralike.conformance.places import Tap
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.proof_data import LEVELS
 from deliralike.conformance.running import Running, effect, why_apart
-from deliralike.conformance.sides import Sides, bring_together, matched_by_names
 from deliralike.conformance.subject import Subject, without_input_gradients
 from deliralike.errors import CapabilityError, DtypeError, ProofFailed, StateError
 
@@ -47,7 +47,6 @@ TITLES = {
     "L4": stepping.TITLE,
     "L7": sizes.TITLE,
 }
-# Level L4 needs the most memory, and comes last, when what other levels have compiled can go.
 _SHARES = {"L0": 0.0, "L1": 0.1, "L7": 0.5, "L3": 0.5, "L4": 0.6}  # of the time, before each
 
 
@@ -189,7 +188,7 @@ class Ladder:
         ):
             return level
         own = self.given[1].in_dtype("float64").network
-        candidate = sides.candidate.but(network=own)
+        candidate = sides.candidate.replace(network=own)
         running = Running.of(sides, self.batch, Masks())
         said = effect(running.mode("eval", candidate))
         findings = [replace(one, effect=said) for one in level.findings]
@@ -268,7 +267,7 @@ class Ladder:
         """
         given = self.given[0]
         why = why_apart(given)
-        if not why and not self._error_of(given.but(network=copy.deepcopy(given.network))):
+        if not why and not self._error_of(given.replace(network=copy.deepcopy(given.network))):
             why = (
                 f"The reference runs in {given.network.dtype_name}, and not in float64, in which "
                 f"networks are compared: {error}. Where it names a type, it is to take that of a "
@@ -291,12 +290,12 @@ class Ladder:
             self._begin("L1", f" ({name})", 0.1 + 0.2 * at)
             modes[name] = self.running.mode(name)
             collect(self.running.reference.network)
-        is_masked = not sides.folded and not self.running.raises
-        if is_masked and not modes["train"].agrees and modes["eval"].agrees:
-            self._turn_masks(sides)
-        if is_masked and not modes["train"].agrees:
-            self._skip_masks()
-        folded = sides.folded or self._held_otherwise(sides)
+        if not (sides.folded or self.running.raises or modes["train"].agrees):
+            if modes["eval"].agrees:
+                self._turn_masks(sides)
+            if not modes["train"].agrees:
+                self._skip_masks()
+        untrained = sides.folded or self._held_otherwise(sides)
         found = semantics.level(modes)
         notes = self._of_dropout()
         if found.status == PASSED:
@@ -312,7 +311,7 @@ class Ladder:
             return
         figures = {**found.figures, "by_layer": self._by_layer()}
         self._add(replace(found, figures=figures, notes=(*found.notes, *notes, *self.notes)))
-        self._after(found, folded, sides)
+        self._after(found, untrained, sides)
 
     def _turn_masks(self, sides: Sides) -> None:
         """Turn the masks of features that the candidate flattens in another order.
@@ -358,7 +357,7 @@ class Ladder:
         self, sides: Sides, found: Level, notes: tuple[str, ...]
     ) -> tuple[Level, tuple[str, ...]]:
         """Compare again, where gradients may vanish because parameters are zero at the start."""
-        filled = filling.fill_zeros(sides, found.figures["null"])
+        filled = zero_params.fill_zeros(sides, found.figures["null"])
         if not filled:
             return found, notes
         self.running = Running.of(sides, self.batch, self.masks)
@@ -372,8 +371,12 @@ class Ladder:
         )
         return semantics.level(modes), (*notes, note)
 
-    def _after(self, values: Level, folded: tuple[str, ...], sides: Sides) -> None:
-        """Places where values differ; where they agree all that is judged then."""
+    def _after(self, values: Level, untrained: tuple[str, ...], sides: Sides) -> None:
+        """Places where values differ; where they agree all that is judged then.
+
+        Args:
+            untrained: Norms or running statistics for which evaluation alone was compared.
+        """
         if values.status != PASSED:
             level = self.levels.get("L0")
             reference, candidate = (side.network for side in self.given)
@@ -383,13 +386,13 @@ class Ladder:
                 self._leave_out("shapes differ", "L3", status=NOT_NEEDED)
             elif "L3" in self.settings.levels:
                 self._begin("L3")
-                self._forget_programs()
+                forget_programs(*(side.network for side in self._sides))
                 self._add(places.level(self.running))
             self._leave_out("level L1 failed", "L4", "L7", status=NOT_NEEDED)
             return
         self._leave_out("nothing differs", "L3", status=NOT_NEEDED)
-        if folded:
-            why = f"{', '.join(folded)} folded into the layers before: only evaluation is compared"
+        if untrained:
+            why = f"{', '.join(untrained)} held in another form: only evaluation is compared"
             self._leave_out(why, "L4", "L7")
             return
         self._further(sides)
@@ -452,10 +455,8 @@ class Ladder:
                 )
         if "L4" in self.settings.levels:
             self._begin("L4")
-            collect(self.running.reference.network)
-            self._forget_programs()
             never = self.running.modes["train"].never
-            self._add(stepping.level(*self._sides, self._names(), unused=False, never=never))
+            self._add(stepping.level(*self._sides, self._names(), never=never))
 
     def _sizes(self, sides: Sides) -> None:
         """Level L7; where another size differs, the place is looked for with that."""
@@ -477,10 +478,6 @@ class Ladder:
             remark = f"Only with {size}: those of this batch give the same."
             findings = [replace(one, remarks=(remark, *one.remarks)) for one in found.findings]
             self._add(replace(found, findings=tuple(findings)))
-
-    def _forget_programs(self) -> None:
-        """Free the programs of single operations, which no level after this one needs."""
-        forget_programs(*(side.network for side in self._sides))
 
     @property
     def _sides(self) -> tuple[Subject, Subject]:

@@ -12,7 +12,7 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import LIMIT, has_floats, is_floating
-from deliralike.conformance.slopes import differences
+from deliralike.conformance.finite_differences import differences
 from deliralike.errors import CapabilityError, ProofFailed, UnknownOperation
 from deliralike.network.base import Network
 from deliralike.nn.operations import registered

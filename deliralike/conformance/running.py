@@ -10,13 +10,13 @@ from deliralike.conformance.attempts import Attempts
 from deliralike.conformance.by_name import block_kinds, owner
 from deliralike.conformance.findings import LIMIT, short
 from deliralike.conformance.kinds import Batch
-from deliralike.conformance.last_bit import SLIGHT
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop, Masks, find_lone
 from deliralike.conformance.observe.corresponding import Correspondence
+from deliralike.conformance.pairs import Sides
 from deliralike.conformance.places import UNIT
-from deliralike.conformance.sides import Sides
 from deliralike.conformance.subject import Subject, with_changed_function
+from deliralike.conformance.ulp import SLIGHT
 from deliralike.errors import ProofFailed
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import function_beside
@@ -100,7 +100,7 @@ class Running:
             with masks.located(network):
                 return subject.loss(network, *batch)
 
-        semantics.look(subject.but(loss=loss), self.batch, True)
+        semantics.look(subject.replace(loss=loss), self.batch, True)
         located = masks.drops.pop(which, known)
         masks.drops[which], masks.lone = known, lone
         return located
@@ -224,4 +224,4 @@ def _sides(mode: semantics.Mode) -> tuple[tuple[str, semantics.Look], ...]:
 def _masked(side: Subject, masks: Masks, which: int) -> Subject:
     """A side whose loss draws the masks that both sides share."""
     loss = with_changed_function(side.loss, lambda own: masks.loss(own, which))
-    return side.but(loss=loss)
+    return side.replace(loss=loss)

@@ -36,13 +36,13 @@ class Subject:
     schedule: Callable[[int], float] | None = None
     keeps_layout: bool = False
 
-    def but(self, **changes: Any) -> Subject:
+    def replace(self, **changes: Any) -> Subject:
         """The same with other parts."""
         return replace(self, **changes)
 
     def in_dtype(self, dtype: str) -> Subject:
         """The same with a copy of the network in another floating type."""
-        return self.but(network=self.network.backend.in_dtype(self.network, dtype))
+        return self.replace(network=self.network.backend.in_dtype(self.network, dtype))
 
     def __str__(self) -> str:
         """``"ResNet on torch"``."""
@@ -60,7 +60,7 @@ def without_input_gradients(subject: Subject) -> Subject:
     def change(loss: LossFunction) -> LossFunction:
         return lambda network, *batch: loss(network, *nest.map(detached, batch))
 
-    return subject.but(loss=with_changed_function(subject.loss, change))
+    return subject.replace(loss=with_changed_function(subject.loss, change))
 
 
 def with_changed_function(

@@ -5,11 +5,11 @@ A loader gives the same batches in the same order on every backend and machine.
 
 from deliralike.data import nifti, transforms
 from deliralike.data.adapters import albumentations, batchgenerators
+from deliralike.data.array_guessing import as_dataset
 from deliralike.data.batching import batch_count, batches, order, size
 from deliralike.data.broadcast_loader import FromRoot
 from deliralike.data.cached import Cached
 from deliralike.data.collate import collate
-from deliralike.data.colors import ColorJitter, Grayscale
 from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.distances import SignedDistances, signed_distances
 from deliralike.data.folders import ImageFolder, PairedFolders, image_folder, paired_folders
@@ -20,8 +20,6 @@ from deliralike.data.loader import Loader, LoaderIterator
 from deliralike.data.mixing import CutMix, Mixup
 from deliralike.data.named import known, load
 from deliralike.data.nifti import NiftiFiles, Volume, nifti_files, read_nifti, write_nifti
-from deliralike.data.own_arrays import as_dataset
-from deliralike.data.resampling import RandomResizedCrop
 from deliralike.data.sampling import (
     RepeatedSampler,
     SequentialSampler,
@@ -34,20 +32,17 @@ from deliralike.data.source import Stream, Subset, subset
 __all__ = [
     "Batches",
     "Cached",
-    "ColorJitter",
     "CropByPosNegLabel",
     "CutMix",
     "Dataset",
     "Fold",
     "FromRoot",
-    "Grayscale",
     "ImageFolder",
     "Loader",
     "LoaderIterator",
     "Mixup",
     "NiftiFiles",
     "PairedFolders",
-    "RandomResizedCrop",
     "RepeatedSampler",
     "Samples",
     "SequentialSampler",

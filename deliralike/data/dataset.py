@@ -143,10 +143,8 @@ def check_fraction(held_out: float) -> None:
         raise SettingError(f"held_out is a fraction between 0 and 1, not {held_out!r}")
 
 
-def check_size(dataset: str, size: int, name: str = "size", largest: int | None = None) -> int:
-    """Return a size in pixels or voxels, or raise an error if it is out of its limits."""
-    limit = "at least 1" if largest is None else f"from 1 to {largest}"
-    is_too_large = largest is not None and isinstance(size, int) and size > largest
-    if not isinstance(size, int) or size < 1 or is_too_large:
-        raise SettingError(f"{name} of {dataset!r} is a whole number {limit}, not {size!r}")
+def check_size(dataset: str, size: int, name: str = "size") -> int:
+    """Return a size in pixels or voxels, or raise an error if it is no whole number above zero."""
+    if not isinstance(size, int) or size < 1:
+        raise SettingError(f"{name} of {dataset!r} is a whole number at least 1, not {size!r}")
     return size

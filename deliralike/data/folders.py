@@ -1,7 +1,8 @@
 """Folders of pictures as datasets: listed at once, decoded one by one when a sample is read."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,26 @@ def paired_folders(
     pairs = tuple((pictures[name], labels[name]) for name in sorted(pictures))
     classes = None if values is None else tuple(values)
     return PairedFolders(pairs, _size(size), mode, classes)
+
+
+def pictures_of(paths: Iterable[str | PathLike[str]]) -> tuple[Path, ...]:
+    """Return the picture files among files and folders, those of a folder sorted by name.
+
+    Raises:
+        SettingError: There is no such file or folder, a file is no picture by its suffix, or a
+            folder has none.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            files.extend(_pictures(path))
+        elif not path.is_file():
+            raise SettingError(f"there is no picture or folder {str(path)!r}")
+        elif path.suffix.lower() not in SUFFIXES:
+            raise SettingError(f"{str(path)!r} is no picture ({', '.join(sorted(SUFFIXES))})")
+        else:
+            files.append(path)
+    return tuple(files)
 
 
 # Listing ------------------------------------------------------------------------------------------

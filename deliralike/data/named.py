@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.data import pictures, template
+from deliralike.data import template
 from deliralike.data.dataset import Dataset, Samples, stratified_split
-from deliralike.data.own import kind, load_own
 from deliralike.data.packages import needed
+from deliralike.data.user_data import kind, load_user_data
 from deliralike.errors import ArgumentError, UnknownName, suggestion
 
 
@@ -21,7 +21,7 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
     Args:
         name: One of `known`, or data of your own: a function ``"module:function"`` or
             ``"file.py:function"``, a folder of pictures, an archive ``.npz`` or a table ``.csv``;
-            see `deliralike.data.own`.
+            see `deliralike.data.user_data`.
         held_out: The fraction that is held out: of each class, or of a volume's height.
         seed: Which samples are held out.
         options: Settings of the dataset: ``size=16``.
@@ -39,7 +39,7 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
         ((1438, 1, 8, 8), (359, 1, 8, 8), ('0', '1', '2'))
     """
     if name not in _READERS and kind(name):
-        return load_own(name, held_out=held_out, seed=seed, **options)
+        return load_user_data(name, held_out=held_out, seed=seed, **options)
     if name not in _READERS:
         raise UnknownName(f"there is no dataset {name!r}. {suggestion(name, _READERS)}")
     choices = [
@@ -60,7 +60,7 @@ def known() -> list[str]:
 
     Example:
         >>> known()
-        ['digits', 'faces', 'mri-patches', 'mri-slices', 'pictures']
+        ['digits', 'mri-patches', 'mri-slices']
     """
     return sorted(_READERS)
 
@@ -83,8 +83,6 @@ def _digits(*, held_out: float, seed: int) -> Dataset:
 
 _READERS: dict[str, Callable[..., Dataset]] = {
     "digits": _digits,
-    "faces": pictures.faces,
     "mri-patches": template.patches,
     "mri-slices": template.slices,
-    "pictures": pictures.pictures,
 }

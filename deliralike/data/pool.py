@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -37,51 +37,20 @@ _START = 120.0  # seconds for a process to start, in which it imports what the s
 _spawn = multiprocessing.get_context("spawn")
 
 
-class Worker(Protocol):
-    """A worker that does one job at a time."""
-
-    name: str
-    board: MutableSequence[int]
-
-    def start(self) -> None:
-        """Wait until it can begin with a job."""
-        ...
-
-    def __call__(self, job: Any) -> Any:
-        """Return the result of a job."""
-        ...
-
-    def receive(self, result: Any) -> Any:
-        """Return the value of a result, once the reader wants it."""
-        ...
-
-    def discard(self, result: Any) -> None:
-        """Remove a result that nobody wants."""
-        ...
-
-    def close(self) -> None:
-        """Let the worker end: there is no further job."""
-        ...
-
-    def kill(self, patience: float) -> None:
-        """End the worker if it is still running after so many seconds."""
-        ...
-
-
-class ThreadWorker:
-    """A worker whose own thread does the job.
+class Worker:
+    """A worker that does one job at a time, in the thread that calls it.
 
     Nothing can end a thread from outside: one that hangs ends with the program.
     """
 
     def __init__(self, name: str, make: Callable[[Any], Any]) -> None:
         """Take a function from a job to its result."""
-        self.name = f"thread {name}"
+        self.name = name
         self._make = make
         self.board: MutableSequence[int] = [*progress.NOWHERE]
 
     def start(self) -> None:
-        """Begin to record the thread's progress."""
+        """Wait until it can begin with a job."""
         progress.watch(self.board)
 
     def __call__(self, job: Any) -> Any:
@@ -89,20 +58,20 @@ class ThreadWorker:
         return self._make(job)
 
     def receive(self, result: Any) -> Any:
-        """Return the result unchanged."""
+        """Return the value of a result, once the reader wants it."""
         return result
 
     def discard(self, result: Any) -> None:
-        """Do nothing: a result of a thread holds no file."""
+        """Remove a result that nobody wants."""
 
     def close(self) -> None:
-        """Do nothing: a thread has no connection."""
+        """Let the worker end: there is no further job."""
 
     def kill(self, patience: float) -> None:
-        """Do nothing: a thread cannot be killed."""
+        """End the worker, if that is possible, where it is still running after so many seconds."""
 
 
-class ProcessWorker:
+class ProcessWorker(Worker):
     """A worker whose jobs a process does, started with ``spawn``: safe beside PyTorch and JAX."""
 
     def __init__(self, make: bytes, folder: str) -> None:

@@ -15,7 +15,7 @@ from itertools import repeat, takewhile
 from typing import Any
 
 from deliralike.data import shared_memory
-from deliralike.data.pool import Pool, ProcessWorker, ThreadWorker, Worker, ended, packed
+from deliralike.data.pool import Pool, ProcessWorker, Worker, ended, packed
 
 KINDS = ("thread", "process")
 
@@ -43,7 +43,7 @@ def read_ahead(
     jobs: Iterator[Any], count: int, timeout: float | None = None
 ) -> Iterator[Iterator[Any]]:
     """Read jobs in a separate thread, `count` of them in advance; see `workers` for `timeout`."""
-    reader = ThreadWorker("reader", lambda source: next(source, None))
+    reader = Worker("thread reader", lambda source: next(source, None))
     with ended(Pool([reader], timeout)) as pool:
         read_jobs = ahead(repeat(jobs), pool, count)
         yield takewhile(lambda job: job is not None, read_jobs)
@@ -64,7 +64,7 @@ def workers(
     with ExitStack() as stack:
         if kind == "thread":
             started: Iterator[Worker] = (
-                ThreadWorker(f"worker {number}", make) for number in range(count)
+                Worker(f"thread worker {number}", make) for number in range(count)
             )
         else:
             pickled = packed(make)

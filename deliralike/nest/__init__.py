@@ -8,7 +8,6 @@ from deliralike.nest.tree import (
     leaves,
     leaves_with_paths,
     map,
-    same_structure,
     unflatten,
 )
 
@@ -20,6 +19,5 @@ __all__ = [
     "leaves",
     "leaves_with_paths",
     "map",
-    "same_structure",
     "unflatten",
 ]

@@ -97,11 +97,6 @@ def leaves_with_paths(nest: Any, root: str = "") -> list[tuple[str, Any]]:
     return list(zip(paths, values, strict=True))
 
 
-def same_structure(first: Any, second: Any) -> bool:
-    """Return whether two nests are built of the same containers, keys and lengths."""
-    return flatten(first)[1] == flatten(second)[1]
-
-
 def first_difference(
     first: Any,
     second: Any,

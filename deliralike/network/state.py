@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -24,8 +24,10 @@ class Slot(ABC):
         native: The framework's own object.
         is_parameter: False for a buffer.
         trainable: False for a buffer and for a frozen parameter; may be set on a parameter.
+        is_resizable: Whether parameters have `resize`, by which proofs of optimizers are quick.
     """
 
+    is_resizable: ClassVar[bool] = False
     native: Any
     is_parameter: bool
     trainable: bool
@@ -62,6 +64,14 @@ class Slot(ABC):
         if self.is_parameter:
             kind = "parameter" if self.trainable else "frozen parameter"
         return f"{type(self).__name__}({kind}, shape={self.shape})"
+
+    def resize(self, shape: tuple[int, ...]) -> None:
+        """Let a parameter hold zeros of another shape, given in the neutral layout.
+
+        Raises:
+            StateError: It is no parameter, or no parameter can.
+        """
+        raise StateError(f"{self!r} keeps its shape, and does not take {shape}")
 
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
         """Return an array on the host, given in the neutral layout, in the native layout."""

@@ -6,7 +6,7 @@ Every network takes this step unless it has steps of its own.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from deliralike.network.forward_errors import explain
 from deliralike.network.inputs import call
 from deliralike.network.targets import check_classes, default_loss
 from deliralike.optim.loss import as_loss, value_of
-from deliralike.optim.optimizer import AbstractOptimizer, Moment
+from deliralike.optim.optimizer import AbstractOptimizer
 
 Losses = Mapping[str, Callable[..., Any]] | Callable[..., Any]
 Optimizers = Any  # one optimizer, or a mapping of them by name
@@ -175,26 +175,6 @@ def _refuse_two_arguments(loss: Callable[..., Any]) -> None:
             f"losses={name} is called as (network, *inputs, target), and does not take these "
             f"({error}): a function of (prediction, target) has a name, losses={{'loss': {name}}}"
         ) from error
-
-
-def train_steps(
-    network: NetworkCore,
-    batches: Sequence[Any],
-    optimizer: AbstractOptimizer,
-    losses: Losses | None,
-    moments: Sequence[Moment],
-) -> list[dict[str, Any]]:
-    """Make one update on each batch, together; see `AbstractOptimizer.update_several`."""
-    arguments = []
-    for batch in batches:
-        inputs, target = inputs_and_target(batch)
-        arguments.append((*inputs, target))
-    try:
-        results = optimizer.update_several(step_loss(losses), arguments, moments)
-    except Exception as error:
-        explain(error)
-        raise
-    return [named_losses(network, result) for result in results]
 
 
 def val_step(network: NetworkCore, batch: Any, losses: Losses | None = None) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import fnmatch
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,19 +44,6 @@ if TYPE_CHECKING:
 PreUpdateHook = Callable[["AbstractOptimizer", dict[str, Any]], dict[str, Any]]
 PostUpdateHook = Callable[["AbstractOptimizer"], None]
 StateShapes = Mapping[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Moment:
-    """The learning rate of an update, and its place in the portable random stream.
-
-    Attributes:
-        lr: None leaves it as it is.
-        stream: None for the framework's own random numbers.
-    """
-
-    lr: float | None = None
-    stream: random.Stream | None = None
 
 
 class AbstractOptimizer(ABC):
@@ -196,29 +183,6 @@ class AbstractOptimizer(ABC):
             except Exception as error:
                 explain(error)
                 raise
-
-    def update_several(
-        self,
-        loss_function: LossFunction,
-        batches: Sequence[tuple],
-        moments: Sequence[Moment],
-    ) -> list[Any]:
-        """Take one step on each batch; see `update`.
-
-        A backend with ``"several steps"`` makes them as one program, if all batches have the same
-        shapes and nobody looks at the parameters or gradients in between. The scalars that come
-        back are then numbers that are read from the device by ``float``.
-
-        Args:
-            moments: With which learning rate, and where in the random stream, each is made.
-        """
-        results = []
-        for batch, moment in zip(batches, moments, strict=True):
-            if moment.lr is not None:
-                self.lr = moment.lr
-            with random.following(moment.stream):
-                results.append(self.update(loss_function, *batch))
-        return results
 
     def prepared(self, batch: tuple) -> tuple:
         """Return a batch as `gradients` takes it; see `Backend.prepare`."""
@@ -379,7 +343,7 @@ class AbstractOptimizer(ABC):
 
         Nothing happens when a loss scale finds an overflow in them.
         """
-        gradients = self.through_hooks(gradients)
+        gradients = self.run_pre_update_hooks(gradients)
         self.latest_gradients = gradients if self.keep_gradients else {}
         if self.loss_scale is not None:
             present = [gradient for gradient in gradients.values() if gradient is not None]
@@ -391,7 +355,7 @@ class AbstractOptimizer(ABC):
         self.apply(gradients)
         self.finish_update([name for name, gradient in gradients.items() if gradient is not None])
 
-    def through_hooks(self, gradients: dict[str, Any]) -> dict[str, Any]:
+    def run_pre_update_hooks(self, gradients: dict[str, Any]) -> dict[str, Any]:
         """Return what the pre-update hooks make of gradients, one after the other."""
         for pre_update in self.pre_update_hooks:
             gradients = pre_update(self, gradients)

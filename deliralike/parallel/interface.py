@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
-from deliralike.parallel.layerwise import LayerwiseNetwork
+from deliralike.parallel.gradient_averaging import GradientAveragingNetwork
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.parallel.processes.network import DistributedNetwork
 from deliralike.parallel.replicas.holder import Holder
@@ -91,14 +91,14 @@ class Processes:
             "the whole network in each process"
         )
 
-    def layerwise(self) -> type[LayerwiseNetwork]:
-        """Return the class of networks that average gradients and delay their updates.
+    def gradient_averaging(self) -> type[GradientAveragingNetwork]:
+        """Return the class of networks that average their gradients in buckets.
 
         Raises:
             CapabilityError: The backend has no such networks.
         """
         raise CapabilityError(
-            f"backend {self.name!r} has no networks whose updates wait for other processes: use "
+            f"backend {self.name!r} has no networks that average gradients in buckets: use "
             f"deliralike.DistributedDataParallel"
         )
 

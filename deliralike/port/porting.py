@@ -13,11 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from deliralike import backends
+import numpy as np
+
+from deliralike import backends, nest
 from deliralike.conformance import Proof, compare, distance_loss
 from deliralike.conformance.probing import distance_loss_by_name
 from deliralike.conformance.subject import Subject
-from deliralike.errors import SettingError
+from deliralike.errors import DeliralikeError, SettingError
 from deliralike.port import chainer, pytorch
 from deliralike.port.creation import Arguments, Creation, call, mapped
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
@@ -205,12 +207,24 @@ def _check(cls: type, table: Any) -> None:
 
 
 def _run(network: Any, inputs: Any) -> None:
+    """Call a network in both modes; its running statistics stay as they are."""
     wrapped: Any = backends.wrap(network)
     with wrapped.training_mode(False):
-        call(wrapped, inputs)
+        try:
+            call(wrapped, inputs)
+        except DeliralikeError:
+            raise
+        except Exception as error:
+            came = nest.map(lambda each: tuple(np.shape(each)), inputs)
+            raise SettingError(
+                f"port: {type(network).__name__} cannot be called with inputs of the shapes "
+                f"{came}: {type(error).__name__}: {error}"
+            ) from error
+    state = {name: np.array(value) for name, value in wrapped.neutral_state().items()}
     # Batch normalisation of one value has no training mode.
     with wrapped.training_mode(True), suppress(ValueError):
         call(wrapped, inputs)
+    wrapped.load_neutral_state(state)
     wrapped.eval()
 
 

@@ -133,8 +133,9 @@ def parameters(block: Any) -> list[str]:
 
 def unsaved(block: Any) -> dict[str, Any]:
     """The buffers of a module that are not saved."""
-    names = block._non_persistent_buffers_set  # noqa: SLF001 - there is no public way
-    return {name: getattr(block, name) for name in names}
+    saved = block.state_dict()
+    buffers = block.named_buffers(recurse=False)
+    return {name: buffer for name, buffer in buffers if name not in saved}
 
 
 def noting_axes(_: dict[int, int]) -> Any:

@@ -48,7 +48,7 @@ class WeightAverage:
         >>> batch = np.ones((4, 3), np.float32), np.zeros(4, np.int64)
         >>> _ = net.train_step(batch, optimizer)
         >>> own = float(net.val_step(batch)["loss"])
-        >>> with average.applied():
+        >>> with average.swap_in():
         ...     float(net.val_step(batch)["loss"]) > own
         True
         >>> float(net.val_step(batch)["loss"]) == own
@@ -138,7 +138,7 @@ class WeightAverage:
                 self._begin()
 
     @contextmanager
-    def applied(self) -> Iterator[AbstractNetwork]:
+    def swap_in(self) -> Iterator[AbstractNetwork]:
         """Put the average into the network inside a ``with`` block, then its own weights back.
 
         The weights are the same bit for bit afterwards. Replicas follow. Optimizers' states stay as
@@ -155,7 +155,7 @@ class WeightAverage:
 
     def neutral_state(self) -> dict[str, np.ndarray]:
         """Return the average, or the network's weights before the average begins."""
-        with self.applied():
+        with self.swap_in():
             return self.network.neutral_state()
 
     def state(self) -> dict[str, Any]:

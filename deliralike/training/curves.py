@@ -40,31 +40,39 @@ def draw_curves(
     path: str | Path,
     title: str = "",
     metrics: Sequence[str] | None = None,
+    *,
+    with_differences: bool = True,
 ) -> Path:
     """Draw the loss, the metrics and the learning rate of runs over one another; save the picture.
 
     The metrics are those on validation data. A metric's confidence interval (``NAME/low`` and
     ``NAME/high``) is a band about it. Of a single run, metrics of one family (``dice/1``,
-    ``dice/2``) share a panel; of several runs, their differences to the first are drawn as well.
+    ``dice/2``) share a panel.
 
     Args:
         runs: Histories by the name that the legend shows; the first is the reference.
         path: The ending chooses the format: ``.png``, ``.svg``, ``.pdf``.
         metrics: The metrics to draw; all metrics when not given.
+        with_differences: Whether to draw the differences of several runs to the first, too.
 
     Returns:
         The path of the picture.
     """
-    figure_of(runs, title, metrics).savefig(path)
+    figure_of(runs, title, metrics, with_differences).savefig(path)
     return Path(path)
 
 
 def figure_of(
-    runs: Mapping[str, History], title: str = "", metrics: Sequence[str] | None = None
+    runs: Mapping[str, History],
+    title: str = "",
+    metrics: Sequence[str] | None = None,
+    with_differences: bool = True,
 ) -> Figure:
     """Return the picture that `draw_curves` saves, as a figure."""
     runs = {literal(name): history for name, history in runs.items()}
     panels = _panels(runs, metrics)
+    if with_differences and len(runs) > 1:
+        panels.append(partial(_differences, runs=runs))
     columns = _columns(len(panels))
     rows = -(-len(panels) // columns)
     figure, axes = _grid(rows, columns, len(panels))
@@ -117,8 +125,6 @@ def _panels(
         panels.append(partial(_metric, runs=runs, names=family))
     if _has_changing_rates(runs):
         panels.append(partial(_rates, runs=runs))
-    if len(runs) > 1:
-        panels.append(partial(_differences, runs=runs))
     return panels
 
 

@@ -7,12 +7,13 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from deliralike.data.packages import needed
-from deliralike.tables import html_table, terminal_width, text_table
+from deliralike.tables import html_table, terminal_width, text_table, write_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +50,7 @@ class Step:
     data_seconds: float = 0.0
 
     def __getattr__(self, name: str) -> Any:
-        """Read what the device computes, which a record of `Unread` does not have before."""
+        """Read what the device computes, which a record of `PendingLosses` does not have before."""
         read = vars(self).get("_read")
         if read is None or name not in ("loss", "losses", "seconds"):
             raise AttributeError(f"a Step has no attribute {name!r}")
@@ -134,6 +135,11 @@ class History:
         records = self._epoch_records() if rows == "epochs" else map(_step_record, self.steps)
         return pandas.DataFrame.from_records(list(records))
 
+    def write_csv(self, folder: str | Path) -> None:
+        """Write ``steps.csv`` and ``epochs.csv`` into a folder, with the columns of `to_frame`."""
+        write_csv(Path(folder, "steps.csv"), map(_step_record, self.steps))
+        write_csv(Path(folder, "epochs.csv"), self._epoch_records())
+
     def plot(self, metrics: Sequence[str] | None = None, title: str = "") -> Figure:
         """Return a figure of matplotlib with the loss, the metrics and the learning rate.
 
@@ -211,20 +217,24 @@ class History:
         return records
 
 
+def rates(step: Step) -> dict[str, float | None]:
+    """Return the learning rates of a step: ``lr``, or ``lr/OPTIMIZER`` where there are several."""
+    if isinstance(step.lr, Mapping):
+        return {f"lr/{name}": lr for name, lr in step.lr.items()}
+    return {"lr": step.lr}
+
+
 def _step_record(step: Step) -> dict[str, Any]:
     """Return what `to_frame` says of a step."""
     record = {
         "step": step.step,
         "epoch": step.epoch,
         "loss": step.loss,
-        "lr": step.lr,
+        **rates(step),
         "samples": step.samples,
         "seconds": step.seconds,
         "data_seconds": step.data_seconds,
     }
-    if isinstance(step.lr, Mapping):
-        del record["lr"]
-        record |= {f"lr/{name}": rate for name, rate in step.lr.items()}
     others = {name: value for name, value in step.losses.items() if name != "loss"}
     return record | {f"loss/{name}": value for name, value in others.items()}
 

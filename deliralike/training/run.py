@@ -14,7 +14,7 @@ from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.terminal import warn
 from deliralike.training.history import Epoch, History, Step
-from deliralike.training.unread import Unread
+from deliralike.training.pending_losses import PendingLosses
 
 
 class Trainer(Protocol):
@@ -68,7 +68,7 @@ class Run:
         validation: The data that are evaluated after every epoch; None for nothing.
         fingerprints: The values that the run's future depends on, as they were when the run began;
             see `deliralike.training.fingerprints`.
-        unread: The steps whose losses are still on the device.
+        pending: The steps whose losses are still on the device.
         fingerprinted_at: The step at which the fingerprints were taken; None once they have been
             compared with later ones.
     """
@@ -91,12 +91,12 @@ class Run:
     validation: Any = None
     fingerprints: dict[str, str] = field(default_factory=dict, repr=False)
     fingerprinted_at: int | None = None
-    unread: Unread = field(init=False, repr=False)
+    pending: PendingLosses = field(init=False, repr=False)
     _warns_of_nan: bool = field(default=True, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Begin without a step."""
-        self.unread = Unread(self.network.backend.numbers, self._warn_of_nan)
+        self.pending = PendingLosses(self.network.backend.numbers, self._warn_of_nan)
 
     @property
     def network(self) -> AbstractNetwork:
@@ -138,7 +138,7 @@ class Run:
         average = self.trainer.average
         if average is None:
             return nullcontext()
-        return average.applied()
+        return average.swap_in()
 
     def stop(self, reason: str) -> None:
         """Stop the run after this step or epoch; the first reason stays, in the history too."""
@@ -167,12 +167,12 @@ class Run:
         """Return the position of the run in words."""
         return f"epoch {self.epoch}, step {self.step}"
 
-    def tell(self, moment: str, *what: Any) -> None:
+    def call_callbacks(self, moment: str, *what: Any) -> None:
         """Call a method of every callback in order; an error gets a note of its class."""
         for callback in self.callbacks:
             _call(callback, moment, self, *what)
 
-    def tell_epoch(self, epoch: Epoch, observe: Callable[[Epoch], None]) -> None:
+    def call_epoch_callbacks(self, epoch: Epoch, observe: Callable[[Epoch], None]) -> None:
         """Call `on_epoch` of every callback, and `observe` before that of those that run last.
 
         So schedules observe the figures that callbacks add, and checkpoints have both.
@@ -186,7 +186,7 @@ class Run:
                 observe(epoch)
         self.in_on_epoch = False
 
-    def tell_all(self, moment: str) -> None:
+    def call_all_callbacks(self, moment: str) -> None:
         """Call a method of every callback, also after errors, which are then raised, chained."""
         self._tell_rest(iter(self.callbacks), moment)
 

@@ -30,11 +30,11 @@ from deliralike.network.inputs import grouped
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.loss import count_samples
-from deliralike.optim.optimizer import AbstractOptimizer, Moment, known_lr
+from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.parallel import ProcessGroup
 from deliralike.tables import html_table
 from deliralike.terminal import warn
-from deliralike.training import alike, checkpoint, evaluation
+from deliralike.training import checkpoint, evaluation, process_agreement
 from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.monitor import Monitor
@@ -44,7 +44,6 @@ from deliralike.training.history import Epoch, History, Step
 from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
 from deliralike.training.schedules import schedule_of
-from deliralike.training.several_steps import groups, refuse_several_steps
 from deliralike.training.state import restore, without_side_effects
 from deliralike.training.validation_losses import ValidationLosses
 
@@ -93,10 +92,6 @@ class Trainer:
         seed: The seed of the order of the samples and of the random layers.
         rng: ``"portable"`` draws the masks of random layers equal on every backend; ``"native"``
             leaves them to the framework, which is faster.
-        steps_per_call: The number of steps that one compiled program makes, on backends with
-            ``"several steps"`` (JAX): the same steps with less time between them, which matters for
-            small networks. Callbacks are called for each step after all of them; batches of other
-            shapes, as the last of an epoch, make steps of their own.
         compile: Whether PyTorch computes forward pass and loss by one program of ``torch.compile``;
             or its settings, ``{"mode": "max-autotune"}``. See `AbstractOptimizer.compile`. JAX
             compiles every step anyway.
@@ -139,7 +134,6 @@ class Trainer:
         rng: str = "portable",
         inferer: evaluation.Inferer | None = None,
         inputs: int | None = None,
-        steps_per_call: int = 1,
         compile: bool | Mapping[str, Any] = False,  # PyTorch's name
     ) -> None:
         """Combine the parts; nothing is trained."""
@@ -179,8 +173,6 @@ class Trainer:
             _ = self.optimizers[name].lr  # an error where it is hidden
         self._step_options = {} if losses is None else {"losses": losses}
         self._accumulate = max(each.accumulate for each in self.optimizers.values())
-        self.steps_per_call = steps_per_call
-        refuse_several_steps(self, steps_per_call)
         if self._accumulate > 1:
             _warn_of_batch_norm(self.network, self._accumulate)
 
@@ -309,9 +301,9 @@ class Trainer:
             with self.processes.telling(run.place):  # one process alone may know what differs
                 restore(run, checkpoint.read(resume), accept)
         with self._with_others(run), deferred(self.processes, run.place) as interrupt:
-            alike.refuse_unlike(run, validation)
+            process_agreement.refuse_unlike(run, validation)
             try:
-                run.tell("on_start")
+                run.call_callbacks("on_start")
                 while run.epoch < epochs and not run.stopped:
                     self._epoch(run, loader, validation, interrupt)
             except KeyboardInterrupt:
@@ -319,7 +311,7 @@ class Trainer:
                 raise
             finally:
                 self._next_epoch = run.epoch + (run.batch > 0)
-                run.tell_all("on_end")
+                run.call_all_callbacks("on_end")
         return run.history
 
     def _refuse_nothing_trainable(self) -> None:
@@ -365,13 +357,12 @@ class Trainer:
     ) -> Trainer:
         """Return a trainer of the same network and optimizers that follows other schedules.
 
-        It makes single steps, and keeps no average.
+        It keeps no average.
         """
         probe = copy.copy(self)
         probe.callbacks = list(callbacks)
         probe.average = None
         probe._next_epoch = 0  # noqa: SLF001  # the copy is ours
-        probe.steps_per_call = 1
         probe.base_lr = {**self.base_lr, **base_lr}
         probe.given_schedules = dict(schedules)
         return probe
@@ -430,7 +421,7 @@ class Trainer:
         """Give the network averaged weights and the precision of the forward pass in a block."""
         with ExitStack() as contexts:
             if self.average is not None:
-                contexts.enter_context(self.average.applied())
+                contexts.enter_context(self.average.swap_in())
             if self.precision is not None:
                 contexts.enter_context(self.network.backend.computing_in(self.precision))
             yield
@@ -447,16 +438,15 @@ class Trainer:
         batches: Any = loader.batches(run.epoch, run.batch)
         with trained(self.network), closing(batches):
             begin = time.perf_counter()
-            for window in self._windows(batches):
-                waited = time.perf_counter() - begin
-                for step in self._steps(run, window, waited):
-                    run.history.steps.append(step)
-                    run.tell("on_step", step)
+            for window in _windows(batches, self._accumulate):
+                step = self._step(run, window, time.perf_counter() - begin)
+                run.history.steps.append(step)
+                run.call_callbacks("on_step", step)
                 if run.stopped:
                     break
                 interrupt.check()
                 begin = time.perf_counter()
-        run.unread.read()
+        run.pending.read()
         self.network.parallelism.synchronize()
         if run.stopped:
             return
@@ -469,7 +459,7 @@ class Trainer:
         run.epoch += 1
         run.batch = 0
         run.history.epochs.append(epoch)
-        run.tell_epoch(epoch, self._tell_schedules)
+        run.call_epoch_callbacks(epoch, self._tell_schedules)
         interrupt.check()
 
     def _validate(self, validation: Any, interrupt: Interrupt) -> dict[str, float]:
@@ -531,53 +521,6 @@ class Trainer:
                 monitors.append(monitor)
         return monitors
 
-    def _windows(self, batches: Iterable[Any]) -> Iterator[list[Any]]:
-        """Yield the batches that are used at a time: for one update, or for several steps."""
-        if self.steps_per_call > 1:
-            return groups(batches, self.steps_per_call)
-        return _windows(batches, self._accumulate)
-
-    def _steps(self, run: Run, window: list[Any], waited: float) -> Sequence[Step]:
-        if self.steps_per_call > 1 and len(window) > 1:
-            return self._several_steps(run, window, waited)
-        return (self._step(run, window, waited),)
-
-    def _several_steps(self, run: Run, batches: list[Any], waited: float) -> list[Step]:
-        """Make a step on each batch, all in one program."""
-        begin = time.perf_counter()
-        run.in_step = True
-        [(name, optimizer)] = self.optimizers.items()
-        moments = []
-        for ahead in range(len(batches)):
-            lr = self._scheduled(name, ahead)
-            stream = None
-            if self.rng == "portable":
-                stream = random.Stream(self.seed, run.step + ahead)
-            moments.append(Moment(known_lr(optimizer) if lr is None else lr, stream))
-        together = [grouped(batch, self.inputs) for batch in batches]
-        results = steps.train_steps(self.network, together, optimizer, self.losses, moments)
-        run.step += len(batches)
-        run.batch += len(batches)
-        run.latest_batches = batches[-1:]
-        run.in_step = False
-        seconds = (time.perf_counter() - begin) / len(batches)
-        records = []
-        for number, (batch, moment, result) in enumerate(
-            zip(batches, moments, results, strict=True)
-        ):
-            records.append(
-                run.unread.add(
-                    [self._losses_of(result)],
-                    [count_samples(batch)],
-                    step=run.step - len(batches) + number,
-                    epoch=run.epoch,
-                    dispatch_seconds=seconds,
-                    lr=moment.lr,
-                    data_seconds=waited / len(batches),
-                )
-            )
-        return records
-
     def _step(self, run: Run, window: list[Any], waited: float) -> Step:
         begin = time.perf_counter()
         run.in_step = True
@@ -598,7 +541,7 @@ class Trainer:
         run.batch += len(window)
         run.latest_batches = window
         run.in_step = False
-        step = run.unread.add(
+        step = run.pending.add(
             results,
             sizes,
             weights,
@@ -609,7 +552,7 @@ class Trainer:
             data_seconds=waited,
         )
         if self.processes.count > 1:
-            run.unread.read()  # an array of several processes is read by all of them at once
+            run.pending.read()  # an array of several processes is read by all of them at once
         return step
 
     def _train_step(self, run: Run, number: int, batch: Any) -> Any:
@@ -664,12 +607,12 @@ class Trainer:
             if lr is not None and lr != optimizer.lr:
                 optimizer.lr = lr
 
-    def _scheduled(self, name: str, ahead: int = 0) -> float | None:
-        """Return the learning rate that a schedule wants so many updates later, if there is one."""
+    def _scheduled(self, name: str) -> float | None:
+        """Return the learning rate that a schedule wants, if there is one."""
         base = self.base_lr[name]
         if name not in self.schedules or base is None:
             return None
-        return base * self.schedules[name].factor(self.optimizers[name].steps + ahead)
+        return base * self.schedules[name].factor(self.optimizers[name].steps)
 
     def _random_layers(self, run: Run) -> AbstractContextManager[Any]:
         """Return a context in which random layers draw by the seed and the step."""

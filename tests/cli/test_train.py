@@ -316,6 +316,20 @@ def test_a_mistake_is_one_message_and_exit_code_2(place):
     assert not (wrong := wrongly_refused(others)), "\n".join(wrong)
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("epohcs=3", "mlp has no setting 'epohcs'. Did you mean that of the run, 'epochs'?"),
+        ("lr=0.1", "mlp has no setting 'lr'. Did you mean that of the run, 'optimizer.lr'?"),
+        ("depth=3", "mlp has no setting 'depth'. Known: activation"),
+        ("num_classes=3", "out_features=3 is less than the 10 classes of dataset 'digits'"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_refused_before_there_is_a_folder(place, setting, message):
+    assert message in run("train", "mlp", "--set", setting, "--out", "none", code=2).stderr
+    assert not (place / "none").exists()
+
+
 @OF_SEVERAL
 def test_a_finished_run_is_refused_with_what_to_do(several):
     message = run("train", "--resume", several / "a", code=2).stderr

@@ -1,11 +1,11 @@
-"""Accused blocks: the reference is a layer of `nn`, the candidate a NumPy function with gradients
+"""Failing blocks: the reference is a layer of `nn`, the candidate a NumPy function with gradients
 by complex steps."""
 
 import numpy as np
 
 from deliralike import backends, nest, random
 from deliralike.conformance.explain import explain
-from deliralike.conformance.findings import Accused, Observed
+from deliralike.conformance.findings import FailingBlock, Observed
 from deliralike.network import Network, build
 from tests.conformance.small import argument
 
@@ -138,7 +138,7 @@ def accused(
             for path in floating(tuple(args))
         }
     wrong = Observed(y, inputs, parameters, after)
-    return Accused(
+    return FailingBlock(
         "block",
         kind,
         settings,

@@ -36,6 +36,17 @@ class Laid(Network):
         return self.norm(self.back(self.conv(x)))
 
 
+class Large(Network):
+    """One parameter is large."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = self.nn.Conv2d(41, 60, (3, 2))
+
+    def forward(self, x):
+        return self.conv(x)
+
+
 @cache
 def right(backend, network=Two):
     """A right subject; nothing changes it."""
@@ -44,7 +55,7 @@ def right(backend, network=Two):
 
 def with_optimizers(backend, **optimizers):
     """The same with other optimizers and without a schedule."""
-    return right(backend).but(optimizers=optimizers, schedule=None)
+    return right(backend).replace(optimizers=optimizers, schedule=None)
 
 
 def following(name, **settings):

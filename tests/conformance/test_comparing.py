@@ -108,7 +108,7 @@ def test_all_levels_of_a_small_network_pass_and_change_nothing():
 def test_a_subject_brings_its_own_loss(backend):
     sides = [Subject(made(Plain), squares), Subject(made(Plain, backend), squares)]
     assert proof(*sides, given=batch()[:1]).proved
-    wrong = sides[1].but(loss=lambda network, x: squares(network, x) * 1.5)
+    wrong = sides[1].replace(loss=lambda network, x: squares(network, x) * 1.5)
     found = proof(sides[0], wrong, given=batch()[:1])
     assert found.diverges
     assert found.findings[0].place == "loss"

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from deliralike import backends
+from deliralike.conformance.layout_adapter import evaluate, fit
 from deliralike.conformance.matching.aligning import Orders, align
-from deliralike.conformance.seen import evaluate, fit
-from deliralike.conformance.sides import bring_together
+from deliralike.conformance.pairs import bring_together
 from deliralike.conformance.subject import Subject
 
 SIDE = 3  # batch, channels, height and width

@@ -10,7 +10,7 @@ from scipy.special import erf
 
 from deliralike import backends
 from deliralike.conformance.explain import explain
-from deliralike.conformance.findings import Accused, Observed
+from deliralike.conformance.findings import FailingBlock, Observed
 from tests.conformance.accusing import accused, explained, numbers
 from tests.conformance.small import argument
 
@@ -752,7 +752,7 @@ def of_own_class(right, wrong, state):
     """A block that no table knows by its name, forward alone."""
     parameters = dict.fromkeys(state)
     sides = (Observed(right, parameters=parameters), Observed(wrong, parameters=parameters))
-    block = Accused("norm", "Own", {}, state, (TOKENS,), {}, None, True, *sides)
+    block = FailingBlock("norm", "Own", {}, state, (TOKENS,), {}, None, True, *sides)
     return explain(block, backends.get("torch"))
 
 
@@ -791,7 +791,7 @@ def test_a_norm_over_channels_is_known_by_what_it_gives(how, words):
         for one in ({"eps": 1e-6}, how)
     ]
     sides = [replace(side, parameters=dict.fromkeys(learned)) for side in sides]
-    block = Accused("norm", "own LayerNorm2d", {}, learned, (IMAGES,), {}, None, True, *sides)
+    block = FailingBlock("norm", "own LayerNorm2d", {}, learned, (IMAGES,), {}, None, True, *sides)
     known(explain(block, backends.get("torch")), words)
 
 

@@ -46,7 +46,7 @@ def trace_of(reference, candidate=None, backend="torch", **changes):
         with_optimizers(get("torch"), x=reference),
         with_optimizers(get(backend), x=candidate or reference),
     )
-    forced = stepping.Forced.of(subjects[0].network, 12, 0, unused=changes.pop("unused", True))
+    forced = stepping.Forced.of(subjects[0].network, 12, 0)
     sides = [stepping._Side(subject.network, subject.optimizers["x"]) for subject in subjects]
     return replace(stepping._Run("x", forced, sides, free=False).trace(), **changes)
 
@@ -85,32 +85,6 @@ def test_a_simulated_rule_is_the_rule(name):
         difference = np.abs(simulate(form_of(rule), trace) - wanted)
         assert (difference <= 1e-12 * np.abs(wanted) + rounding).all()
     assert np.abs(trace.reference).max(axis=1).min() > 0
-
-
-def test_clipping_is_simulated_with_all_parameters_also_those_left_out():
-    """Of a network too large to be simulated as a whole, the norm is that of the whole."""
-
-    def clipped(network):
-        optimizer = following("sgd", lr=0.1, weight_decay=0.1)(network)
-        optimizer.pre_update_hooks.append(ClipNorm(0.5))
-        return optimizer
-
-    whole = trace_of(clipped)
-    kept = np.repeat([name != "hidden.weight" for name in whole.names], whole.sizes)
-    g, p = (np.where(whole.present, x, 0.0)[:, ~kept] for x in (whole.gradients, whole.parameters))
-    part = replace(
-        whole,
-        names=whole.names[1:],
-        sizes=whole.sizes[1:],
-        axes=whole.axes[1:],
-        rest=np.stack([(g * g).sum(1), (g * p).sum(1), (p * p).sum(1)], axis=1),
-        **{
-            name: getattr(whole, name)[:, kept]
-            for name in ("parameters", "gradients", "present", "reference")
-        },
-    )
-    for form in (whole.form, whole.form.but(decay_first=True)):
-        np.testing.assert_allclose(simulate(form, part), simulate(form, whole)[:, kept], rtol=1e-12)
 
 
 # What frameworks do, which is an answer of its own for each form
@@ -205,7 +179,7 @@ def test_optimizers_of_frameworks_are_told_apart(case):
     kind = getattr(chainer.optimizers, kind) if isinstance(kind, str) else kind
     make = {"torch": of_torch, "chainer": of_chainer, "jax": of_optax}[backend]
     reference = following(name, lr=LR.get(name, 0.01), **settings)
-    found = explained(reference, make(kind, **native), backend, unused=backend != "jax")
+    found = explained(reference, make(kind, **native), backend)
     assert found.known, found
     assert cause in found.cause
 
@@ -307,7 +281,7 @@ TRAPS = {
 @pytest.mark.parametrize("trap", TRAPS)
 def test_what_people_do_with_optimizers(trap):
     reference, candidate, backend, cause = TRAPS[trap]
-    found = explained(reference, candidate, backend, unused=backend != "jax")
+    found = explained(reference, candidate, backend)
     assert found.known, found
     assert cause in found.cause
 
@@ -394,10 +368,6 @@ SCHEDULES = {
     "one step late": np.append(RATES[:1], RATES[:-1]),
     "7 steps early": np.append(RATES[7:], np.full(7, RATES[-1])),
     "never applied": np.full(10_000, 0.2),
-    "3 times as slow": 0.2 * 0.5 ** np.minimum(STEPS // 2100, 9),
-    "7 times as fast": 0.2 * 0.5 ** np.minimum(STEPS // 100, 9),
-    "a warm-up over the first 50 steps, from 0 at update 1, that the reference lacks": RATES
-    * np.where(STEPS < 50, STEPS / 50, 1.0),
 }
 
 
@@ -408,21 +378,12 @@ def test_schedules_are_explained(cause):
     assert cause in found.cause
 
 
-@pytest.mark.parametrize(
-    ("reference", "candidate", "cause"),
-    [
-        (RATES, SCHEDULES["one step late"], "first changes at update 702 instead of 701"),
-        (RATES, SCHEDULES["3 times as slow"], "first changes at update 2101 instead of 701"),
-        (RATES * np.minimum(1, STEPS / 50), RATES, "no warm-up over the first 50 steps"),
-    ],
-)
-def test_schedules_are_told_in_units(reference, candidate, cause):
-    found = explain_schedule(reference, candidate)
-    assert found.known and cause in found.cause, found
+def test_a_schedule_is_told_in_units():
+    found = explain_schedule(RATES, SCHEDULES["one step late"])
+    assert "first changes at update 702 instead of 701" in found.cause, found
 
 
-def test_no_warm_up_is_made_up_of_what_differs_at_the_start():
-    """Any rates differ from the reference's by some factors."""
+def test_rates_that_no_schedule_gives_stand_side_by_side():
     drawn = np.random.default_rng(0).uniform(0.5, 2.0, 50)
     found = explain_schedule(RATES, RATES * np.append(drawn, np.ones(len(RATES) - 50)))
     assert not found.known
@@ -463,5 +424,5 @@ def test_a_mean_in_the_place_of_a_velocity_is_named_beside_the_rate_that_it_come
         lambda learning_rate: optax.chain(optax.ema(0.9, debias=False), optax.sgd(learning_rate)),
         learning_rate=0.1,
     )
-    found = explained(reference, chain, "jax", unused=False)
+    found = explained(reference, chain, "jax")
     assert found.known and "dampening" in found.cause and "times 0.1" in found.cause, str(found)

@@ -9,7 +9,7 @@ from deliralike.cli.compare import _inputs_and_output
 from deliralike.conformance.explain import explain
 from deliralike.conformance.levels.semantics import compared, look
 from deliralike.conformance.locate.search import localise
-from deliralike.conformance.sides import bring_together
+from deliralike.conformance.pairs import bring_together
 from deliralike.conformance.subject import Subject
 from deliralike.errors import AnotherBackend
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from deliralike.conformance.layout_adapter import fit
 from deliralike.conformance.matching import propose
 from deliralike.conformance.matching.aligning import Orders, align
-from deliralike.conformance.seen import fit
 from deliralike.conformance.subject import Subject
 from tests.conformance import ports
 

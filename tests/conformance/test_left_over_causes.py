@@ -11,7 +11,7 @@ from torch.nn.utils import rnn
 
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
-from deliralike.conformance.explain.bench import Bench
+from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.subject import Subject
 from deliralike.errors import SettingError
 

@@ -11,7 +11,7 @@ from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.matching.settling import settle
-from deliralike.conformance.sides import bring_together
+from deliralike.conformance.pairs import bring_together
 from deliralike.conformance.subject import Subject
 from deliralike.errors import ShapeError, UnknownName
 from tests.conformance import ports

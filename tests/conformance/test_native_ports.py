@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from deliralike import backends
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
-from deliralike.conformance.seen import fit
+from deliralike.conformance.layout_adapter import fit
 from deliralike.conformance.subject import Subject
 
 L, CF = chainer.links, chainer.functions

@@ -67,11 +67,6 @@ GATES = numbers(8, 3, seed=6)
             np.concatenate([GATES[:4], GATES[6:], GATES[4:6]]),
             "blocks in the order i, f, o, g",
         ),
-        (
-            numbers(6, 4, seed=6),
-            numbers(6, 4, seed=6).reshape(2, 3, 2, 2).transpose(0, 2, 1, 3).reshape(6, 4),
-            "reshaped to (2, 3, 2, 2), axes permuted to (0, 2, 1, 3)",
-        ),
         (GATES, GATES * 0.1, "scaled: times 0.1"),
         (GATES, GATES.astype(np.float32).astype(float), "computed in float32"),
         (GATES, 0 * GATES, "zero"),

@@ -10,7 +10,7 @@ from flax import nnx
 from deliralike import backends
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import Subject, compare
-from deliralike.conformance.listening import first_call
+from deliralike.conformance.loss_tracing import first_call
 
 LEVELS = ("L0", "L1", "L3", "L7")
 

@@ -14,7 +14,7 @@ import pytest
 
 from deliralike import backends
 from deliralike.conformance import suite
-from deliralike.conformance.slopes import differences
+from deliralike.conformance.finite_differences import differences
 from deliralike.conformance.suite import plugin
 from deliralike.conformance.suite.comparing import refused
 from deliralike.errors import BackendUnavailable, SettingError, UnknownName

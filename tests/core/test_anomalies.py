@@ -60,7 +60,7 @@ def test_unused_and_zero_parameters_are_named_apart(backend, count, inside):
 
 def test_gradients_that_are_not_finite_are_named(backend):
     found = made(backend).detect_anomalous_params(loss, X, float("nan"))
-    assert "broken.weight" in found.not_finite
+    assert "broken.weight" in found.not_finite and Anomalies(not_finite=found.not_finite)
     assert set(found.unused) == {"unused.weight", "unused.bias"}
     assert "have a gradient that is not finite: " in str(found)
 

@@ -253,6 +253,30 @@ def test_native_networks_are_checkpointed_too(backend):
     assert np.abs(after[running]).max() > 0.0
 
 
+class Sized(torch.nn.Linear):
+    """A layer that Python creates with an argument, which copying and pickling hand over too."""
+
+    def __new__(cls, size):
+        made = super().__new__(cls)
+        object.__setattr__(made, "size", size)
+        return made
+
+    def __init__(self, size):
+        super().__init__(size, size)
+
+    def __getnewargs__(self):
+        return (self.size,)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, unpickled])
+def test_a_copied_block_is_created_with_its_arguments(copied):
+    network = torch.nn.Sequential(Sized(3))
+    checkpoint_blocks(wrap(network), "0")
+    again = copied(network)
+    x = torch.ones(2, 3)
+    assert type(again[0]) is type(network[0]) and torch.equal(again(x), network(x))
+
+
 # What is kept
 # -----------------------------------------------------------------------------
 

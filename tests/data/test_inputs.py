@@ -207,6 +207,13 @@ REFUSED_LABELS = {
 
 
 @BACKENDS
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_measured_targets_that_nearly_add_up_to_one_are_trained(backend, dtype):
+    measured = np.full((7, 3), 1.004 / 3, dtype)
+    assert fit(unchanging(backend)[0], WHOLE.astype("f4"), measured) is not None
+
+
+@BACKENDS
 def test_labels_that_are_refused_are_so_with_one_error(backend, subtests):
     for kind, (labels, error, message) in REFUSED_LABELS.items():
         with subtests.test(kind=kind), pytest.raises(error, match=message):

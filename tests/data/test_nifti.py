@@ -218,6 +218,17 @@ def test_intensities_keep_their_border_on_the_way_back(size, spacing):
     assert covered.mean() > 0.4
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int16])
+def test_a_larger_grid_is_empty_around_a_volume(dtype):
+    inner = np.random.default_rng(0).integers(1, 9, (3, 4, 5)).astype(dtype)
+    affine = np.eye(4)
+    affine[:3, 3] = (1, 2, 3)
+    placed = placed_on(Volume(inner, affine), Volume(np.zeros((6, 7, 9)), np.eye(4)))
+    wanted = np.zeros((6, 7, 9), dtype)
+    wanted[1:4, 2:6, 3:8] = inner
+    np.testing.assert_array_equal(placed.array, wanted)
+
+
 def test_labels_with_one_channel_have_the_size_of_their_picture(tmp_path):
     labels = np.arange(60).reshape(3, 5, 4, 1).astype(np.int16)
     nibabel.Nifti1Image(labels, TURNED).to_filename(tmp_path / "labels.nii")

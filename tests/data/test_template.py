@@ -1,5 +1,6 @@
 """The MRI template: labels of the most probable tissue, and parts that share no voxel."""
 
+import subprocess
 import sys
 from contextlib import contextmanager
 from functools import cache
@@ -10,7 +11,32 @@ import pytest
 from deliralike import data
 from deliralike.data import template
 from deliralike.errors import ArgumentError, DataUnavailable, SettingError
-from tests.data.test_pictures import loads_offline
+
+OFFLINE = """
+import pathlib, socket, sys, tempfile
+
+def refuse(*_):
+    raise AssertionError("a connection was opened")
+
+socket.socket.connect = socket.getaddrinfo = refuse
+from deliralike import data
+for name in sys.argv[2:]:
+    data.load(name)
+assert not list(pathlib.Path(sys.argv[1]).rglob("*")), list(pathlib.Path(sys.argv[1]).rglob("*"))
+"""
+
+
+def loads_offline(folder, *names):
+    """Load in a fresh process with an empty home, without connections, and find the home still
+    empty."""
+    environment = {
+        "HOME": str(folder),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-c", OFFLINE, str(folder), *names]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @cache

@@ -146,3 +146,17 @@ def test_a_number_equal_to_the_threshold_is_kept():
     )
     assert random.keep_mask(7, "a.b", 11, 5, (1, 1), int(words[0]) / 65536).all()
     assert not random.keep_mask(7, "a.b", 11, 5, (1, 1), (int(words[0]) + 1) / 65536).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layer", ["AlphaDropout", "FeatureAlphaDropout"])
+def test_alpha_dropout_scales_and_shifts_as_in_its_paper(name, layer):
+    """Klambauer et al. 2017, arXiv 1706.02515, section 3: ``a (x d + alpha' (1 - d)) + b``."""
+    x, p, low = normal(0, 6, 5, 4), 0.3, -1.7580993408473766
+    a = ((1 - p) * (1 + p * low**2)) ** -0.5
+    b = -a * low * p
+    with random.portable(seed=3, step=2):
+        y = run(name, hold(name, layer, {"p": p}).train(), x)
+    kept = np.isclose(y, a * x + b, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(y[~kept], a * low + b, rtol=0, atol=1e-12)
+    assert 0 < kept.mean() < 1

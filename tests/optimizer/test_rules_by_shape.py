@@ -8,7 +8,6 @@ from flax import nnx
 
 from deliralike import DataParallel, Network, backends, rules, start
 from deliralike.errors import SettingError
-from deliralike.training import Trainer
 from tests.parallel.networks import devices
 
 RNG = np.random.default_rng(5)
@@ -211,19 +210,6 @@ def test_replicas_make_the_updates_of_one(backend):
     wanted = alone.neutral_state()
     for key, value in replicated.neutral_state().items():
         np.testing.assert_allclose(value, wanted[key], rtol=1e-12, atol=1e-13, err_msg=key)
-
-
-@pytest.mark.parametrize("name", ["radam", "adafactor", "muon"])
-def test_several_steps_in_one_program_are_the_steps_of_pytorch(name):
-    """Seven steps, of which six are made by threes: RAdam's rectification begins within."""
-    losses = {}
-    x, y = RNG.normal(size=(28, 2, 5)), RNG.normal(size=(28, 3))
-    for backend, count in (("torch", 1), ("jax", 3)):
-        network = Regression.on(backend, dtype="float64", seed=2)()
-        rule = rules.rule(name, lr=0.01)
-        trainer = Trainer(network, rule, steps_per_call=count)
-        losses[backend] = trainer.fit((x, y), epochs=1, batch_size=4).losses
-    np.testing.assert_allclose(losses["jax"], losses["torch"], rtol=1e-11)
 
 
 def test_muon_leaves_a_group_to_adamw(backend):

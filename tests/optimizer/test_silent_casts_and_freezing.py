@@ -116,7 +116,7 @@ def test_the_vectors_of_a_spectral_norm_are_not_averaged():
     x = np.random.default_rng(0).normal(size=(9, 5))
     for _ in range(30):
         optimizer.update(lambda net, x: ((net(x) - 3 * x[:, :1]) ** 2).mean(), x)
-    with average.applied():
+    with average.swap_in():
         network.eval()
         largest = np.linalg.svd(layer.weight.detach().numpy())[1][0]
     assert abs(largest - 1) < 0.02  # 1.17 by averaged vectors

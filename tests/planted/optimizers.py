@@ -59,7 +59,7 @@ def schedule(step: int) -> float:
 
 def equipped(subject: Subject) -> Subject:
     """A subject with right optimizers and a schedule."""
-    return subject.but(optimizers=OPTIMIZERS, schedule=schedule)
+    return subject.replace(optimizers=OPTIMIZERS, schedule=schedule)
 
 
 # How a mistake gets in
@@ -134,7 +134,7 @@ def changed(name: str, change: Callable[[AbstractOptimizer, Rule], AbstractOptim
             optimizer = subject.optimizers[name](network)
             return change(optimizer, optimizer.groups.rules[0])
 
-        return subject.but(optimizers={**subject.optimizers, name: make})
+        return subject.replace(optimizers={**subject.optimizers, name: make})
 
     return plant
 
@@ -310,14 +310,12 @@ _SCHEDULES = [
     ("one step late", lambda step: schedule(max(step - 1, 0)), "one step late"),
     ("one step early", lambda step: schedule(step + 1), "one step early"),
     ("never applied", lambda step: schedule(0), "never applied"),
-    ("in other units", lambda step: schedule(step // 5), "5 times as slow"),
     ("scaled", lambda step: 0.5 * schedule(step), "times 0.5"),
-    ("warm-up", lambda step: schedule(step) * min(1.0, (step + 1) / 5), "over the first 5 steps"),
 ]
 
 
 def _scheduled(wrong: Callable[[int], float]) -> Plant:
-    return lambda subject: subject.but(schedule=wrong)
+    return lambda subject: subject.replace(schedule=wrong)
 
 
 def _mistakes() -> list[Mistake]:

@@ -63,7 +63,7 @@ def with_loss(loss: LossFunction) -> Plant:
 
     Give a function that exists once: JAX compiles it once.
     """
-    return lambda subject: subject.but(loss=loss)
+    return lambda subject: subject.replace(loss=loss)
 
 
 def block_at(network: AbstractNetwork, path: str) -> Any:
@@ -77,7 +77,7 @@ def on_copy(change: Callable[[AbstractNetwork], Any]) -> Plant:
     def plant(subject: Subject) -> Subject:
         network = copy.deepcopy(subject.network)
         change(network)
-        return subject.but(network=network)
+        return subject.replace(network=network)
 
     return plant
 

@@ -80,6 +80,19 @@ def test_a_network_that_exists_gives_its_weights(backend):
         np.testing.assert_array_equal(state[name], value.numpy(), err_msg=name)
 
 
+def test_running_statistics_are_those_of_a_new_network():
+    found = port(networks.Residual, image(3, 3, 9, 9), classes=5)
+    state = found.network("torch").neutral_state()
+    means = [value for name, value in state.items() if name.endswith("running_mean")]
+    assert means and not any(value.any() for value in means)
+
+
+def test_inputs_that_do_not_fit_are_one_message():
+    message = r"Residual cannot be called .*\(3, 2, 9, 9\).*: RuntimeError"
+    with pytest.raises(SettingError, match=message):
+        port(networks.Residual, image(3, 2, 9, 9), classes=5)
+
+
 def test_what_a_network_was_created_with_can_be_said():
     network = networks.Chosen("gelu", width=5)
     assert port(network, image(3, 4), "gelu", 5).arguments[1] == {"activation": "gelu", "width": 5}

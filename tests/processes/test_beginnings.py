@@ -8,29 +8,20 @@ from tests.processes.crews import call, together
 pytestmark = together
 
 WANTED = {
-    "seed": (
-        "the trainer's seed: 0 in process 0, 1 in process 1; "
-        "the loader's seed: 0 in process 0, 1 in process 1$"
-    ),
-    "rng": "rng: portable in process 0, native in process 1$",
+    "seed": "order_seed: 0 in process 0, 1 in process 1",
+    "rng": "rng: 'portable' in process 0, 'native' in process 1$",
     "length": "samples: 64 in process 0, 61 in process 1$",
     "batches": "batch_size: 8 in process 0, 9 in process 1$",
     "drop_last": "drop_last: False in process 0, True in process 1$",
     "epochs": "epochs: 1 in process 0, 2 in process 1$",
-    "accumulate": "optimizer 'default', accumulate: 1 in process 0, 2 in process 1$",
-    "rule": (
-        r"optimizer 'default', update rule: \(SGD\(lr=0.1, .*\) in process 0, "
-        r"\(Adam\(lr=0.1, .*\) in process 1$"
-    ),
-    "rate": "optimizer 'default', lr: 0.1 in process 0, 1.1 in process 1$",
-    "clipping": (
-        r"optimizer 'default', clipping: \[\] in process 0, "
-        r"\[ClipNorm\(max_norm=2.5, .*\)\] in process 1$"
-    ),
-    "average": "averaged weights: None in process 0, 0.5 in process 1$",
-    "schedule": "schedule of 'default': none in process 0, Cosine, now 1 in process 1$",
+    "accumulate": "accumulate.default: 1 in process 0, 2 in process 1$",
+    "rule": "optimizer.default: SGD in process 0, Adam in process 1$",
+    "rate": "optimizer.default.lr: 0.1 in process 0, 1.1 in process 1$",
+    "clipping": "clip_norm.default: None in process 0, 2.5 in process 1$",
+    "average": "average: None in process 0, WeightAverage in process 1$",
+    "schedule": "schedule.default: None in process 0, Cosine in process 1$",
     "validation": "samples of the validation: 30 in process 0, 31 in process 1$",
-    "loader": "the loader's seed: 0 in process 0, 7 in process 1$",
+    "loader": "order_seed: 0 in process 0, 7 in process 1$",
     "order": r"the order of the samples, as a checksum: \d+ in process 0, \d+ in process 1$",
 }
 

@@ -119,7 +119,7 @@ def test_inside_applied_the_network_and_its_replicas_compute_with_the_average(ba
     plain.load_neutral_state(average.neutral_state())
     outputs = {}
     for name, each in (("plain", plain), ("averaged", net)):
-        with average.applied(), each.training_mode(False):
+        with average.swap_in(), each.training_mode(False):
             outputs[name] = backend.numpy(each(backend.array(X)))
     np.testing.assert_allclose(outputs["averaged"], outputs["plain"], rtol=1e-12)
     with net.training_mode(False):
@@ -135,7 +135,7 @@ def test_after_applied_the_network_has_its_own_weights_bit_for_bit_also_when_it_
     backend, count
 ):
     states, average = with_decay(backend, count)
-    with pytest.raises(ZeroDivisionError), average.applied() as net:
+    with pytest.raises(ZeroDivisionError), average.swap_in() as net:
         assert not np.array_equal(net.neutral_state()["fc.weight"], states[-1]["fc.weight"])
         raise ZeroDivisionError
     for name, value in average.network.neutral_state().items():
@@ -147,7 +147,7 @@ def test_what_a_batch_changes_inside_applied_is_forgotten(backend):
     average keep that."""
     states, average = with_decay(backend)
     before = average.neutral_state()
-    with average.applied() as net:
+    with average.swap_in() as net:
         net(backend.array(100.0 * X))
     for name in before:
         np.testing.assert_array_equal(
@@ -159,8 +159,8 @@ def test_what_a_batch_changes_inside_applied_is_forgotten(backend):
 def test_applied_may_be_entered_twice(backend):
     states, average = with_decay(backend)
     wanted = average.neutral_state()["fc.weight"]
-    with average.applied() as net:
-        with average.applied():
+    with average.swap_in() as net:
+        with average.swap_in():
             pass
         np.testing.assert_array_equal(net.neutral_state()["fc.weight"], wanted)
     np.testing.assert_array_equal(net.neutral_state()["fc.weight"], states[-1]["fc.weight"])
@@ -170,7 +170,7 @@ def test_training_on_averaged_weights_is_an_error(backend):
     _, average = with_decay(backend, steps=4)
     with (
         pytest.raises(StateError, match=r"holds its averaged weights: leave applied\(\)"),
-        average.applied(),
+        average.swap_in(),
     ):
         average.update()
 

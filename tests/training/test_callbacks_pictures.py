@@ -12,7 +12,7 @@ from deliralike.errors import BatchError, SettingError
 from deliralike.optim import rules
 from deliralike.training import Curves, Epoch, History, Images, Step, Trainer
 from deliralike.training.callbacks import pictures
-from deliralike.training.curves import draw_curves
+from deliralike.training.curves import draw_curves, figure_of
 from tests.training.small_runs import Do, fail, samples, trainer
 
 
@@ -85,6 +85,14 @@ def test_metrics_of_a_family_share_a_panel_and_intervals_are_bands(tmp_path, dra
     band = panel.collections[0].get_paths()[0].vertices
     assert (band[:, 1].min(), band[:, 1].max()) == (0.2, 0.6)
     assert (tmp_path / "c.svg").read_text().lstrip().startswith("<?xml")
+
+
+@pytest.mark.parametrize("differences", [True, False])
+def test_differences_to_the_first_run_are_drawn_unless_they_are_left_out(differences):
+    runs = {name: history(accuracy=[0.5, 0.75]) for name in ("first", "second")}
+    figure = figure_of(runs, with_differences=differences)
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert any(title.startswith("relative difference") for title in titles) is differences
 
 
 def test_runs_lie_over_one_another_with_their_differences(tmp_path, drawn):

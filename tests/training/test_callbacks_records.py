@@ -1,5 +1,5 @@
-"""What is recorded: JSON lines, CSV tables and TensorBoard's events, read back by other readers;
-cut back on resume."""
+"""What is recorded: JSON lines and TensorBoard's events, which are cut back on resume, and CSV
+tables, read back by other readers."""
 
 import csv
 import json
@@ -12,8 +12,8 @@ from tensorboardX.proto.event_pb2 import Event
 
 from deliralike.cli import predict
 from deliralike.errors import DataUnavailable, StateError
-from deliralike.training import Csv, Epoch, JsonLines, Run, Step, TensorBoard
-from deliralike.training.callbacks.table import Table
+from deliralike.tables import write_csv
+from deliralike.training import Epoch, History, JsonLines, Run, Step, TensorBoard
 from tests.training.small_runs import Do, fail, samples, trainer
 
 STEPS = [
@@ -55,15 +55,15 @@ def written(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-MAKE = {"json": lambda folder: JsonLines(folder / "run.jsonl", backend="torch"), "csv": Csv}
+def make(folder):
+    return JsonLines(folder / "run.jsonl", backend="torch")
 
 
-@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 @pytest.mark.parametrize(
     ("checkpoint", "killed"), [(1, 1), (1, 2), (2, 6), (3, 4), (3, 5), (4, 6), (0, 3)]
 )
 def test_a_resumed_run_leaves_the_files_of_one_that_was_not_interrupted(
-    tmp_path, make, checkpoint, killed
+    tmp_path, checkpoint, killed
 ):
     whole, first = make(tmp_path / "whole"), make(tmp_path / "resumed")
     whole.on_start(a_run())
@@ -79,8 +79,7 @@ def test_a_resumed_run_leaves_the_files_of_one_that_was_not_interrupted(
     assert written(tmp_path / "resumed") == written(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
-def test_a_line_that_was_not_finished_goes_when_the_run_is_resumed(tmp_path, make):
+def test_a_line_that_was_not_finished_goes_when_the_run_is_resumed(tmp_path):
     whole, first = make(tmp_path / "whole"), make(tmp_path / "resumed")
     record(whole, 0, 5)
     record(first, 0, 3)
@@ -94,8 +93,7 @@ def test_a_line_that_was_not_finished_goes_when_the_run_is_resumed(tmp_path, mak
     assert written(tmp_path / "resumed") == written(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
-def test_a_file_that_lost_its_end_in_a_power_cut_keeps_its_whole_lines(tmp_path, make):
+def test_a_file_that_lost_its_end_in_a_power_cut_keeps_its_whole_lines(tmp_path):
     first = make(tmp_path)
     record(first, 0, 6)
     path = max(tmp_path.iterdir(), key=lambda each: each.stat().st_size)
@@ -107,8 +105,7 @@ def test_a_file_that_lost_its_end_in_a_power_cut_keeps_its_whole_lines(tmp_path,
     assert path.read_bytes() == whole_lines
 
 
-@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
-def test_a_resumed_run_whose_files_are_gone_begins_new_ones(tmp_path, make):
+def test_a_resumed_run_whose_files_are_gone_begins_new_ones(tmp_path):
     first = make(tmp_path / "run")
     record(first, 0, 2)
     again = make(tmp_path / "elsewhere")
@@ -129,17 +126,6 @@ def test_another_file_of_json_lines_is_left_as_it_is(tmp_path):
     assert log.path.read_text() == '{"another": "file"}\n'
 
 
-def test_another_table_is_left_as_it_is(tmp_path):
-    (tmp_path / "steps.csv").write_text("time,place\n1,2\n")
-    table = Csv(tmp_path)
-    table.load_state({"steps": {"rows": 1, "columns": ["step", "epoch"]}})
-    with pytest.raises(
-        StateError, match="has the columns time, place, and had step, epoch when the checkpoint was"
-    ):
-        table.on_start(a_run())
-    assert (tmp_path / "steps.csv").read_text() == "time,place\n1,2\n"
-
-
 def test_a_checkpoint_that_is_made_by_a_later_callback_has_the_step_in_it(tmp_path):
     log, states = JsonLines(tmp_path / "run.jsonl"), []
     trainer(
@@ -154,57 +140,44 @@ def test_a_checkpoint_that_is_made_by_a_later_callback_has_the_step_in_it(tmp_pa
 
 
 def test_tables_read_back_equal_and_later_columns_are_empty_before(tmp_path):
-    record(Csv(tmp_path), 0, 6)
+    History(STEPS, EPOCHS).write_csv(tmp_path)
     steps, epochs = (columns(tmp_path / f"{kind}.csv") for kind in ("steps", "epochs"))
     assert numbers(steps["loss"]) == [step.loss for step in STEPS]
-    assert numbers(steps["losses/kl"]) == [step.losses["kl"] for step in STEPS]
+    assert numbers(steps["loss/kl"]) == [step.losses["kl"] for step in STEPS]
     assert list(steps) == [
         "step",
         "epoch",
         "loss",
+        "lr",
+        "samples",
         "seconds",
         "data_seconds",
-        "samples",
-        "lr",
-        "losses/kl",
+        "loss/kl",
     ]
-    assert list(epochs)[3:] == ["validation/accuracy", "validation/dice/mean", "validation/iou"]
-    assert epochs["validation/dice/mean"] == ["", "0.3", ""]
-    assert epochs["validation/iou"] == ["", "", "0.7"]
+    assert list(epochs)[4:] == ["held_out/accuracy", "held_out/dice/mean", "held_out/iou"]
+    assert epochs["held_out/dice/mean"] == ["", "0.3", ""]
+    assert epochs["held_out/iou"] == ["", "", "0.7"]
 
 
 def test_names_with_commas_quotes_and_line_ends_survive(tmp_path):
     name = 'a, "b"\nc'
-    table = Csv(tmp_path)
-    table.on_epoch(a_run(), Epoch(0, 1, {name: 0.5}))
-    table.on_epoch(a_run(), Epoch(1, 2, {name: 0.25, "late": 1.0}))
-    with (tmp_path / "epochs.csv").open(newline="") as file:
-        rows = list(csv.reader(file))
-    assert rows[0][3:] == [f"validation/{name}", "validation/late"]
-    assert [row[3:] for row in rows[1:]] == [["0.5", ""], ["0.25", "1.0"]]
+    write_csv(tmp_path / "x.csv", [{name: 0.5}, {name: 0.25, "late": 1.0}])
+    with (tmp_path / "x.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [[name, "late"], ["0.5", ""], ["0.25", "1.0"]]
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1+1", "-1+1", "@A1", "\t=1", "\r=1"])
 def test_no_cell_is_a_formula_for_a_spreadsheet(text, tmp_path):
-    table = Table(tmp_path / "x.csv")
-    table.add({text: text, "b": "-1.5"})
-    resumed = Table(tmp_path / "x.csv")
-    resumed.cut_back(table.state())
-    resumed.add({text: text, "b": -math.inf, "late": "a=1"})
-    with resumed.path.open(newline="") as file:
+    write_csv(tmp_path / "x.csv", [{text: text, "b": "-1.5"}, {text: text, "b": -math.inf}])
+    with (tmp_path / "x.csv").open(newline="") as file:
         rows = list(csv.reader(file))
-    assert rows == [
-        [f"'{text}", "b", "late"],
-        [f"'{text}", "-1.5", ""],
-        [f"'{text}", "-inf", "a=1"],
-    ]
+    assert rows == [[f"'{text}", "b"], [f"'{text}", "-1.5"], [f"'{text}", "-inf"]]
 
 
 def test_the_names_of_classes_are_no_formulas_in_predictions(tmp_path):
-    table = Table(tmp_path / "x.csv")
     scores = np.array([[0.5, 0.25], [0.25, 0.5]])
-    table.add(*predict._rows(np.array([0, 0]), scores, ("=1+1", "b")))
-    assert table.path.read_text().splitlines() == [
+    write_csv(tmp_path / "x.csv", predict._rows(np.array([0, 0]), scores, ("=1+1", "b")))
+    assert (tmp_path / "x.csv").read_text().splitlines() == [
         "sample,label,predicted,score =1+1,score b",
         "0,'=1+1,'=1+1,0.5,0.25",
         "1,'=1+1,b,0.25,0.5",
@@ -212,16 +185,13 @@ def test_the_names_of_classes_are_no_formulas_in_predictions(tmp_path):
 
 
 def test_nan_and_infinity_stand_in_a_table(tmp_path):
-    table = Csv(tmp_path)
-    table.on_step(a_run(), Step(0, 0, math.nan, 1.0, 1, {"loss": math.nan, "b": math.inf}, None))
-    table.on_end(a_run())
-    assert (tmp_path / "steps.csv").read_text().splitlines()[1] == "0,0,nan,1.0,0.0,1,,inf"
+    step = Step(0, 0, math.nan, 1.0, 1, {"loss": math.nan, "b": math.inf}, None)
+    History([step]).write_csv(tmp_path)
+    assert (tmp_path / "steps.csv").read_text().splitlines()[1] == "0,0,nan,,1,1.0,0.0,inf"
 
 
 def test_several_learning_rates_have_a_column_each(tmp_path):
-    table = Csv(tmp_path)
-    table.on_step(a_run(), Step(0, 0, 1.0, 1.0, 1, {}, {"generator": 0.1, "critic": 0.2}))
-    table.on_end(a_run())
+    History([Step(0, 0, 1.0, 1.0, 1, {}, {"generator": 0.1, "critic": 0.2})]).write_csv(tmp_path)
     found = columns(tmp_path / "steps.csv")
     assert (found["lr/generator"], found["lr/critic"]) == (["0.1"], ["0.2"])
 

@@ -30,7 +30,7 @@ from deliralike.training.experiment import (
 )
 from deliralike.training.experiment.building import complete, fold_of
 from deliralike.training.experiment.compare import higher_is_better, read_runs
-from deliralike.training.experiment.folder import held, recorded, write_status
+from deliralike.training.experiment.folder import lock_folder, track_status, write_status
 from deliralike.training.experiment.record import code_version
 from tests.training.experiments import StopAt
 
@@ -191,7 +191,7 @@ def test_code_is_a_commit_that_says_whether_files_were_changed(tmp_path):
 
 
 def test_the_status_follows_the_run(tmp_path):
-    with held(tmp_path), recorded(tmp_path) as outcome:
+    with lock_folder(tmp_path), track_status(tmp_path) as outcome:
         assert read_status(tmp_path).status == "running"
         outcome.reason, outcome.metrics = "enough", {"loss": float("nan")}
     status = read_status(tmp_path)
@@ -211,7 +211,7 @@ def test_the_status_follows_the_run(tmp_path):
     ],
 )
 def test_the_status_says_how_a_run_ended_early(tmp_path, error, status, reason):
-    with pytest.raises(type(error)), held(tmp_path), recorded(tmp_path):
+    with pytest.raises(type(error)), lock_folder(tmp_path), track_status(tmp_path):
         raise error
     assert (read_status(tmp_path).status, read_status(tmp_path).reason) == (status, reason)
 
@@ -222,12 +222,12 @@ def test_a_run_without_a_process_was_killed(tmp_path):
 
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
-    with held(tmp_path):
+    with lock_folder(tmp_path):
         write_status(tmp_path, Status("running"))
         code = (
             "from pathlib import Path; from deliralike.training.experiment.folder import *\n"
             f"folder = Path({str(tmp_path)!r}); print(read_status(folder).status)\n"
-            "with held(folder): pass"
+            "with lock_folder(folder): pass"
         )
         other = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=False
@@ -669,3 +669,9 @@ def test_folders_are_numbered_when_none_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     experiment = Experiment(SETTINGS, epochs=1, batch_size=719)
     assert [str(experiment.run().folder) for _ in range(2)] == ["runs/mlp-0001", "runs/mlp-0002"]
+
+
+def test_metrics_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(SettingError, match=r"metrics.jsonl' cannot be read: Is a directory"):
+        read_history(tmp_path)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from deliralike import zoo
 from deliralike.errors import (
     ArgumentError,
     BackendUnavailable,
@@ -17,6 +18,7 @@ from deliralike.errors import (
     SettingError,
     UnknownName,
 )
+from deliralike.optim.rules import RULES
 from deliralike.training.experiment import (
     Settings,
     as_toml,
@@ -383,6 +385,20 @@ def test_an_unknown_change_is_named():
 def test_the_numbers_of_a_rule_that_are_left_out_are_the_usual_ones():
     assert Settings(network="mlp").rule().lr == 0.05
     assert Settings(network="mlp", optimizer_settings={"lr": 0.3}).rule().momentum == 0.9
+
+
+def loss(network, x, y):
+    return network.nn.cross_entropy(network(x), y)
+
+
+def test_every_rule_has_usual_numbers_that_lower_a_loss():
+    for name in RULES:
+        network = zoo.build("mlp", backend="torch", in_features=3, out_features=2, seed=1)
+        rule = Settings(network="mlp", optimizer=name).rule()
+        optimizer = network.backend.optimizer(rule, network)
+        x, y = np.ones((4, 3), np.float32), np.zeros(4, np.int64)
+        losses = [float(optimizer.update(loss, x, y)) for _ in range(5)]
+        assert losses[-1] < losses[0], name
 
 
 def test_settings_are_equal_exactly_when_all_of_them_are():

@@ -14,7 +14,6 @@ from tests.training.small_runs import network, samples, scripted, trainer
 
 CALLBACKS = {
     "Checkpoint": lambda folder: training.Checkpoint(folder / "c", monitor="m"),
-    "Csv": training.Csv,
     "Curves": lambda folder: training.Curves(folder / "curves.svg", 9),
     "EarlyStopping": lambda _: training.EarlyStopping("m", patience=2, restore_best=True),
     "GradientStatistics": lambda folder: training.GradientStatistics(folder / "g.csv"),
@@ -56,7 +55,7 @@ def fitted(callback, figures, backend="torch", **options):
 
 def outcome(callback, trained, history, folder):
     """The result of a run: what the network, the callback and the files hold, without times."""
-    found = {"state": callback.state()} if not isinstance(callback, training.Csv) else {}
+    found = {"state": callback.state()}
     if isinstance(callback, training.JsonLines | training.GradientStatistics):
         found = {}  # the length of a file with times in it
     found["history"] = repr(history) if isinstance(history, Exception) else len(history.epochs)
@@ -98,15 +97,15 @@ def test_a_callback_in_a_second_run_does_what_a_fresh_one_does(name, tmp_path):
 
 
 def test_records_of_an_earlier_run_are_kept_until_the_first_record_of_another(tmp_path):
-    table, log = training.Csv(tmp_path), training.JsonLines(tmp_path / "run.jsonl")
-    trainer("torch", [table, log, training.Checkpoint(tmp_path / "c")]).fit(samples())
+    log = training.JsonLines(tmp_path / "run.jsonl")
+    trainer("torch", [log, training.Checkpoint(tmp_path / "c")]).fit(samples())
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.*")}
     with pytest.raises(CheckpointError, match="holds checkpoints already"):
-        trainer("torch", [table, log, training.Checkpoint(tmp_path / "c")]).fit(samples())
+        trainer("torch", [log, training.Checkpoint(tmp_path / "c")]).fit(samples())
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.*")} == before
 
 
-@pytest.mark.parametrize("name", ["Csv", "JsonLines", "GradientStatistics"])
+@pytest.mark.parametrize("name", ["JsonLines", "GradientStatistics"])
 def test_records_are_those_of_the_last_run(name, tmp_path):
     folders = tmp_path / "once", tmp_path / "twice"
     for runs, folder in enumerate(folders, 1):
@@ -162,7 +161,8 @@ def test_fits_one_after_another_are_one_long_fit(backend, epochs, tmp_path):
     def make(folder):
         plateau = schedules.Plateau("loss", gamma=0.5, patience=0, threshold=0.5)
         stopping = training.EarlyStopping(patience=9)
-        callbacks = [training.Csv(folder), training.Checkpoint(folder / "c", keep=None), stopping]
+        log = training.JsonLines(folder / "run.jsonl")
+        callbacks = [log, training.Checkpoint(folder / "c", keep=None), stopping]
         return trainer(backend.name, callbacks, schedule=plateau, average=0.5)
 
     loader = data.Loader(samples(), 4, transform=draws)
@@ -177,9 +177,8 @@ def test_fits_one_after_another_are_one_long_fit(backend, epochs, tmp_path):
         (s.step, s.epoch, s.loss, s.lr) for s in history.steps
     ]
     assert [e.held_out for e in figures] == [e.held_out for e in history.epochs]
-    for name in ("steps.csv", "epochs.csv"):
-        rows = [(tmp_path / each / name).read_text().count("\n") for each in ("whole", "parts")]
-        assert rows[0] == rows[1]
+    lines = [(tmp_path / each / "run.jsonl").read_text() for each in ("whole", "parts")]
+    assert lines[0].count("\n") == lines[1].count("\n")
     names = [p.name for p in training.Checkpoints.all(tmp_path / "parts" / "c")]
     assert names == ["step-00000002", "step-00000004", "step-00000006"]
 

@@ -9,7 +9,7 @@ import pytest
 from deliralike import rules, zoo
 from deliralike.errors import CapabilityError
 from deliralike.training import Trainer, schedules
-from deliralike.training.callbacks import Checkpoint, Checkpoints, Csv
+from deliralike.training.callbacks import Checkpoint, Checkpoints
 
 KINDS = {
     "hidden": lambda: optax.adam(0.05),
@@ -49,7 +49,7 @@ def by_hand(epochs):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_trainer_makes_the_updates_of_optax_and_resumes(kind, tmp_path):
-    callbacks = [Checkpoint(tmp_path / "checkpoints"), Csv(tmp_path)]
+    callbacks = [Checkpoint(tmp_path / "checkpoints")]
     first = trainer(KINDS[kind](), callbacks).fit((X, Y), epochs=2, batch_size=12)
     latest = Checkpoints.latest(tmp_path / "checkpoints")
     rest = trainer(KINDS[kind]()).fit((X, Y), epochs=5, batch_size=12, resume=latest)

@@ -19,11 +19,12 @@ from deliralike.backends.chainer import (
     mixed_precision,
     native_functions,
     random,
+    unstable,
 )
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.distributed import (
     DistributedChainerNetwork,
-    LayerwiseChainerNetwork,
+    GradientAveragingChainerNetwork,
     unwrap_multi_node_optimizer,
 )
 from deliralike.backends.chainer.functional import ChainerFunctions
@@ -176,8 +177,8 @@ class ChainerBackend(Backend):
 
     distribute = staticmethod(DistributedChainerNetwork.joined)
 
-    def layerwise(self) -> type[LayerwiseChainerNetwork]:
-        return LayerwiseChainerNetwork
+    def gradient_averaging(self) -> type[GradientAveragingChainerNetwork]:
+        return GradientAveragingChainerNetwork
 
     neutral_layer = staticmethod(neutral_layer)
 
@@ -224,7 +225,7 @@ class ChainerBackend(Backend):
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
         # settings of this thread, which hide those of the process
-        own = vars(chainer.config._local)
+        own = unstable.config_of_thread()
         before, state = dict(own), np.random.get_state(legacy=False)
         try:
             with chainer.force_backprop_mode():

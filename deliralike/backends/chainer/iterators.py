@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from deliralike.backends.chainer import unstable
 from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.data import FromRoot, Loader
 from deliralike.errors import ArgumentError, SettingError
 from deliralike.parallel.processes.group import ProcessGroup
 
-_multi_node = chainermn.iterators.multi_node_iterator
 _synchronized = chainermn.iterators.synchronized_iterator
 
 
@@ -32,9 +32,9 @@ def loader_of(source: Any, seed: int, processes: ProcessGroup) -> Any:
             f"a multi-node iterator whose rank_master is {root}: wanted 0, the process that reads "
             "here"
         )
-    if isinstance(source, _multi_node._MultiNodeIteratorSlave):
+    if unstable.is_multi_node_iterator(source, reads=False):
         return FromRoot(None, processes)
-    if isinstance(source, _multi_node._MultiNodeIteratorMaster):
+    if unstable.is_multi_node_iterator(source, reads=True):
         return FromRoot(_loader(source.actual_iterator, seed), processes)
     return _loader(vars(source).get("actual_iterator", source), seed)  # of a synchronized iterator
 

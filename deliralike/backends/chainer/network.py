@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import Variable, chainer, chainermn
 from deliralike.errors import ArgumentError, ConstructionError, StateError
 from deliralike.network.arguments import recorded_arguments
@@ -70,7 +70,7 @@ def _restore_parameter(requires_grad: bool, *arguments: Any) -> Parameter:
 
 def set_requires_grad(parameter: chainer.Parameter, value: bool) -> None:
     """Freeze or thaw a parameter: backward skips a frozen one, and so does its update rule."""
-    parameter._requires_grad = parameter._node._requires_grad = value
+    unstable.set_requires_grad(parameter, value)
     if parameter.update_rule is not None:
         parameter.update_rule.enabled = value
     if not value:
@@ -87,6 +87,8 @@ class BufferValue:
 
 class ChainerSlot(Slot):
     """A parameter or persistent value of a link, under its neutral name."""
+
+    is_resizable = True
 
     def __init__(self, link: chainer.Link, name: str, is_parameter: bool) -> None:
         """Refer to an attribute of a link; nothing is copied."""
@@ -134,6 +136,14 @@ class ChainerSlot(Slot):
         array = self._array()
         value = value.reshape(array.shape).astype(array.dtype)
         array[...] = arrays.array_module(array).asarray(value)
+
+    def resize(self, shape: tuple[int, ...]) -> None:
+        """Let the parameter hold zeros of another shape."""
+        if not self.is_parameter:
+            super().resize(shape)
+        array = self._array()
+        self.native.cleargrad()
+        self.native.array = arrays.array_module(array).zeros(shape, array.dtype)
 
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
         """Return a value without an axis where the link holds a scalar."""
@@ -554,8 +564,7 @@ def set_dtype(network: chainer.Link, dtype: str) -> None:
             value = vars(link)[name]
             if arrays.is_array(value) and value.dtype.kind == "f":
                 object.__setattr__(link, name, value.astype(dtype))
-        if hasattr(link, "_highprec_dtype"):
-            link._highprec_dtype = np.dtype(dtype)
+        unstable.set_statistics_type(link, dtype)
 
 
 def _tree(link: chainer.Link) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.accumulation import give, take
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.owned_parameters import OwnedParameters
@@ -220,9 +220,8 @@ class ChainerOptimizer(AbstractOptimizer):
     def native_state_shapes(self, name):
         """Return the shapes with which the parameter's update rule begins."""
         trial = copy.copy(self._rules[name])
-        trial._state = None
-        trial._init_states(self._owned.parameters[name])
-        return {slot: array.shape for slot, array in (trial.state or {}).items()}
+        state = unstable.new_state(trial, self._owned.parameters[name])
+        return {slot: array.shape for slot, array in state.items()}
 
 
 def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> None:
@@ -293,7 +292,7 @@ def _load(parameter: chainer.Parameter, rule: Any, slot: str, value: Any, steps:
         return
     rule.t = rule.t or steps
     if rule.state is None:
-        rule._init_states(parameter)
+        unstable.begin_state(rule, parameter)
     made = rule.state.get(slot, parameter)
     array = arrays.array(np.asarray(value), str(made.dtype), str(parameter.device))
     rule.state[slot] = array

@@ -36,8 +36,8 @@ from deliralike.backends.jax.compiled.evaluation import network_program
 from deliralike.backends.jax.distributed import (
     DistributedJaxNetwork,
     DistributedJaxOptimizer,
+    GradientAveragingJaxNetwork,
     JaxProcessGroup,
-    LayerwiseJaxNetwork,
     ShardedJaxNetwork,
     SpmdJaxNetwork,
     SpmdJaxOptimizer,
@@ -96,7 +96,6 @@ class JaxBackend(Backend):
             "mixed float16",
             "kept programs",
             "checkpointed blocks",
-            "several steps",
         }
     )
     optimizers_hold_state = False
@@ -217,8 +216,8 @@ class JaxBackend(Backend):
 
     shard = staticmethod(ShardedJaxNetwork.shard)
 
-    def layerwise(self) -> type[LayerwiseJaxNetwork]:
-        return LayerwiseJaxNetwork
+    def gradient_averaging(self) -> type[GradientAveragingJaxNetwork]:
+        return GradientAveragingJaxNetwork
 
     def optimizer(
         self,

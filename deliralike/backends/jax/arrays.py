@@ -18,6 +18,7 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from deliralike.backends.jax import unstable
 from deliralike.backends.jax.compiled.kept import kept
 from deliralike.errors import CapabilityError, DeviceError, DtypeError, IndexRangeError, suggestion
 
@@ -357,11 +358,13 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         return jax.jit(function, **options)
     if jax.default_backend() != "cpu":
         return kept(function, **options)
-    quick = kept(function, compiler_options=_QUICKLY, **options)
+    quick = kept(function, compiler_options=unstable.quickly(), **options)
     # of several processes all have to run the same programs, and each sees its own results alone
     if "donate_argnums" in options or jax.process_count() > 1:
         return quick
-    return _again_without_nan(quick, kept(function, compiler_options=_AS_USUAL, **options))
+    return _again_without_nan(
+        quick, kept(function, compiler_options=unstable.as_usual(), **options)
+    )
 
 
 def _again_without_nan(quick: Callable[..., Any], usual: Callable[..., Any]) -> Callable[..., Any]:
@@ -432,7 +435,8 @@ def prepare_process(devices: int = 1, quickly: bool = False) -> None:
     if quickly:
         jax.config.update("jax_disable_most_optimizations", True)
         flags = [os.environ.get("XLA_FLAGS", "")]
-        flags += [f"--{option}={str(value).lower()}" for option, value in _OLD_EMITTERS.items()]
+        for option, value in unstable.older_emitters().items():
+            flags.append(f"--{option}={str(value).lower()}")
         os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 
 
@@ -499,15 +503,3 @@ def scan_context() -> AbstractContextManager[Any]:
 _quickly: ContextVar[bool] = ContextVar("deliralike_jax_compiling_quickly", default=False)
 _drawing: ContextVar[Mesh | None] = ContextVar("deliralike_jax_drawing", default=None)
 _op_by_op: ContextVar[bool] = ContextVar("deliralike_jax_op_by_op", default=False)
-# The older code generator compiles in 0.6 of the time; JAX 0.11 has it no more, nor the option.
-_OLD_EMITTERS = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}
-_QUICKLY = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    **_OLD_EMITTERS,
-}
-# XLA's defaults, also in a process whose programs are all compiled quickly
-_AS_USUAL = {
-    "xla_backend_optimization_level": 3,
-    "xla_llvm_disable_expensive_passes": False,
-}

@@ -21,9 +21,8 @@ import numpy as np
 from jax import lax
 from jax.core import ShapedArray
 from jax.experimental.layout import Layout, with_layout_constraint
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 
+from deliralike.backends.jax.unstable import Primitive, ad, batching, mlir
 from deliralike.nn.geometry import Pads, conv_size, tap_slices
 
 # sums that one loop computes at once

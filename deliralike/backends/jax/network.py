@@ -81,6 +81,8 @@ _PLAIN = Layout()
 class JaxSlot(Slot):
     """A variable of a module, seen in PyTorch's layout; its value is set in place."""
 
+    is_resizable = True
+
     def __init__(self, native: nnx.Variable, layout: Layout = _PLAIN) -> None:
         """Look at a variable; nothing is copied."""
         self.native = native
@@ -116,6 +118,13 @@ class JaxSlot(Slot):
         """Set the variable's value, in its type, on its devices."""
         value = self.layout.to_native(value)
         self.native.set_value(arrays.put_like(value, self.native.get_value()))
+
+    def resize(self, shape: tuple[int, ...]) -> None:
+        """Let the parameter hold zeros of another shape."""
+        if not self.is_parameter:
+            super().resize(shape)
+        native_shape = self.layout.to_native(np.empty(shape)).shape
+        self.native.set_value(arrays.zeros(native_shape, self.native.get_value()))
 
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
         """An array of PyTorch's layout with the axes in flax's order."""

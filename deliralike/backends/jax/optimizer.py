@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,13 +30,11 @@ from deliralike.backends.jax.compiled.program import (
     stream_position,
     unpack,
 )
-from deliralike.backends.jax.compiled.scanned import scanned, split_steps, stack_steps
 from deliralike.backends.jax.update_rules import NeutralRule, UpdateRule
-from deliralike.errors import CapabilityError, DtypeError
+from deliralike.errors import DtypeError
 from deliralike.nest import host_arrays
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.loss import as_loss
-from deliralike.optim.optimizer import AbstractOptimizer, Moment
+from deliralike.optim.optimizer import AbstractOptimizer
 
 
 class JaxOptimizer(AbstractOptimizer):
@@ -115,55 +113,6 @@ class JaxOptimizer(AbstractOptimizer):
         variables.write_settings(program)
         return unpack(result)
 
-    def update_several(self, loss_function, batches, moments):
-        """Make all updates as one program, unless somebody looks at each of them."""
-        if not self._can_run_ahead(moments):
-            return super().update_several(loss_function, batches, moments)
-        try:
-            stacked = stack_steps(batches)
-        except DtypeError as error:
-            raise host_arrays.explained(error, batches, self.network.backend.is_array) from None
-        except ValueError:
-            return super().update_several(loss_function, batches, moments)
-        loss = self.network.parallelism.adapt_loss(as_loss(loss_function))
-        loss = loss.with_precision(self.precision)
-        arguments = flatten_arguments(self.prepared(stacked))
-        variables = self._programs.latest  # of `prepared`
-        state = self.rule.state_for(variables)
-        numbers = []
-        for ahead, moment in enumerate(moments):
-            if moment.lr is not None and moment.lr != self.rule.lr:
-                self.rule.lr = moment.lr
-            constants, of_step = self.rule.numbers(variables, ahead)
-            numbers.append(of_step)
-        positions = [StreamPosition.of(moment.stream) for moment in moments]
-        first = positions[0]
-        key = ("several", loss, id(variables), tuple(self.pre_update_hooks), arguments.key)
-        program, updated = self._programs.get_or_compile(
-            (*key, first.seed, constants),
-            lambda: self._several_steps(loss, variables, arguments, first, constants),
-        )
-        results, others, parameters, state = program(
-            state,
-            variables.values(),
-            arguments.arrays,
-            [position.numbers for position in positions],
-            numbers,
-        )
-        variables.store(parameters, others)
-        for _ in moments:
-            self.rule.keep(state, updated)
-            self.finish_update(updated)
-        return split_steps(unpack(results), len(moments), self.network.backend.is_array)
-
-    def _can_run_ahead(self, moments: Sequence[Moment]) -> bool:
-        """Return whether nothing of an update depends on what happened to the one before."""
-        is_plain = not self.network.parallelism.is_replicated and self.loss_scale is None
-        is_alone = self.accumulate == 1 and not self.window_is_open
-        is_unseen = not self.keep_gradients and not self.post_update_hooks
-        lrs = {moment.lr for moment in moments}
-        return is_plain and is_alone and is_unseen and self.rule.can_run_ahead(lrs)
-
     def gradients(self, loss_function, *batch):
         """Run forward and backward as one program; buffers change."""
         arguments, variables = flatten_arguments(batch), self._programs.variables()
@@ -231,24 +180,6 @@ class JaxOptimizer(AbstractOptimizer):
         step = self._step(*what)
         name_program(step, "step", type(self.network))
         return with_host_checks(step, 2, partial(self._jit, donate_argnums=0))
-
-    def _several_steps(self, *what: Any) -> tuple[Any, list[str]]:
-        """The program of several steps, and the names of the parameters that it updates."""
-        updated: list[str] = []
-        one, variables = self._step(*what), what[1]
-
-        def step(*values: Any) -> tuple:
-            results = one(*values)
-            if variables.traced_settings or results[2].keys() - variables.parameters.keys():
-                raise CapabilityError(
-                    "forward sets settings of Python or frozen parameters, which steps of one "
-                    "program cannot see: leave out steps_per_call"
-                )
-            return results
-
-        steps = scanned(step, updated)
-        name_program(steps, "steps", type(self.network))
-        return with_host_checks(steps, 2, partial(self._jit, donate_argnums=0)), updated
 
     def _step(
         self,

@@ -38,16 +38,8 @@ class UpdateRule(ABC):
         """Store the state after an update of the parameters named."""
 
     @abstractmethod
-    def numbers(self, variables: ModuleVariables, ahead: int = 0) -> tuple[Any, Any]:
-        """Numbers that one update is compiled for, and numbers that are passed to it.
-
-        Args:
-            ahead: The number of updates that come before it.
-        """
-
-    @abstractmethod
-    def can_run_ahead(self, lrs: set[float | None]) -> bool:
-        """Return whether `numbers` knows later updates with these learning rates."""
+    def numbers(self, variables: ModuleVariables) -> tuple[Any, Any]:
+        """Numbers that one update is compiled for, and numbers that are passed to it."""
 
     @abstractmethod
     def update(
@@ -124,10 +116,7 @@ class NeutralRule(UpdateRule):
         for name in self.missed.keys() - updated:
             self.missed[name] += 1
 
-    def can_run_ahead(self, lrs):
-        return True
-
-    def numbers(self, variables, ahead=0):
+    def numbers(self, variables):
         """Return the numbers that are compiled in, and those that are passed.
 
         Rules without learning rates, and which parameter follows which rule, are compiled in; the
@@ -137,7 +126,7 @@ class NeutralRule(UpdateRule):
         if latest is not variables or missed != self.missed:
             constants, distinct = self._compiled_in(variables)
             self._latest = (variables, dict(self.missed), constants, distinct)
-        step = self.updates + 1 + ahead
+        step = self.updates + 1
         return constants, [self.groups.rules[place].scalars(step - m) for place, m in distinct]
 
     def _compiled_in(self, variables: ModuleVariables) -> tuple[tuple, list[tuple[int, int]]]:
@@ -261,10 +250,7 @@ class NativeRule(UpdateRule):
     def keep(self, state, updated):
         self.state = state
 
-    def can_run_ahead(self, lrs):
-        return len(lrs) == 1  # the learning rate is a part of the state
-
-    def numbers(self, variables, ahead=0):
+    def numbers(self, variables):
         return None, ()
 
     def update(self, constants, parameters, frozen, gradients, state, numbers):

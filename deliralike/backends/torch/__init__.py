@@ -25,6 +25,7 @@ from deliralike.backends.torch import (
     mixed_precision,
     native_functions,
     random,
+    unstable,
 )
 from deliralike.backends.torch.compat.batch_norm_names import (
     DataParallelWithCallback,
@@ -49,7 +50,7 @@ from deliralike.backends.torch.compat.functions import (
 from deliralike.backends.torch.compiled_loss import LossCompiler
 from deliralike.backends.torch.distributed import (
     DistributedTorchNetwork,
-    LayerwiseTorchNetwork,
+    GradientAveragingTorchNetwork,
     TorchProcessGroup,
 )
 from deliralike.backends.torch.functional import TorchFunctions
@@ -274,15 +275,15 @@ class TorchBackend(Backend):
             return [self.add(total, product, str(total.device)) for total, product in pairs]
         with torch.no_grad():
             if totals is None:
-                return list(torch._foreach_mul(list(values), weight))
-            torch._foreach_add_(list(totals), list(values), alpha=weight)
+                return unstable.multiplied(values, weight)
+            unstable.add(totals, values, weight)
         return list(totals)
 
     def scaled(self, totals: Sequence[torch.Tensor], factor: float) -> list[torch.Tensor]:
         if not totals or any(total.is_sparse for total in totals):
             return self.weighted(totals, factor)
         with torch.no_grad():
-            torch._foreach_mul_(list(totals), factor)
+            unstable.multiply(totals, factor)
         return list(totals)
 
     def copied(self, array: torch.Tensor) -> torch.Tensor:
@@ -297,7 +298,8 @@ class TorchBackend(Backend):
         with torch.no_grad():
             for group in (local, distributed):  # no operation takes both kinds
                 if group:
-                    torch._foreach_lerp_(*map(list, zip(*group, strict=True)), weight)
+                    starts, ends = zip(*group, strict=True)
+                    unstable.move_towards(starts, ends, weight)
         return list(averages)
 
     all_finite = staticmethod(mixed_precision.all_finite)
@@ -327,8 +329,8 @@ class TorchBackend(Backend):
         sharded = importlib.import_module("deliralike.backends.torch.distributed.sharded")
         return sharded.FullyShardedTorchNetwork.sharded(network, processes, **keywords)
 
-    def layerwise(self) -> type[LayerwiseTorchNetwork]:
-        return LayerwiseTorchNetwork
+    def gradient_averaging(self) -> type[GradientAveragingTorchNetwork]:
+        return GradientAveragingTorchNetwork
 
     def optimizer(
         self,

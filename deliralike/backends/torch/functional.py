@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from deliralike.backends.torch import arrays
+from deliralike.backends.torch import arrays, unstable
 from deliralike.backends.torch.random import (
     draws_by_key,
     draws_portably,
@@ -466,7 +466,7 @@ def unambiguous(x: torch.Tensor) -> torch.Tensor:
 
 def _is_on_host(x: torch.Tensor) -> bool:
     """Return whether the values are at hand: they are not in a program that is traced."""
-    if torch.compiler.is_compiling() or isinstance(x, torch._subclasses.FakeTensor):
+    if torch.compiler.is_compiling() or unstable.is_fake(x):
         return False
     return x.is_cpu
 

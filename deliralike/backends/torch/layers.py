@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from deliralike.backends.torch import arrays
+from deliralike.backends.torch import arrays, unstable
 from deliralike.backends.torch.functional import unambiguous
 from deliralike.backends.torch.network import AbstractTorchNetwork
 from deliralike.backends.torch.random import draws_by_key, draws_portably
@@ -38,7 +38,7 @@ def _start_values(layer: torch.nn.Module) -> dict[str, Any]:
         return {"weight": Normal(zero_row=layer.padding_idx)}
     if isinstance(layer, torch.nn.PReLU):
         return {"weight": Constant(layer.init)}
-    if isinstance(layer, torch.nn.Linear | torch.nn.modules.conv._ConvNd):
+    if isinstance(layer, torch.nn.Linear) or unstable.is_convolution(layer):
         start = fan_in_uniform(layer.weight[0].numel())
         return {"weight": start, "bias": start}
     return {"weight": ONES, "bias": ZEROS}
@@ -154,7 +154,7 @@ class _InstanceNorm(_Native):
         if not self.track_running_stats:
             return self.nn.group_norm(x, self.num_features, self.weight, self.bias, self.eps)
         # PyTorch 2.13 joins batch and channels to a batch of one: see `unambiguous`
-        return self._apply_instance_norm(x.flatten(2)).reshape(x.shape)
+        return unstable.instance_norm(self, x.flatten(2)).reshape(x.shape)
 
 
 class _GroupNorm(_Native):

@@ -21,6 +21,7 @@ from deliralike.backends.native_calls import (
     product_of,
     renamed,
 )
+from deliralike.backends.torch import unstable
 
 
 @contextmanager
@@ -104,7 +105,7 @@ def _is_open() -> bool:
     """Return whether tensors are plain ones: not within ``vmap``, and not while compiling."""
     if torch.compiler.is_compiling():
         return False
-    return torch._C._functorch.maybe_current_level() is None  # of PyTorch 2.13
+    return not unstable.is_within_transformation()
 
 
 # The table

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
-from deliralike.backends.torch import arrays
+from deliralike.backends.torch import arrays, unstable
 from deliralike.backends.torch.extra_state import extra_slots
 from deliralike.backends.torch.holder import TorchHolder
 from deliralike.errors import StateError
@@ -22,6 +22,8 @@ from deliralike.network.state import Slot
 
 class TorchSlot(Slot):
     """A parameter or buffer of a module; names and layouts are neutral already."""
+
+    is_resizable = True
 
     def __init__(self, native: torch.Tensor) -> None:
         """Refer to a tensor; nothing is copied."""
@@ -59,6 +61,12 @@ class TorchSlot(Slot):
         source = torch.from_numpy(np.require(value, requirements=["C", "W"]))
         with torch.no_grad():
             self.native.copy_(arrays.like(source, self.native))
+
+    def resize(self, shape: tuple[int, ...]) -> None:
+        """Let the parameter hold zeros of another shape."""
+        if not self.is_parameter:
+            super().resize(shape)
+        self.native.data = self.native.data.new_zeros(shape)
 
     @property
     def value(self) -> torch.Tensor:
@@ -194,7 +202,7 @@ def module_slots(module: torch.nn.Module) -> dict[str, Slot]:
         if isinstance(part, EnclosingNetwork | TorchHolder):
             holders[path] = part.enclosed
         for key, tensor in (*part._parameters.items(), *part._buffers.items()):
-            if tensor is not None and key not in part._non_persistent_buffers_set:
+            if tensor is not None and key not in unstable.unsaved_buffers(part):
                 slots[prefix + key] = TorchSlot(tensor)
         slots.update(extra_slots(part, prefix))
     return slots

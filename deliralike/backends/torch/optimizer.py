@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from deliralike.backends.torch import arrays
+from deliralike.backends.torch import arrays, unstable
 from deliralike.backends.torch.accumulation import GradientSums
 from deliralike.backends.torch.owned_parameters import OwnedParameters
 from deliralike.backends.torch.update_rules import GroupRates
@@ -74,7 +74,7 @@ class TorchOptimizer(AbstractOptimizer):
         """
         self._owned.refresh()
         parameters, network = self._owned.parameters, self.network
-        if any(each._post_accumulate_grad_hooks for each in parameters.values()):
+        if any(map(unstable.has_accumulation_hooks, parameters.values())):
             return super().add_gradients(sums, loss_function, *batch)
         gradient_sums = GradientSums(network.backend, sums, parameters, network.parallelism)
 

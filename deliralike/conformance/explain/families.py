@@ -18,8 +18,8 @@ from deliralike.conformance.explain import (
     windows,
 )
 from deliralike.conformance.explain.arguments import called, has_all, is_known, plain
-from deliralike.conformance.explain.chance import dropout
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula, Known
+from deliralike.conformance.explain.dropout import dropout
 from deliralike.conformance.findings import is_array
 
 
@@ -76,7 +76,6 @@ _LAYERS: Mapping[str, Callable[[Arguments], Known]] = {
     "group_norm": norms.group_norm,
     "batch_norm": norms.batch_norm_function,
     "normalize": norms.normalize,
-    norms.ROOT: norms.root,
     "LSTM": partial(recurrence.recurrent, "LSTM"),
     "GRU": partial(recurrence.recurrent, "GRU"),
     "MultiheadAttention": attention.multihead,

@@ -22,8 +22,8 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.by_name import without
 from deliralike.conformance.explain import changes, types
 from deliralike.conformance.explain.arguments import called, names
-from deliralike.conformance.explain.bench import Bench
 from deliralike.conformance.explain.convention import Arguments, Change, Formula, told
+from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.loss_table import (
     BEFORE,
     LOSSES,
@@ -31,7 +31,14 @@ from deliralike.conformance.explain.loss_table import (
     conventions,
 )
 from deliralike.conformance.explain.trials import EXACT, Trial, run, until_met
-from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation, Observed, is_array
+from deliralike.conformance.findings import (
+    LIMIT,
+    MATCH,
+    Explanation,
+    FailingBlock,
+    Observed,
+    is_array,
+)
 from deliralike.conformance.kinds import Arrays, Named, Shape, Tensors
 from deliralike.conformance.places import ARGUMENT, Quantity
 
@@ -137,7 +144,7 @@ class _Bench(Bench):
 
     digits = 6
 
-    def __init__(self, accused: Accused, backend: Backend) -> None:
+    def __init__(self, accused: FailingBlock, backend: Backend) -> None:
         super().__init__(accused, backend)
         self.outputs, self.gradients = (*self.outputs, *self.gradients), ()
 
@@ -195,7 +202,7 @@ class _Known:
         for name, size in (("output", abs(own.value)), ("gradient of args[0]", _norm(own.slope))):
             noise[name] = _ROUNDING * loss.reference.size / (size or 1.0)
         one, z = np.asarray(1.0), loss.outputs[self.output]
-        accused = Accused(
+        accused = FailingBlock(
             "loss", self.kind, settings, {}, (z,), arrays, one, True, mine, its, noise
         )
         return _Bench(accused, loss.backend)

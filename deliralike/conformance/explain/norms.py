@@ -24,7 +24,6 @@ from deliralike.conformance.explain.convention import (
 from deliralike.conformance.explain.enumeration import divisors, short_decimals, subsets
 from deliralike.conformance.kinds import Axes, Named, Shape
 
-ROOT = "root of a variance"
 EPSILONS = (1e-3, 1e-6, 1e-5, 2e-5, 1e-4, 1e-8, 1e-2, 0.0)
 
 # How the deviation is made of the variance and epsilon; the usual way is ``sqrt(var + eps)``.
@@ -384,16 +383,6 @@ def _eps_of(given: Arguments, own: Mapping[str, str]) -> float | None:
             if np.allclose(scaled / divisor + bias, y, rtol=1e-9, atol=1e-12):
                 return plain
     return None
-
-
-def root(given: Arguments) -> Known:
-    """The root of a variance and an epsilon, or one over it, of a norm that is written out."""
-    return _root, [*_eps(given), values("deviation", _SQUARE, "divisor")]
-
-
-def _root(nn: Any, given: Arguments) -> Any:
-    deviation = _DEVIATIONS[given.get("deviation", "")](nn, given["x"], given["eps"])
-    return 1.0 / deviation if given["inverse"] else deviation
 
 
 def normalize(given: Arguments) -> Known:

@@ -58,7 +58,7 @@ def explain(trace: Trace) -> Explanation | None:
     """
     if not np.isfinite(trace.candidate).all():
         return Explanation("updates that are not finite", np.inf)
-    trace, base = based(trace)
+    base = _reference_form(trace)
     if base is None:
         return Explanation("the reference follows no known rule", np.inf)
     bench = _Bench.of(trace, trace.candidate, base)
@@ -85,17 +85,6 @@ def _nearest(trials: Sequence[Trial]) -> list[Convention]:
     """The numbers that come nearest to the candidate's updates by themselves."""
     ordered = sorted(trials, key=lambda trial: trial.distance)[:_REFINED]
     return [choice.convention for trial in ordered for choice in trial.choices]
-
-
-def based(trace: Trace) -> tuple[Trace, Form | None]:
-    """The trace with the rates that the reference uses, and the form that gives its updates."""
-    for rates in (trace.rates, trace.later):
-        if rates is not None:
-            moved = replace(trace, rates=rates)
-            form = _reference_form(moved)
-            if form is not None:
-                return moved, form
-    return trace, None
 
 
 def _explanation(bench: _Bench, trials: Sequence[Trial]) -> Explanation:
@@ -425,7 +414,7 @@ def identify(
     chosen = np.ones(len(trace.names), bool) if among is None else among
     starts = [*_STARTS]
     for how in ("l2", "decoupled"):
-        starts += [form.but(weight_decay=0.01, decay_form=how) for form in _STARTS]
+        starts += [form.replace(weight_decay=0.01, decay_form=how) for form in _STARTS]
     rough: list[tuple[float, Form]] = []
     for form in starts:
         rough.append(_settled(_Bench.of(trace, target, form, chosen), 6))
@@ -447,7 +436,7 @@ def _settled(bench: _Bench, iterations: int) -> tuple[float, Form]:
             axes[one.name] = one.axis
 
     def at(found: Sequence[float]) -> Form:
-        return form.but(**dict(zip(axes, found, strict=True)))
+        return form.replace(**dict(zip(axes, found, strict=True)))
 
     def residual(found: Sequence[float]) -> np.ndarray:
         return bench.residual(lambda nn, given: simulate(at(found), bench.trace))
@@ -481,5 +470,5 @@ def _of_groups(trace: Trace) -> Form | None:
         return None
     of_matrices, of_vectors = found[False][0], found[True][0]
     if not of_vectors.weight_decay:
-        of_vectors = of_vectors.but(decay_form=of_matrices.decay_form)
+        of_vectors = of_vectors.replace(decay_form=of_matrices.decay_form)
     return merged([of_vectors if one else of_matrices for one in vectors], trace.sizes)

@@ -18,21 +18,23 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import losses, relations
-from deliralike.conformance.explain.anything import around
 from deliralike.conformance.explain.arguments import bound, names
-from deliralike.conformance.explain.bench import Bench
+from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.families import Family, family_of
+from deliralike.conformance.explain.generic_transforms import around
 from deliralike.conformance.explain.loss_table import LOSSES
 from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.explain.trials import EXACT, Trial, joined, run
-from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
+from deliralike.conformance.findings import LIMIT, MATCH, Explanation, FailingBlock
 from deliralike.conformance.places import ARGUMENT, Quantity
 
 PATIENCE = 4.0  # seconds
 _NEAR = 0.03  # of the reference's own distance: what is farther is no hint
 
 
-def explain(accused: Accused, backend: Backend, patience: float = PATIENCE) -> Explanation | None:
+def explain(
+    accused: FailingBlock, backend: Backend, patience: float = PATIENCE
+) -> Explanation | None:
     """The most likely cause of what a block's candidate gave.
 
     Known conventions of its kind are executed on the reference's inputs, settings among them
@@ -192,14 +194,14 @@ def _nearest(trials: Sequence[Trial], itself: Trial) -> Explanation | None:
     return Explanation.of(_causes(best), distance)
 
 
-def _absent(accused: Accused) -> Explanation | None:
+def _absent(accused: FailingBlock) -> Explanation | None:
     """Gradients that are not there at all, which counts even where they would be zero."""
     mine, its = accused.reference.parameters, accused.candidate.parameters
     lacking = [name for name, value in mine.items() if value is not None and its.get(name) is None]
     return Explanation.seen(f"no gradient of {', '.join(lacking)} (missing)") if lacking else None
 
 
-def _of_loss(accused: Accused, backend: Backend) -> Explanation | None:
+def _of_loss(accused: FailingBlock, backend: Backend) -> Explanation | None:
     """The cause of a loss of `nn`, which has a value and the gradient of its first argument."""
     given = bound(accused.kind, accused.settings, {}, accused.args, accused.kwargs)
     prediction, target = (given[name] for name in names(accused.kind)[:2])

@@ -21,8 +21,8 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
-from deliralike.conformance.explain import arguments, norms
-from deliralike.conformance.explain.bench import Bench
+from deliralike.conformance.explain import arguments
+from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.families import family_of
 from deliralike.conformance.explain.loss_table import LOSSES
 from deliralike.conformance.explain.search import Search
@@ -30,8 +30,8 @@ from deliralike.conformance.findings import (
     LIMIT,
     MATCH,
     OWN,
-    Accused,
     Explanation,
+    FailingBlock,
     is_array,
     is_floating,
 )
@@ -51,16 +51,11 @@ class Substitute:
         which: Which call of several it is, in words: ``"call 2 of 2"``; empty for the only one.
     """
 
-    accused: Accused
+    accused: FailingBlock
     follow: Callable[[Any], Tensors]
     reference: Arrays
     wanted: Arrays
     which: str = ""
-
-    @property
-    def is_call(self) -> bool:
-        """Whether it is a call that the candidate lacks, and no part of one."""
-        return self.accused.kind != norms.ROOT
 
 
 class _Downstream(Bench):
@@ -145,8 +140,6 @@ def explain(
 def _with_name(explanation: Explanation, one: Substitute) -> Explanation:
     """An explanation that says which function it is of; a layer has its place."""
     kind = one.accused.kind
-    if kind == norms.ROOT:
-        return replace(explanation, cause=f"{explanation.cause}, in the {kind}")
     if not arguments.is_known(kind):
         return explanation
     return replace(explanation, cause=f"{explanation.cause}, in {kind}()")

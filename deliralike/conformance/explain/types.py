@@ -9,7 +9,7 @@ import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import Explanation, is_number
-from deliralike.conformance.last_bit import fits
+from deliralike.conformance.ulp import fits
 
 # The type's name, the bits of its significand, and how far its rounding can bring a well
 # conditioned result.

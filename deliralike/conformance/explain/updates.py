@@ -170,7 +170,7 @@ class Form:
         """Of the rule: ``"sgd"``."""
         return self.kind.__name__.lower()
 
-    def but(self, **changes: Any) -> Form:
+    def replace(self, **changes: Any) -> Form:
         """The same with other conventions."""
         return Form(self.kind, {**self.changes, **changes})
 
@@ -186,10 +186,6 @@ class Trace:
         rates: The learning rate of each step, ``(T,)``; ones where it is not known.
         reference, candidate: What each added to the parameters, ``(T, N)``.
         form: The reference's own, where it is known.
-        rest: Of the parameters that were left out: the sums of ``g * g``, ``g * p`` and ``p * p``,
-            ``(T, 3)``.
-        later: The learning rates after each step, which a side with a schedule of its own may have
-            used.
     """
 
     names: tuple[str, ...]
@@ -202,8 +198,6 @@ class Trace:
     reference: Array
     candidate: Array
     form: Form | None = None
-    rest: Array | None = None
-    later: Array | None = None
 
     @property
     def starts(self) -> Array:
@@ -332,12 +326,12 @@ def _gradient(form: Form, trace: Trace, t: int, used: Array) -> Array:
     of_decay = decay * trace.parameters[t]
     if form.decay_first:
         both = np.where(used, g + of_decay, 0.0)
-        return _clipped(form, trace, t, both, float(np.max(decay)))
-    return _clipped(form, trace, t, g, 0.0) + of_decay
+        return _clipped(form, trace, both)
+    return _clipped(form, trace, g) + of_decay
 
 
-def _clipped(form: Form, trace: Trace, t: int, g: Array, decay: float) -> Array:
-    """Gradients within the bound; they hold the decay, but the sums of the rest do not."""
+def _clipped(form: Form, trace: Trace, g: Array) -> Array:
+    """Gradients within the bound."""
     if form.clip is None:
         return g
     if form.clip == "value":
@@ -347,8 +341,5 @@ def _clipped(form: Form, trace: Trace, t: int, g: Array, decay: float) -> Array:
         square = trace.spread(trace.by_parameter(square))
     else:
         square = square.sum()
-        if trace.rest is not None:
-            factor = float(np.mean(form.factor))
-            square = square + trace.rest[t] @ [factor**2, 2 * factor * decay, decay**2]
     shrunk = np.minimum(1.0, form.bound / (square**0.5 + form.clip_eps))
     return g * np.nan_to_num(shrunk, nan=1.0)

@@ -13,7 +13,7 @@ import numpy as np
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
 from deliralike.conformance.explain import types
-from deliralike.conformance.explain.enumeration import divisors, other_axes, other_orders
+from deliralike.conformance.explain.enumeration import other_axes, other_orders
 from deliralike.conformance.explain.relations import nearest
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Arrays
@@ -21,8 +21,6 @@ from deliralike.conformance.kinds import Arrays
 Array = np.ndarray
 Way = tuple[str, Array]  # what a report says, and what the reference's array becomes
 _MANY = 32  # elements from which on a spread says something
-_FEW = 8  # ways to split an axis that are tried
-_SMALL = 2**16  # elements; more are not tried in every order
 
 
 def explain_weights(reference: Arrays, candidate: Arrays) -> list[tuple[str, Explanation]]:
@@ -78,7 +76,6 @@ def _ways(name: str, reference: Arrays, came: Array, wrong: list[str]) -> Iterat
     if value.shape == came.shape:
         yield from _blocks(value, name)
         yield from _shifted_gates(value, came)
-    yield from _split(value, came)
 
 
 def _layouts(x: Array) -> Iterator[Way]:
@@ -123,20 +120,6 @@ def _shifted_gates(value: Array, came: Array) -> Iterator[Way]:
         for place, part in enumerate(np.split(came - value, 4)):
             added = np.repeat(np.arange(4) == place, len(value) // 4) * part.mean()
             yield f"{gates[place]} plus {part.mean():.6g}", value + added
-
-
-def _split(x: Array, came: Array) -> Iterator[Way]:
-    """Both axes of a matrix split into two, permuted and joined again, as by a wrong reshape."""
-    if x.ndim != 2 or x.size != came.size or x.size > _SMALL:
-        return
-    for first in divisors(x.shape[0])[:_FEW]:
-        for second in divisors(x.shape[1])[:_FEW]:
-            shape = (first, x.shape[0] // first, second, x.shape[1] // second)
-            if sum(size > 1 for size in shape) < 3:
-                continue
-            for order in other_orders(4):
-                words = f"reshaped to {shape}, axes permuted to {order}, and reshaped back"
-                yield words, x.reshape(shape).transpose(order).reshape(came.shape)
 
 
 def compared(wanted: Array, came: Array) -> Explanation:

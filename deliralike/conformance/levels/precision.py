@@ -11,7 +11,7 @@ import numpy as np
 from deliralike.conformance.agreement import largest_difference
 from deliralike.conformance.findings import short
 from deliralike.conformance.kinds import Batch
-from deliralike.conformance.listening import first_call
+from deliralike.conformance.loss_tracing import first_call
 from deliralike.conformance.matching.aligning import align
 from deliralike.conformance.subject import Subject
 

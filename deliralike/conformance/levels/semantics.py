@@ -32,12 +32,12 @@ from deliralike.conformance.findings import (
     is_array,
 )
 from deliralike.conformance.kinds import Batch
-from deliralike.conformance.last_bit import allowed, fits, shake_parameters
 from deliralike.conformance.observe import Recording, Unit, watch
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.observe.raised import Raised
 from deliralike.conformance.places import UNIT, Tap
 from deliralike.conformance.subject import Subject
+from deliralike.conformance.ulp import allowed, fits, shake_parameters
 
 TITLE = "semantics in float64"
 ELEMENTS = 2**14  # of each layer's output, for the error by layer
@@ -179,7 +179,7 @@ def with_magnified_rounding(mode: Mode, subject: Subject, batch: Batch, training
     """
     limits = dict.fromkeys(mode.differences, LIMIT)
     for seed in range(_SHAKES):
-        other = subject.but(network=deepcopy(subject.network))
+        other = subject.replace(network=deepcopy(subject.network))
         shake_parameters(other.network, seed)
         moved = compared(mode.reference, look(other, batch, training, 1)).differences
         for what, found in moved.items():

@@ -23,12 +23,12 @@ from deliralike.conformance.findings import (
     is_array,
 )
 from deliralike.conformance.kinds import Batch, Shape
-from deliralike.conformance.last_bit import SLIGHT, allowed, shake_parameters
 from deliralike.conformance.levels.semantics import Mode
-from deliralike.conformance.listening import first_call, handed
+from deliralike.conformance.loss_tracing import first_call, handed
 from deliralike.conformance.matching.aligning import align
 from deliralike.conformance.observe.raised import in_words
 from deliralike.conformance.subject import Subject
+from deliralike.conformance.ulp import SLIGHT, allowed, shake_parameters
 from deliralike.optim.loss import count_samples
 
 NAME, TITLE = "L7", "other sizes of input"
@@ -114,7 +114,7 @@ class _Both:
 
     def _rounding(self, batch: Batch, wanted: Any) -> float:
         """How far an error in the last bit of its parameters moves the reference."""
-        other = self.reference.but(network=deepcopy(self.reference.network))
+        other = self.reference.replace(network=deepcopy(self.reference.network))
         shake_parameters(other.network)
         return largest_difference(wanted, _outputs(other, batch))
 

@@ -2,12 +2,14 @@
 
 Both sides are given the same parameters before each step, and the same gradients: those of a linear
 loss. So their states follow from the same numbers, and the update of each step is judged alone,
-relative to itself. Schedules are compared apart from that, over more steps than a proof could make.
+relative to itself. No rule asks for the size of a parameter, so a large one is replaced by a small
+one with as many axes. Schedules are compared apart from that, over more steps than a proof could make.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,9 +17,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from deliralike.conformance.by_name import only, without
+from deliralike.conformance.by_name import without
 from deliralike.conformance.explain import optimizers as explaining
-from deliralike.conformance.explain.schedules import explain_schedule, used_rates
+from deliralike.conformance.explain.schedules import explain_schedule
 from deliralike.conformance.explain.updates import Form, Trace, form_of, merged
 from deliralike.conformance.findings import (
     LIMIT,
@@ -26,11 +28,11 @@ from deliralike.conformance.findings import (
     Finding,
     Level,
 )
-from deliralike.conformance.freeing import collect, give_back, is_large
 from deliralike.conformance.kinds import Named, Shape, Tensors
 from deliralike.conformance.subject import Make, Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.state import each_once
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.replicas.hooks import AccumulateGradients
@@ -39,12 +41,10 @@ from deliralike.weights.matching.distance import norm, wide
 TITLE = "optimizer steps"
 # Of gradients, step by step: small ones show an epsilon, large ones are clipped.
 SCALES = (1e-6, 1.0, 1e-3, 1e2)
+_LARGEST = 64  # elements of a parameter
 _ROUNDING = 4 * 2.0**-52  # of a parameter, relative: no fault of an update's
 DROP = 0.1  # of the learning rate in the middle: where it stands in a velocity shows only then
 HORIZON = 10_000  # steps over which schedules are compared
-_TRACED = (
-    1000  # elements of vectors, and as many of other parameters, that an explanation is made from
-)
 
 T = TypeVar("T")
 
@@ -55,7 +55,6 @@ def level(
     names: Mapping[str, str] | None = None,
     steps: int = 12,
     seed: int = 0,
-    unused: bool = True,
     never: Collection[str] = (),
 ) -> Level:
     """Judge the optimizers that both sides have, by name.
@@ -65,7 +64,6 @@ def level(
         names: The candidate's name of a parameter by the reference's, where they differ.
         steps: How many updates; the learning rate drops in the middle.
         seed: Of the forced gradients and parameters.
-        unused: Whether some parameters take no part in some steps.
         never: Parameters that take no part in any step, as the network does not use them.
     """
     shared = [name for name in reference.optimizers if name in candidate.optimizers]
@@ -75,24 +73,27 @@ def level(
         return Level(
             "L4", TITLE, NOT_REACHED, notes=(*notes, "there is no optimizer on both sides")
         )
-    forced = Forced.of(reference.network, steps, seed, unused)
+    forced = Forced.of(reference.network, steps, seed, frozenset(never))
     there, theirs, shapes = _trainable_shapes(candidate.network), names or {}, {}
     for name, shape in forced.shapes.items():
         if there.get(theirs.get(name, name)) == shape:
             shapes[name] = shape
     left_out = without(forced.shapes, shapes)
+    networks = (reference.network, candidate.network)
+    largest = _LARGEST if all(map(_is_resizable, networks)) else math.inf
+    shapes = {name: _reduced(shape, largest) for name, shape in shapes.items()}
     if left_out:
         named = ", ".join(left_out)
         notes.append(f"not judged, without a parameter like it in the candidate: {named}")
     if not shapes:
         return Level("L4", TITLE, NOT_REACHED, notes=tuple(notes))
-    forced = replace(forced, shapes=shapes, never=frozenset(never))
+    forced = replace(forced, shapes=shapes)
     findings = list(_of_schedules(reference, candidate, shared[0]))
     are_own = reference.schedule is None and candidate.schedule is None
     differences: dict[str, float] = {}
     for name in shared:
-        mine = partial(_Side, reference.network, reference.optimizers[name])
-        its = partial(_Side, candidate.network, candidate.optimizers[name], names)
+        mine = partial(_Side, reference.network, reference.optimizers[name], {}, largest)
+        its = partial(_Side, candidate.network, candidate.optimizers[name], theirs, largest)
         try:
             run = _in_step(name, forced, mine, its)
         except _CandidateRaised as raised:
@@ -101,8 +102,6 @@ def level(
         findings += run.findings(are_own)
         notes += run.notes()
         differences[name] = run.worst
-        del run
-        collect(reference.network)  # copies and states, before the next ones are made
     worst = max([*differences.values(), *(f.difference for f in findings)])
     return Level.judged("L4", TITLE, worst, findings, notes, differences=differences)
 
@@ -119,47 +118,30 @@ class Forced:
         shapes: Of the trainable parameters, by neutral name; of a tied one under its first name.
         steps: How many.
         seed: Keys the numbers, together with each parameter's name and the step.
-        pausing: Whether every second parameter takes no part at the steps of `pauses`.
         never: Parameters that take no part in any step.
     """
 
     shapes: Mapping[str, Shape]
     steps: int
     seed: int
-    pausing: bool
     never: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, network: AbstractNetwork, steps: int, seed: int, unused: bool) -> Forced:
-        """For the parameters of a network; `unused`: whether some of them pause."""
-        shapes: dict[str, Shape] = {}
-        seen: set[int] = set()
-        for name, slot in network.neutral_slots().items():
-            if slot.trainable and id(slot.native) not in seen:
-                seen.add(id(slot.native))
-                shapes[name] = slot.shape
-        return cls(shapes, steps, seed, unused)
-
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """The parameters that pause: every second one, unless there is only one."""
-        return tuple(self.shapes)[1::2] if self.pausing else ()
+    def of(
+        cls, network: AbstractNetwork, steps: int, seed: int, never: frozenset[str] = frozenset()
+    ) -> Forced:
+        """For the parameters of a network."""
+        slots = each_once(network.neutral_slots()).items()
+        shapes = {name: slot.shape for name, slot in slots if slot.trainable}
+        return cls(shapes, steps, seed, never)
 
     @property
     def middle(self) -> int:
         """The first step with the lower learning rate."""
         return self.steps // 2
 
-    @property
-    def pauses(self) -> tuple[int, ...]:
-        """The steps at which the unused parameters take no part.
-
-        One is before the learning rate drops, and one after.
-        """
-        return (self.middle // 2, self.middle + 2)
-
     def parameters(self, step: int) -> Tensors:
-        """Return the parameters before a step, in float32: less memory for the same numbers.
+        """Return the parameters before a step, numbers that float32 holds.
 
         They are as small as the gradients, so that no update is lost in rounding.
         """
@@ -167,14 +149,11 @@ class Forced:
         return {name: self._draw("parameter", name, step, scale) for name in self.shapes}
 
     def gradients(self, step: int) -> Tensors:
-        """The gradients of a step, in float32, without those that take no part.
+        """The gradients of a step, numbers that float32 holds, without those that take no part.
 
         Some are exactly zero.
         """
-        absent = set(self.never)
-        if step in self.pauses:
-            absent.update(self.unused)
-        return {name: self._gradient(name, step) for name in without(self.shapes, absent)}
+        return {name: self._gradient(name, step) for name in without(self.shapes, self.never)}
 
     def _gradient(self, name: str, step: int) -> np.ndarray:
         gradient = self._draw("gradient", name, step, SCALES[step % len(SCALES)])
@@ -187,7 +166,8 @@ class Forced:
     def _draw(self, what: str, name: str, step: int, scale: float) -> np.ndarray:
         key = start.key(self.seed, f"{what} {name}")
         generator = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, step]))
-        return np.asarray(generator.standard_normal(self.shapes[name]) * scale, np.float32)
+        numbers = generator.standard_normal(self.shapes[name]) * scale
+        return numbers.astype(np.float32).astype(np.float64)
 
 
 def linear(network: AbstractNetwork, gradients: Named) -> Any:
@@ -212,9 +192,16 @@ class _Side:
     """A copy of one side's network with its optimizer."""
 
     def __init__(
-        self, network: AbstractNetwork, make: Make, names: Mapping[str, str] | None = None
+        self,
+        network: AbstractNetwork,
+        make: Make,
+        names: Mapping[str, str] | None = None,
+        largest: float = _LARGEST,
     ) -> None:
         self.network = copy.deepcopy(network)
+        for slot in self.network.neutral_slots().values():
+            if slot.trainable and slot.size > largest:
+                slot.resize(_reduced(slot.shape, largest))
         self.optimizer = make(self.network)
         # where the learning rate is part of a state, it is there from now on
         self.optimizer.neutral_state()
@@ -237,18 +224,31 @@ class _Side:
         for name, value in gradients.items():
             batch[self._name(name)] = self._slot(name).in_native_layout(value)
         self.optimizer.update(linear, batch)
-        # not needed while the other side makes its step, and of the size of the network
-        self.network.parallelism.forget_gradients()
 
-    def moved(self, name: str, before: np.ndarray) -> np.ndarray:
-        """What the update added to a parameter."""
-        return wide(self._slot(name).read()) - before
+    def moved(self, before: Tensors) -> Tensors:
+        """What the update added to each parameter."""
+        return {name: wide(self._slot(name).read()) - value for name, value in before.items()}
 
     def _name(self, name: str) -> str:
         return self.names.get(name, name)
 
     def _slot(self, name: str) -> Any:
         return self.slots[self._name(name)]
+
+
+def _is_resizable(network: AbstractNetwork) -> bool:
+    slots = network.neutral_slots().values()
+    return all(slot.is_resizable for slot in slots if slot.trainable)
+
+
+def _reduced(shape: Shape, largest: float) -> Shape:
+    """A shape of few elements, with each axis divided by one number: tall matrices stay tall."""
+    divisor = 1
+    reduced = shape
+    while math.prod(reduced) > largest:
+        divisor *= 2
+        reduced = tuple(-(-size // divisor) for size in shape)
+    return reduced
 
 
 def _trainable_shapes(network: AbstractNetwork) -> dict[str, Shape]:
@@ -306,11 +306,7 @@ class _Run:
         self.updates: list[dict[str, float]] = []
         self.unused: list[dict[str, float]] = []
         self.rates: list[float] = []  # of the reference, before each update
-        self.later: list[float] = []  # and after it
-        self.traced = _traced(forced.shapes)
-        self.recorded: list[tuple[Tensors, ...]] = []
-        self.rest: list[tuple[float, float, float]] = []
-        self.is_large = is_large(self.reference.network)
+        self.recorded: list[tuple[Tensors, ...]] = []  # what was fed, and what was made of it
         for step in range(forced.steps):
             self._step(step)
 
@@ -320,34 +316,21 @@ class _Run:
         rate = None if self.free else base
         self.rates.append(_or_one(self.reference.lr) if rate is None else rate)
         self.reference.step(parameters, gradients, rate)
-        if self.is_large:
-            give_back()
         _tried(partial(self.candidate.step, parameters, gradients, rate))
-        self.later.append(_or_one(self.reference.lr))
         if rate is not None:
             now = (self.reference.lr, self.candidate.lr)
             self.moves |= any(one is None or _relative(rate, one) > 0 for one in now)
-        moved = self._judge(parameters, gradients)
-        traced = (_only(self.traced, arrays) for arrays in (parameters, gradients))
-        self.recorded.append((*traced, *moved))
-        self.rest.append(_sums(parameters, gradients, self.traced))
-
-    def _judge(self, parameters: Tensors, used: Named) -> tuple[Tensors, Tensors]:
-        """Judge the updates one by one, as a network may be large; return those that are traced."""
+        mine, its = self.reference.moved(parameters), self.candidate.moved(parameters)
+        self.recorded.append((parameters, gradients, mine, its))
         updates, unused = {}, {}
-        mine, its = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for name, before in parameters.items():
-            size = norm(wide(before))
-            one, other = self.reference.moved(name, before), self.candidate.moved(name, before)
-            if name in used:
-                updates[name] = _difference(one, other, _ROUNDING * size)
+            size = norm(before)
+            if name in gradients:
+                updates[name] = _difference(mine[name], its[name], _ROUNDING * size)
             else:
-                unused[name] = norm(other) / (size or 1.0)
-            if name in self.traced:
-                mine[name], its[name] = one, other
+                unused[name] = norm(its[name]) / (size or 1.0)
         self.updates.append(updates)
         self.unused.append(unused)
-        return mine, its
 
     def findings(self, rates_are_own: bool) -> Iterator[Finding]:
         """Yield what differs: the learning rate, the updates, unused parameters."""
@@ -357,7 +340,7 @@ class _Run:
             cause = Explanation.seen(words)
             yield Finding("L4", place, "learning rate", _relative(mine, its), explanation=cause)
         if any(True for _ in self._apart(place, None)):
-            yield from self._of_updates(place)
+            yield from self._apart(place, explaining.explain(self.trace()))
 
     def _apart(self, place: str, explanation: Explanation | None) -> Iterator[Finding]:
         """A finding for parameters that differ, and one for those that move without a gradient."""
@@ -370,30 +353,6 @@ class _Run:
             remark = f"It concerns {len(wrong)} of {len(every)} parameters."
             said, size = f"{what} {first} at step {step + 1}", max(found.values())
             yield Finding("L4", place, said, size, explanation=explanation, remarks=(remark,))
-
-    def _of_updates(self, place: str) -> list[Finding]:
-        """Findings of updates; of learning rates where nothing else differs."""
-        trace = self.trace()
-        of_rates = None
-        if self.free:
-            trace, form = explaining.based(trace)
-            its = None if _beyond(self.unused) else used_rates(trace, form)
-            if its is not None and not _is_constant(its, trace.rates):
-                of_rates = self._of_rates(place, trace.rates, its)
-        if of_rates is not None and _is_known(of_rates.explanation):
-            return [of_rates]
-        why = explaining.explain(trace)
-        if of_rates is not None and not _is_known(why):
-            return [of_rates]
-        return list(self._apart(place, why))
-
-    def _of_rates(self, place: str, mine: np.ndarray, its: np.ndarray) -> Finding:
-        """The learning rates that the updates used."""
-        why = explain_schedule(mine, its)
-        first = int(np.argmax(np.abs(its - mine) > LIMIT * np.abs(mine)))
-        what = f"schedule: lr={its[first]:.6g} instead of {mine[first]:.6g} at step {first + 1}"
-        apart = norm(its - mine) / (norm(mine) or 1.0)
-        return Finding("L4", place, what, apart, explanation=why)
 
     def notes(self) -> Iterator[str]:
         """What a reader should know."""
@@ -410,9 +369,8 @@ class _Run:
 
     def trace(self) -> Trace:
         """What an explanation is made from."""
-        names = self.traced
-        shapes = [self.forced.shapes[name] for name in names]
-        sizes = tuple(int(np.prod(shape)) for shape in shapes)
+        names, shapes = tuple(self.forced.shapes), self.forced.shapes.values()
+        sizes = tuple(map(math.prod, shapes))
 
         def rows(place: int) -> np.ndarray:
             found = []
@@ -433,8 +391,6 @@ class _Run:
             reference=rows(2),
             candidate=rows(3),
             form=_form(self.reference.optimizer, names, sizes),
-            rest=np.array(self.rest),
-            later=np.array(self.later) if self.free else None,
         )
 
 
@@ -446,30 +402,6 @@ def _beyond(steps: Sequence[Mapping[str, float]]) -> dict[tuple[int, str], float
             if not value <= LIMIT:
                 found[step, name] = value
     return found
-
-
-def _is_known(why: Explanation | None) -> bool:
-    return why is not None and why.known
-
-
-def _is_constant(rates: np.ndarray, others: np.ndarray) -> bool:
-    """Whether rates are the others times one number, which may have more than one cause."""
-    factor = float(np.nan_to_num(rates) @ others / (others @ others or 1.0))
-    return bool(np.allclose(rates, factor * others, rtol=1e-9, atol=0.0))
-
-
-def _sums(
-    parameters: Tensors, gradients: Tensors, left_out: Collection[str]
-) -> tuple[float, float, float]:
-    """Of all parameters but some: the sums of ``g * g``, ``g * p`` and ``p * p``."""
-    gg = gp = pp = 0.0
-    for name, gradient in without(gradients, left_out).items():
-        g = wide(gradient)
-        p = wide(parameters[name])
-        gg += float((g * g).sum())
-        gp += float((g * p).sum())
-        pp += float((p * p).sum())
-    return gg, gp, pp
 
 
 def _form(
@@ -485,34 +417,9 @@ def _form(
         rule = groups.rules[groups.index(name)]
         form = form_of(rule, hooks)
         if form is not None:
-            form = form.but(rate=_ratio(rule.lr, groups.rules[0].lr))
+            form = form.replace(rate=_ratio(rule.lr, groups.rules[0].lr))
         forms.append(form)
     return merged(forms, sizes)
-
-
-def _traced(shapes: Mapping[str, Shape]) -> tuple[str, ...]:
-    """Return some parameters with one axis and some with several, at least one of each.
-
-    The smallest come first.
-    """
-    chosen: set[str] = set()
-    for is_vector in (True, False):
-        names = [name for name, shape in shapes.items() if (len(shape) < 2) is is_vector]
-        names.sort(key=partial(_size, shapes))
-        total = 0
-        for name in names:
-            total += _size(shapes, name)
-            if total <= _TRACED or name == names[0]:
-                chosen.add(name)
-    return tuple(only(shapes, chosen))
-
-
-def _size(shapes: Mapping[str, Shape], name: str) -> int:
-    return int(np.prod(shapes[name]))
-
-
-def _only(names: Sequence[str], arrays: Tensors) -> Tensors:
-    return {name: wide(arrays[name]) for name in names if name in arrays}
 
 
 # Schedules

@@ -11,7 +11,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.by_name import below
 from deliralike.conformance.explain import arguments
-from deliralike.conformance.findings import OWN, Accused, Observed, is_array
+from deliralike.conformance.findings import OWN, FailingBlock, Observed, is_array
 from deliralike.conformance.kinds import Named
 from deliralike.conformance.locate.place import Allowed
 from deliralike.conformance.observe import Around, Held, Unit, bare
@@ -56,7 +56,7 @@ def accused(
     layer: tuple[str, Named],
     suspect: Suspect,
     weighted: bool = True,
-) -> Accused:
+) -> FailingBlock:
     """A suspect with all data to explain it.
 
     Args:
@@ -77,14 +77,14 @@ def accused(
         beside = {name: slot.read() for name, slot in slots.items()}
     cotangent = suspect.cotangent if weighted else None
     noise = {str(name): far for name, far in suspect.noise.items()}
-    found = Accused(
+    found = FailingBlock(
         path, *layer, state, args, kwargs, cotangent, unit.training, mine, theirs, noise, beside
     )
     block = dict(unit.network.named_blocks()).get(call.path or "")
     return _as_in_nn(found) if unit.backend.has_channels_last(block) else found
 
 
-def _as_in_nn(layer: Accused) -> Accused:
+def _as_in_nn(layer: FailingBlock) -> FailingBlock:
     """A layer whose channels come last, with all its arrays as the layer of `nn` takes them."""
     sides = []
     for side in (layer.reference, layer.candidate):

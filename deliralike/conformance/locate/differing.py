@@ -10,10 +10,10 @@ import numpy as np
 from deliralike.conformance.agreement import differences
 from deliralike.conformance.by_name import only
 from deliralike.conformance.findings import LIMIT, Observed, is_array
-from deliralike.conformance.last_bit import EPS
 from deliralike.conformance.locate.place import Allowed
 from deliralike.conformance.observe import Recording
 from deliralike.conformance.places import Quantity, arguments, named
+from deliralike.conformance.ulp import EPS
 from deliralike.weights.matching.distance import norm
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends
-from deliralike.backends.base import Backend
 from deliralike.conformance import explain
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.explain import (
@@ -26,8 +25,8 @@ from deliralike.conformance.findings import (
     NOT_NEEDED,
     NOT_REACHED,
     OWN,
-    Accused,
     Explanation,
+    FailingBlock,
     Finding,
     Level,
 )
@@ -44,7 +43,7 @@ TITLE = "place"
 MOST_PLACES = 12  # that are explained; where one convention is wrong throughout, these say so
 _NEAR = 0.03  # of a place's difference: what is farther from the candidate is no hint
 
-Explained = tuple[Explanation | None, Accused | None]  # and whom it accuses
+Explained = tuple[Explanation | None, FailingBlock | None]  # and whom it accuses
 Attempt = Callable[[], Explained]
 
 
@@ -122,7 +121,7 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
         path, explanation = seen
         kind = block_kinds(running.reference.network)[path]
         place = replace(place, path=path, kind=kind, what=Quantity(OUTPUT))
-    lacking = [one.accused for one in place.substitutes if one.is_call]
+    lacking = [one.accused for one in place.substitutes]
     if accused is not None and (accused.path != place.path or _is_among(accused, lacking)):
         kind, what = accused.kind.removeprefix(OWN), Quantity(OUTPUT)
         if accused.path != place.path and explanation is not None and explanation.is_of_input:
@@ -178,7 +177,7 @@ def _explanation(running: Running, place: Place) -> Explained:
     return (None if is_none else nearest), None
 
 
-def _is_among(accused: Accused, others: Sequence[Accused]) -> bool:
+def _is_among(accused: FailingBlock, others: Sequence[FailingBlock]) -> bool:
     return any(accused is other for other in others)
 
 
@@ -188,44 +187,38 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     What a call does in another way comes before what is done between calls.
     """
     backend, between = backends.of(running.reference.network), place.glue
+
+    def of_substitutes() -> Explained:
+        found = substitution.explain(place.substitutes, backend)
+        return (None, None) if found is None else (found[1], found[0].accused)
+
     # Of several calls that have no counterpart, the last one is accused by what it gives.
-    is_last = bool(place.accused) and sum(one.is_call for one in place.substitutes) > 1
+    is_last = bool(place.accused) and len(place.substitutes) > 1
     if is_last:
-        yield partial(_substituted, place, backend)
+        yield of_substitutes
     if place.loss is not None:
-        yield partial(_of_place, losses.explain, place.loss)
+        yield partial(_about, None, losses.explain, place.loss)
     for accused in place.accused:
-        yield partial(_of_call, _types_of_call, accused)
-        yield partial(_of_call, explain.explain, accused, backend)
+        yield partial(_about, accused, _of_types, accused)
+        yield partial(_about, accused, explain.explain, accused, backend)
     if not is_last:
-        yield partial(_substituted, place, backend)
+        yield of_substitutes
     # A single number tells nothing of the formula that it comes from.
     if between is not None and (place.loss is None or np.size(between.reference) > 1):
+        yield partial(_about, None, glue.explain, between)
         numbers = {"": between.reference}, {"": between.candidate}
-        yield partial(_of_place, glue.explain, between)
-        yield partial(_of_place, types.explain, *numbers)
+        yield partial(_about, None, types.explain, *numbers)
 
 
-def _of_place(explaining: Callable[..., Explanation | None], *given: Any) -> Explained:
-    """An explanation that accuses nobody else."""
-    return explaining(*given), None
-
-
-def _of_call(
-    explaining: Callable[..., Explanation | None], accused: Accused, *given: Any
+def _about(
+    accused: FailingBlock | None, explaining: Callable[..., Explanation | None], *given: Any
 ) -> Explained:
-    """An explanation of a call."""
-    return explaining(accused, *given), accused
+    """An explanation, with whom it accuses."""
+    return explaining(*given), accused
 
 
-def _types_of_call(accused: Accused) -> Explanation | None:
-    return types.explain(accused.reference.values(), accused.candidate.values())
-
-
-def _substituted(place: Place, backend: Backend) -> Explained:
-    """The call without a counterpart that explains a place, if there is one."""
-    found = substitution.explain(place.substitutes, backend)
-    return (None, None) if found is None else (found[1], found[0].accused)
+def _of_types(one: FailingBlock) -> Explanation | None:
+    return types.explain(one.reference.values(), one.candidate.values())
 
 
 def _exact_before(mode: semantics.Mode, place: Place) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Tensors that one side alone has in a block of both, or in another shape: a cause that is seen.
+"""Tensors that one side alone has in a block of both: a cause that is seen.
 
 Whether such tensors are held in another form is not known while values agree. Where a block of the
 same name and class differs, or what stands in its place, they are what differs.
@@ -6,9 +6,9 @@ same name and class differs, or what stands in its place, they are what differs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
-from deliralike.conformance.by_name import below, block_kinds, only, owner, without
+from deliralike.conformance.by_name import below, block_kinds, owner, start
 from deliralike.conformance.findings import Explanation
 from deliralike.conformance.kinds import Shape
 from deliralike.conformance.locate.place import Place
@@ -23,31 +23,16 @@ def of_tensors(running: Running, place: Place) -> tuple[str, Explanation] | None
     match = running.correspondence.match
     mine, theirs = (block_kinds(side.network) for side in (running.reference, running.candidate))
     for path in dict.fromkeys(map(owner, match.together)):
-        is_inside = place.glue is not None and path in below(place.path, {path: path}).values()
+        is_inside = place.glue is not None and path.startswith(start(place.path))
         if path in mine and mine[path] == theirs.get(path) and (path == place.path or is_inside):
-            shapes = [_own(path, side.shapes) for side in (match.reference, match.candidate)]
-            if words := list(_apart(*shapes)):
+            own, other = (_own(path, side.shapes) for side in (match.reference, match.candidate))
+            words = [f"no {name}" for name in own if name not in other]
+            words += [f"a {name} that the reference has not" for name in other if name not in own]
+            if words:
                 return path, Explanation.seen(", ".join(words))
     return None
 
 
-def _own(path: str, shapes: dict[str, Shape]) -> dict[str, Shape]:
-    """The shapes of a block's own tensors, by their names in it."""
-    return {name: shape for name, shape in below(path, shapes).items() if "." not in name}
-
-
-def _apart(mine: dict[str, Shape], theirs: dict[str, Shape]) -> Iterator[str]:
-    yield from (f"no {name}" for name in without(mine, theirs))
-    yield from (f"a {name} that the reference has not" for name in without(theirs, mine))
-    for name, one in only(mine, theirs).items():
-        two = theirs[name]
-        if one != two:
-            yield f"{name} of the shape {two} instead of {one}{_groups(one, two)}"
-
-
-def _groups(one: Shape, two: Shape) -> str:
-    """What makes a kernel narrower or wider by a factor."""
-    if len(one) < 3 or one[:1] + one[2:] != two[:1] + two[2:]:
-        return ""
-    more, rest = divmod(one[1], two[1])
-    return "" if rest or more < 2 else f" ({more} times as many groups)"
+def _own(path: str, shapes: Mapping[str, Shape]) -> list[str]:
+    """The names of a block's own tensors."""
+    return [name for name in below(path, shapes) if "." not in name]

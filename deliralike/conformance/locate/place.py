@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from deliralike.conformance.explain.glue import Glue
 from deliralike.conformance.explain.losses import Composition
 from deliralike.conformance.explain.substitution import Substitute
-from deliralike.conformance.findings import Accused
+from deliralike.conformance.findings import FailingBlock
 from deliralike.conformance.places import Quantity
 
 LOSS = "loss"  # the path of what the loss function does itself
@@ -36,7 +36,7 @@ class Place:
     kind: str
     what: Quantity
     difference: float
-    accused: tuple[Accused, ...] = ()
+    accused: tuple[FailingBlock, ...] = ()
     details: tuple[str, ...] = ()
     glue: Glue | None = None
     loss: Composition | None = None

@@ -16,21 +16,21 @@ import numpy as np
 
 from deliralike.conformance.by_name import below, holds, only
 from deliralike.conformance.composing import composition
-from deliralike.conformance.findings import LIMIT, Accused
-from deliralike.conformance.freeing import collect
+from deliralike.conformance.findings import LIMIT, FailingBlock
 from deliralike.conformance.kinds import Batch
-from deliralike.conformance.last_bit import SLIGHT
 from deliralike.conformance.locate.accusing import Suspect, accused, filled, layer_of
-from deliralike.conformance.locate.between import between, kind_of
 from deliralike.conformance.locate.differing import agrees, all_differences, first_of
+from deliralike.conformance.locate.glue_code import between, kind_of
 from deliralike.conformance.locate.place import LOSS, Place, joined
 from deliralike.conformance.locate.units import Forcing, Units, forced, forced_once, rounding
+from deliralike.conformance.memory import collect
 from deliralike.conformance.observe import Around, Call, Cotangents, Recording, Unit, listen
 from deliralike.conformance.observe.arrays import Arrays
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.observe.raised import in_words
 from deliralike.conformance.places import OUTPUT, UNIT, Quantity
 from deliralike.conformance.subject import Subject
+from deliralike.conformance.ulp import SLIGHT
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 
@@ -170,7 +170,7 @@ def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     if found is None:
         return
     kind = type(block).__name__
-    deeper: list[Accused] = []
+    deeper: list[FailingBlock] = []
     for place in inner:
         if place.kind != kind:
             deeper += place.accused

@@ -12,7 +12,6 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.by_name import holds, only
 from deliralike.conformance.findings import LIMIT, Observed
-from deliralike.conformance.last_bit import EPS, MARGIN, shaken
 from deliralike.conformance.locate.differing import (
     all_differences,
     forward_differences,
@@ -44,6 +43,7 @@ from deliralike.conformance.places import (
     arguments,
     outputs,
 )
+from deliralike.conformance.ulp import EPS, MARGIN, shaken
 
 
 @dataclass(frozen=True)

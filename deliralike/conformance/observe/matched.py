@@ -14,6 +14,7 @@ from deliralike import nest
 from deliralike.conformance.by_name import below, start, without
 from deliralike.conformance.findings import Observed, arrays_in, is_array, is_number
 from deliralike.conformance.kinds import Named, Shape
+from deliralike.conformance.layout_adapter import Layout
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.observe import (
@@ -41,7 +42,6 @@ from deliralike.conformance.places import (
     arguments,
     outputs,
 )
-from deliralike.conformance.seen import Layout
 from deliralike.network.base import AbstractNetwork
 from deliralike.weights.matching.layouts import Transform, plain
 

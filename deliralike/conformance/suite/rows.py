@@ -16,8 +16,8 @@ import numpy as np
 from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.findings import is_array
+from deliralike.conformance.finite_differences import differences
 from deliralike.conformance.kinds import Arrays
-from deliralike.conformance.slopes import differences
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     BY_DIFFERENCES,

@@ -78,11 +78,6 @@ class Bucket:
         self._topic = f"the gradients of {', '.join(self.names)}"
         self._sum: AsyncAllReduce | None = None
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether the sums were begun and not waited for."""
-        return self._sum is not None
-
     def begin(
         self,
         processes: ProcessGroup,
@@ -119,13 +114,6 @@ class Bucket:
         for name, average, count in zip(self.names, averages, counts, strict=True):
             results[name] = average if count else None
         return results
-
-
-def finish_all(buckets: list[Bucket]) -> None:
-    """Wait for all pending sums, as before the end of the program, and drop them."""
-    for bucket in buckets:
-        if bucket.is_under_way:
-            bucket.wait()
 
 
 def gradient_spec(array: Any) -> GradientSpec:

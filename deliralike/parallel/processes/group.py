@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 
@@ -42,8 +41,6 @@ class ProcessGroup(ABC):
         engine: The name of the engine, for messages.
         ranks: The numbers of these processes among all that were started together.
         collectives: The number of messages of each kind that were sent.
-        waiting: Objects with pending sums, which their ``finish()`` completes before the group is
-            left.
         at: The topic of the latest exchange, for which this process may still wait.
         agreed: The request that some process has made with `ask`, known to all since the same
             exchange; empty without one.
@@ -57,7 +54,6 @@ class ProcessGroup(ABC):
         self.count = count
         self.ranks = tuple(range(count) if ranks is None else ranks)
         self.collectives: Counter[str] = Counter()
-        self.waiting: WeakSet[Any] = WeakSet()
         self.at = "the beginning"
         self.agreed = ""
         self._request = ""
@@ -147,8 +143,6 @@ class ProcessGroup(ABC):
         Raises:
             ProcessError: Another process is at another exchange, such as that of one more batch.
         """
-        for pending in self.waiting:
-            pending.finish()
         self.all_gather_object("the end", None)
         atexit.unregister(self.finished)
 

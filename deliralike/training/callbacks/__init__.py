@@ -2,7 +2,6 @@
 
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints
-from deliralike.training.callbacks.csv_tables import Csv
 from deliralike.training.callbacks.curves import Curves
 from deliralike.training.callbacks.early_stopping import EarlyStopping
 from deliralike.training.callbacks.gradient_statistics import GradientStatistics
@@ -21,7 +20,6 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "Checkpoints",
-    "Csv",
     "Curves",
     "EarlyStopping",
     "GradientStatistics",

@@ -94,7 +94,6 @@ class Checkpoint(Writer):
         checked = Monitor(monitor or "", mode)  # checks the mode in any case
         self.monitor = None if monitor is None else checked
         self.keep_best = int(best)
-        self._is_due = False
         self._holding = ExitStack()
         self.reset()
 
@@ -127,16 +126,10 @@ class Checkpoint(Writer):
             )
 
     def on_step(self, run: Run, step: Step) -> None:
-        """Write a checkpoint if it is due, or if the run ends here.
-
-        Where several steps were made together, it is written after the last of them.
-        """
-        if self.every_steps is not None and (step.step + 1) % self.every_steps == 0:
-            self._is_due = True
-        is_last = step.step + 1 == run.step
-        if is_last and (run.stopped or self._is_due):
+        """Write a checkpoint if it is due, or if the run ends here."""
+        is_due = self.every_steps is not None and run.step % self.every_steps == 0
+        if run.stopped or is_due:
             self._write(run)
-            self._is_due = False
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
         """Write a checkpoint if it is due, if the run ends here, or if it is one of the best."""

@@ -10,13 +10,15 @@ import numpy as np
 
 from deliralike.errors import whole_number
 from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.tables import csv_line
 from deliralike.training.callbacks.kept_gradients import KeptGradients
-from deliralike.training.callbacks.table import Table
+from deliralike.training.callbacks.lines import LineFile
 from deliralike.training.callbacks.writer import Writer, begin
 from deliralike.training.history import Step
 from deliralike.training.run import Run
 
 WHOLE = "(all)"
+_COLUMNS = ("step", "epoch", "parameter", "norm", "largest", "zeros")
 
 
 class GradientStatistics(Writer):
@@ -43,8 +45,8 @@ class GradientStatistics(Writer):
     def __init__(self, path: str | Path, every: int = 1) -> None:
         """Check the settings."""
         self.every = whole_number("every", every, 1)
-        self._table = Table(path)
-        self._resumed_at: Mapping[str, Any] | None = None
+        self._table = LineFile(path)
+        self._resumed_at: int | None = None
         self._recorded_steps: dict[str, int] = {}
         self._kept = KeptGradients()
 
@@ -67,19 +69,21 @@ class GradientStatistics(Writer):
             has_updated = optimizer.steps > self._recorded_steps[name]
             self._recorded_steps[name] = optimizer.steps
             if has_updated and step.step % self.every == 0:
-                last_cell = {"optimizer": name} if len(run.optimizers) > 1 else {}
-                self._add_rows(optimizer, step, last_cell)
+                others = {"optimizer": name} if len(run.optimizers) > 1 else {}
+                self._add_rows(optimizer, step, others)
 
     def _add_rows(
-        self, optimizer: AbstractOptimizer, step: Step, last_cell: Mapping[str, str]
+        self, optimizer: AbstractOptimizer, step: Step, others: Mapping[str, str]
     ) -> None:
         gradients = {}
         for name, gradient in optimizer.latest_gradients.items():
             gradients[name] = _host(optimizer, gradient)
-        rows = []
+        columns = (*_COLUMNS, *others)
+        rows: list[Any] = [] if self._table.size else [columns]
         for statistics in _rows(gradients):
-            rows.append({"step": step.step, "epoch": step.epoch, **statistics, **last_cell})
-        self._table.add(*rows)
+            row = {"step": step.step, "epoch": step.epoch, **statistics, **others}
+            rows.append([row.get(name) for name in columns])
+        self._table.add(*[csv_line(row).rstrip() for row in rows])
 
     def on_end(self, run: Run) -> None:
         """Make the optimizers drop their gradients again."""
@@ -87,11 +91,11 @@ class GradientStatistics(Writer):
 
     def state(self) -> dict[str, Any]:
         """Return the size of the table."""
-        return self._table.state()
+        return {"bytes": self._table.size}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the size to which the table is cut back."""
-        self._resumed_at = state
+        self._resumed_at = state["bytes"]
 
 
 def _host(optimizer: Any, gradient: Any) -> np.ndarray | None:

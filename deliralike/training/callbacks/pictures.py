@@ -15,9 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from deliralike.errors import BatchError
+from deliralike.pictures import COLOURS
 
-# The colours of Okabe and Ito 2008.
-COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00")
 RIGHT = "#009E73"
 WRONG = "#D55E00"
 INCHES = 1.5
@@ -154,7 +153,7 @@ def _middle(values: np.ndarray) -> np.ndarray:
 
 def _outline_classes(axis: Any, labels: np.ndarray, classes: Iterable[int]) -> None:
     for label in classes:
-        colour = COLOURS[(label - 1) % len(COLOURS)]
+        colour = f"#{COLOURS[(label - 1) % len(COLOURS)]}"
         _outline(axis, _middle(labels == label), colour)
 
 

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from deliralike.network.steps import TOTAL
-from deliralike.training.callbacks.csv_tables import rates
 from deliralike.training.callbacks.later import Later
 from deliralike.training.callbacks.writer import Writer
 from deliralike.training.fields import TEXT, refuse_wrong_fields
-from deliralike.training.history import Epoch, Step
+from deliralike.training.history import Epoch, Step, rates
 from deliralike.training.run import Run
 
 

@@ -37,9 +37,9 @@ def begin(record: Record, run: Run, resumed_at: Any | None) -> None:
 class Writer(Callback):
     """The base of callbacks that write or show something, in one process of a group only.
 
-    The run does not call it in the other processes (see `Run.tell`), so that no writer asks for its
-    rank. When a run is resumed, `on_start` removes the records after the checkpoint, for the same
-    reason.
+    The run does not call it in the other processes (see `Run.call_callbacks`), so that no writer
+    asks for its rank. When a run is resumed, `on_start` removes the records after the checkpoint,
+    for the same reason.
     """
 
     main_only = True

@@ -5,7 +5,6 @@ from deliralike.training.experiment.building import (
     complete,
     load_data,
     load_run,
-    train_network,
 )
 from deliralike.training.experiment.experiment import Experiment
 from deliralike.training.experiment.files import as_toml, read_settings, write_settings
@@ -22,6 +21,7 @@ from deliralike.training.experiment.folder import (
     refuse_existing,
 )
 from deliralike.training.experiment.folds import FoldsResult, Interval
+from deliralike.training.experiment.predictions import predict_held_out, predict_pictures
 from deliralike.training.experiment.run import RunResult, load_result
 from deliralike.training.experiment.settings import Settings, documentation
 
@@ -45,10 +45,11 @@ __all__ = [
     "load_run",
     "new_folder",
     "next_folder",
+    "predict_held_out",
+    "predict_pictures",
     "read_history",
     "read_settings",
     "read_status",
     "refuse_existing",
-    "train_network",
     "write_settings",
 ]

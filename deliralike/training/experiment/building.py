@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, data, own_code, weights, zoo
-from deliralike.data import own
-from deliralike.data.own_arrays import renumbered
-from deliralike.errors import DataUnavailable, SettingError
+from deliralike.data import user_data
+from deliralike.data.array_guessing import renumbered
+from deliralike.errors import ArgumentError, DataUnavailable, SettingError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.enclosing import has_own
 from deliralike.network.recomputed import checkpoint_blocks
@@ -37,8 +37,7 @@ from deliralike.training.experiment.parts import (
     with_classes,
 )
 from deliralike.training.experiment.record import digest_of
-from deliralike.training.experiment.settings import Settings
-from deliralike.training.history import History
+from deliralike.training.experiment.settings import Settings, names
 from deliralike.training.trainer import Trainer
 
 # The metrics of a task when settings name none; a metric of classes gets their names.
@@ -118,6 +117,7 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
         BatchError: The samples cannot be mixed in batches.
     """
     architecture = zoo.find(settings.network)
+    _refuse_unknown(architecture, settings)
     if architecture.task not in ("", dataset.task):
         fitting = zoo.list(task=dataset.task)
         near = get_close_matches(settings.network, fitting, n=5, cutoff=0.0)
@@ -139,6 +139,34 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
     )
 
 
+def _refuse_unknown(architecture: zoo.Architecture, settings: Settings) -> None:
+    """Raise an error for a setting that the network does not have; it may be one of the run."""
+    of_run = {name: name for name in names()}
+    of_run |= {each.name: f"optimizer.{each.name}" for each in fields(settings.rule())}
+    for name, value in settings.network_settings.items():
+        try:
+            architecture.arguments(**{name: value})
+        except ArgumentError as error:
+            near = get_close_matches(name, of_run, n=1, cutoff=0.75)
+            if not near:
+                raise
+            raise ArgumentError(
+                f"{architecture.name} has no setting {name!r}. Did you mean that of the run, "
+                f"{of_run[near[0]]!r}?"
+            ) from error
+
+
+def refuse_too_few_outputs(settings: Settings, dataset: data.Dataset) -> None:
+    """Raise an error where cross-entropy has fewer scores than there are classes."""
+    name = zoo.find(settings.network).outputs
+    outputs = settings.network_settings.get(name)
+    if isinstance(outputs, int) and outputs < len(dataset.classes):
+        raise SettingError(
+            f"{name}={outputs} is less than the {len(dataset.classes)} classes of dataset "
+            f"{dataset.name!r}: leave it out, or give losses of your own"
+        )
+
+
 def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
     """Build the network of complete settings, replicated over their devices, and try it.
 
@@ -157,7 +185,7 @@ def untried_network(settings: Settings, dataset: data.Dataset | None = None) -> 
 
     A class of another framework is ported with samples of the shape of the dataset's.
     """
-    called_with = {}
+    called_with: dict[str, Any] = {}
     if dataset is not None and own_code.is_name(settings.network):
         called_with["input_shape"] = zoo.Input.like(dataset.held_out.inputs)
     network = zoo.build(
@@ -166,7 +194,8 @@ def untried_network(settings: Settings, dataset: data.Dataset | None = None) -> 
         seed=settings.seed,
         dtype=settings.dtype,
         device=settings.devices[0] if settings.devices else None,
-        **called_with | settings.network_settings,
+        **called_with,
+        **settings.network_settings,
     )
     checkpoint_blocks(network, *settings.checkpoint_blocks)
     if len(settings.devices) > 1:
@@ -232,17 +261,6 @@ def loaders(settings: Settings, dataset: data.Dataset) -> tuple[data.Loader, dat
     return train, held_out
 
 
-def train_network(
-    network: AbstractNetwork,
-    settings: Settings,
-    dataset: data.Dataset,
-    callbacks: Iterable[Callback] = (),
-) -> History:
-    """Train a network with complete settings; only callbacks write files."""
-    train, held_out = loaders(settings, dataset)
-    return make_trainer(network, settings, callbacks).fit(train, held_out, epochs=settings.epochs)
-
-
 def load_run(
     folder: str | Path, backend: str | None = None, dataset: str | data.Dataset | None = None
 ) -> tuple[AbstractNetwork, Settings, data.Dataset]:
@@ -288,9 +306,9 @@ def _options_of_other(settings: Settings, name: str, classes: Sequence[str]) -> 
     they may not have all of them.
     """
     options: dict[str, Any] = {}
-    if own.kind(name) == own.kind(settings.data):
+    if user_data.kind(name) == user_data.kind(settings.data):
         options |= settings.data_settings
-    if own.kind(name) in (".csv", ".npz"):
+    if user_data.kind(name) in (".csv", ".npz"):
         options["classes"] = list(classes)
     return options
 

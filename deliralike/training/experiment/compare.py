@@ -1,18 +1,15 @@
-"""Comparison of runs: the contents of their folders as rows and as a picture."""
+"""Comparison of runs: the contents of their folders as rows."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from deliralike.errors import DeliralikeError, SettingError, UnknownName, suggestion
-from deliralike.training.curves import literal
 from deliralike.training.experiment import folder as run_folder
 from deliralike.training.experiment.files import read_content
 from deliralike.training.history import History
@@ -164,67 +161,3 @@ def _folders_of_runs(parent: Path) -> list[Path]:
     for folder in folders:
         parents.update(folder.parents)
     return sorted(folders - parents)
-
-
-# The picture --------------------------------------------------------------------------------------
-
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#8a6f00")
-_LINES = ("-", "--", ":", "-.")
-
-
-def draw_runs(rows: Mapping[str, Row], path: str | Path) -> Path:
-    """Draw the metric and the training loss of runs over their epochs, and save the picture.
-
-    Raises:
-        SettingError: No run has recorded an epoch, or a file cannot be written there.
-    """
-    shown = {name: row for name, row in rows.items() if row.history.epochs}
-    if not shown:
-        raise SettingError("there is nothing to draw: no run has finished an epoch yet")
-    figure = Figure(figsize=(9.0, 6.4), dpi=120, layout="constrained", facecolor="white")
-    above, below = figure.subplots(2, 1, sharex=True)
-    metrics = dict.fromkeys(row.metric for row in shown.values() if row.metric)
-    _prepared(above, f"held-out {', '.join(metrics)}")
-    _prepared(below, "training loss, mean of each epoch")
-    for index, (name, row) in enumerate(shown.items()):
-        style: dict[str, Any] = {
-            "color": _COLOURS[index % len(_COLOURS)],
-            "linestyle": _LINES[index // len(_COLOURS) % len(_LINES)],
-        }
-        style |= {"marker": "o", "markersize": 3.5}
-        values = row.values
-        losses = _losses(row.history)
-        above.plot(np.arange(1, len(values) + 1), values, label=literal(name), **style)
-        below.plot(np.arange(1, len(losses) + 1), losses, **style)
-    below.set_xlabel("epoch")
-    below.xaxis.get_major_locator().set_params(integer=True)
-    figure.legend(
-        *above.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9
-    )
-    _save(figure, Path(path))
-    return Path(path)
-
-
-def _losses(history: History) -> list[float]:
-    by_epoch: dict[int, list[float]] = {}
-    for step in history.steps:
-        by_epoch.setdefault(step.epoch, []).append(step.loss)
-    means = []
-    for epoch in history.epochs:
-        losses = by_epoch.get(epoch.epoch, [math.nan])
-        means.append(float(np.mean(losses)))
-    return means
-
-
-def _prepared(axis: Any, title: str) -> None:
-    axis.set_title(literal(title), loc="left", fontsize=10.5)
-    axis.grid(True, color="0.9", linewidth=0.8)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise SettingError(f"the picture cannot be written to {str(path)!r}: {error}") from error

@@ -20,10 +20,11 @@ from deliralike.training.experiment.building import (
     fold_of,
     load_data,
     own_data,
+    refuse_too_few_outputs,
 )
 from deliralike.training.experiment.files import read_settings, settings_from, write_settings
 from deliralike.training.experiment.folds import FoldsResult, run_folds
-from deliralike.training.experiment.run import Prepared, RunResult, finished_result
+from deliralike.training.experiment.run import RunPlan, RunResult, finished_result
 from deliralike.training.experiment.settings import Settings
 
 MakeCallbacks = Callable[[], Iterable[Callback]]
@@ -179,11 +180,14 @@ class Experiment:
             dataset = load_data(self.settings)
         else:
             dataset = fold_of(self.dataset, self.settings)
-        return complete(self.settings, dataset), dataset
+        settings = complete(self.settings, dataset)
+        if self.losses is None:
+            refuse_too_few_outputs(settings, dataset)
+        return settings, dataset
 
     def prepare(
         self, settings: Settings, dataset: data.Dataset, accept: Sequence[str] = ()
-    ) -> Prepared:
+    ) -> RunPlan:
         """Build the network of complete settings, so that errors come before a folder is made."""
         if settings.rng == "native":
             # Before layers make streams of their own.
@@ -193,7 +197,7 @@ class Experiment:
             build_network(here, dataset), self.processes, buffers=here.buffers
         )
         callbacks = tuple(self.callbacks())
-        return Prepared(
+        return RunPlan(
             settings, dataset, network, self.losses, callbacks, self.processes, tuple(accept)
         )
 

@@ -143,7 +143,7 @@ def refuse_no_run(folder: Path) -> None:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Lock a run's folder for this process in a block; a killed process releases it too.
 
     Raises:
@@ -165,7 +165,7 @@ def held(folder: Path) -> Iterator[None]:
 
 def _is_held(folder: Path) -> bool:
     try:
-        with held(folder):
+        with lock_folder(folder):
             return False
     except SettingError:
         return True
@@ -216,7 +216,7 @@ class Record:
 
 
 @contextmanager
-def recorded(folder: Path, *, at_once: bool = True) -> Iterator[Record]:
+def track_status(folder: Path, *, at_once: bool = True) -> Iterator[Record]:
     """Write the status of a run in this block, and how the run ended.
 
     Args:

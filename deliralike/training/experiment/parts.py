@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deliralike.data import (
-    ColorJitter,
     CropByPosNegLabel,
     CutMix,
-    Grayscale,
     Mixup,
-    RandomResizedCrop,
     transforms,
 )
 from deliralike.errors import (
@@ -31,16 +28,13 @@ from deliralike.training.schedules import Schedule
 Entry = Mapping[str, Any]
 
 TRANSFORMS: Mapping[str, Callable[..., Any]] = {
-    "color-jitter": ColorJitter,
     "crop": transforms.Crop,
     "crop-by-pos-neg-label": CropByPosNegLabel,
     "elastic": transforms.Elastic,
     "flip": transforms.Flip,
-    "grayscale": Grayscale,
     "noise": transforms.Noise,
     "normalise": transforms.Normalise,
     "pad-to": transforms.PadTo,
-    "random-resized-crop": RandomResizedCrop,
     "rotate": transforms.Rotate,
 }
 BATCH_TRANSFORMS: Mapping[str, Callable[..., Any]] = {"cutmix": CutMix, "mixup": Mixup}

@@ -40,7 +40,9 @@ def code_version(folder: str | Path = ".") -> dict[str, Any]:
 
 
 def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
-    """Return what tells a run's network and samples from others of the same name, and the classes.
+    """Return what tells a run's network and samples from others of the same name.
+
+    And what a new sample must be: its shape, the classes, the task.
 
     ``"network_file"`` and its digest are those of code of one's own; None for the zoo's.
 
@@ -59,6 +61,8 @@ def origin(network: str, dataset: data.Dataset) -> dict[str, Any]:
         "network_digest": None if file is None else _digest(file.read_bytes()).hexdigest(),
         "samples": digest_of(dataset),
         "classes": list(dataset.classes),
+        "sample_shape": list(dataset.sample_shape),
+        "task": dataset.task,
     }
 
 

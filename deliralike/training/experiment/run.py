@@ -110,7 +110,7 @@ class _Beginning(Callback):
 
 
 @dataclass
-class Prepared:
+class RunPlan:
     """A run that is ready to train: its complete settings, its data and its network.
 
     Attributes:
@@ -146,8 +146,8 @@ class Prepared:
     def _train_first(self, folder: Path, callbacks: Iterable[Callback], resume: bool) -> None:
         """Train in the first process, which writes the files."""
         with (
-            run_folder.held(folder),
-            run_folder.recorded(folder, at_once=not resume) as record,
+            run_folder.lock_folder(folder),
+            run_folder.track_status(folder, at_once=not resume) as record,
             self._drawn(folder, record),
         ):
             latest = latest_checkpoint(folder) if resume else None
@@ -164,7 +164,7 @@ class Prepared:
             )
             record.metrics = self._final_metrics(trainer, history, held_out)
             record.reason = history.stopped
-            with trainer.average.applied() if trainer.average else nullcontext():
+            with trainer.average.swap_in() if trainer.average else nullcontext():
                 weights.write(folder / run_folder.WEIGHTS, self.network)
 
     def _begin(self, folder: Path, record: run_folder.Record) -> None:
@@ -192,7 +192,7 @@ class Prepared:
 
     @contextmanager
     def _drawn(self, folder: Path, record: run_folder.Record) -> Iterator[None]:
-        """Draw the curves of the whole run at the end, also when it came early."""
+        """Draw the curves of the whole run and write its tables at the end, also an early one."""
         settings = self.settings
         title = f"{settings.network} on {self.dataset.name}, {settings.dtype}, seed {settings.seed}"
         try:
@@ -200,6 +200,7 @@ class Prepared:
         finally:
             history = run_folder.read_history(folder) if record.has_begun else History()
             if history.steps:
+                history.write_csv(folder)
                 draw_curves(
                     {self.network.backend.version(): history}, folder / run_folder.CURVES, title
                 )

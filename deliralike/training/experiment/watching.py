@@ -14,7 +14,6 @@ from deliralike.training.callbacks import (
     Callback,
     Checkpoint,
     Checkpoints,
-    Csv,
     EarlyStopping,
     Images,
     JsonLines,
@@ -33,7 +32,6 @@ SHOWN = 8  # samples in a picture
 def callbacks_of(settings: Settings, dataset: data.Dataset, folder: Path) -> Iterator[Callback]:
     """Yield new callbacks for a run in a folder."""
     yield JsonLines(folder / run_folder.METRICS)
-    yield Csv(folder)
     if settings.tensorboard:
         yield TensorBoard(folder / run_folder.TENSORBOARD)
     if settings.wandb is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from deliralike.backends.chainer.arrays import chainer, chainermn
+from deliralike.backends.chainer import unstable
+from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.distributed.network import DistributedChainerNetwork
 from deliralike.errors import ArgumentError, CapabilityError
 from deliralike.network.base import AbstractNetwork
@@ -22,12 +23,12 @@ def unwrap_multi_node_optimizer(native: Any, network: AbstractNetwork) -> chaine
         CapabilityError: The optimizer uses double buffering, which updates with the gradients of
             the step before.
     """
-    if isinstance(native, chainermn.optimizers._DoubleBufferingOptimizer):
+    if unstable.is_double_buffering(native):
         raise CapabilityError(
             "double buffering updates with the gradients of the step before, which are not those "
             "of one process: create_multi_node_optimizer(..., double_buffering=False)"
         )
-    if not isinstance(native, chainermn.optimizers._MultiNodeOptimizer):
+    if not unstable.is_multi_node(native):
         return native
     _connect(native.communicator, network)
     return native.actual_optimizer

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.parallel.replicas.context import Replica, current
 from deliralike.parallel.replicas.rendezvous import Rendezvous
@@ -94,7 +94,7 @@ def _forward(link: Any, x: Any, finetune: bool = False) -> Any:
         return type(link).forward(link, x, finetune=finetune)
     if link.avg_mean is None:
         shape = [size for axis, size in enumerate(x.shape) if axis not in link.axis]
-        link._initialize_params(tuple(shape))
+        unstable.create_statistics(link, tuple(shape))
     axes = getattr(link, "axis", None) or (0, *range(link.avg_mean.ndim + 1, x.ndim))
     gamma, beta = _scale_and_shift(link)
     wide = F.cast(x, gamma.dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from deliralike.backends.chainer import unstable
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.replicas.network import (
     DataParallelChainerNetwork,
@@ -34,7 +35,7 @@ class ParallelOptimizerCumulateGradientsHook:
         networks = list(replicated_networks(optimizer.target))
         for network in networks:
             network.parallelism.accumulate_gradients()
-        if networks and optimizer._loss_scaling_is_dynamic:
+        if networks and unstable.has_dynamic_loss_scale(optimizer):
             optimizer.check_nan_in_grads()
 
 
@@ -144,7 +145,7 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
         A hook before the update sees accumulated gradients; one after it runs before the copy.
         """
         self.optimizer.add_hook(hook, name, timing)
-        post_update_hooks = self.optimizer._hookable._post_update_hooks
+        post_update_hooks = unstable.post_update_hooks(self.optimizer)
         if ParallelOptimizerUpdateModelParameters.name in post_update_hooks:
             post_update_hooks.move_to_end(ParallelOptimizerUpdateModelParameters.name)
 
@@ -172,7 +173,7 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
 
     def _backward_in_replicas(self, loss: Loss, *batch: Any) -> None:
         def backward(value: Any) -> None:
-            value.backward(loss_scale=self.optimizer._loss_scale)
+            value.backward(loss_scale=unstable.loss_scale(self.optimizer))
 
         target = self.optimizer.target
         if isinstance(target, DataParallelChainerNetwork):

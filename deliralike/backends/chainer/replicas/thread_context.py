@@ -6,12 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.network import _running
-
-_thread = chainer._thread_local  # the hooks of functions and links
-_reports = chainer.reporter
 
 
 def settings_of_this_thread() -> Callable[[], AbstractContextManager[None]]:
@@ -20,10 +17,10 @@ def settings_of_this_thread() -> Callable[[], AbstractContextManager[None]]:
     The user's own settings are included. Hooks are the same objects: in several threads at once
     they are called in any order.
     """
-    settings = dict(vars(chainer.config._local))
+    settings = dict(unstable.config_of_thread())
     hooks = {
         "function_hooks": chainer.get_function_hooks(),
-        "link_hooks": chainer._get_link_hooks(),
+        "link_hooks": unstable.link_hooks(),
     }
     mode = {"allowed": _running.allowed, "last": _running.last}
 
@@ -32,8 +29,8 @@ def settings_of_this_thread() -> Callable[[], AbstractContextManager[None]]:
         # tables of each thread's own, as a replica may add hooks while another one runs
         own_hooks = {name: table.copy() for name, table in hooks.items()}
         with (
-            _entries_set(vars(chainer.config._local), settings),
-            _entries_set(vars(_thread), own_hooks),
+            _entries_set(unstable.config_of_thread(), settings),
+            _entries_set(unstable.hooks_of_thread(), own_hooks),
             _entries_set(vars(_running), mode),
         ):
             yield
@@ -65,7 +62,7 @@ class Reports:
         """Use the calling thread's reporter, if it has one."""
         self.shares = shares
         self.reporters: list[Any] = []
-        reporters = _reports._get_reporters()
+        reporters = unstable.reporters()
         self.target: Any = reporters[-1] if reporters else None
         if self.target is not None:
             self.reporters = [self._reporter(links, wrapper) for _ in shares]
@@ -80,7 +77,7 @@ class Reports:
         for original, *copies in links:
             if id(original) in names:
                 names.update((id(link), names[id(original)]) for link in copies)
-        reporter = _reports.Reporter()
+        reporter = chainer.reporter.Reporter()
         reporter._observer_names = names
         return reporter
 
@@ -91,7 +88,7 @@ class Reports:
             yield
             return
         reporters = {"reporters": [self.reporters[index]]}
-        with _entries_set(vars(_reports._thread_local), reporters):
+        with _entries_set(unstable.reporters_of_thread(), reporters):
             yield
 
     def combine(self) -> None:

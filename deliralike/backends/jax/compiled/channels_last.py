@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Literal
+
+from deliralike.backends.jax.unstable import ClosedJaxpr, Literal
 
 _ARITHMETIC = (
     "abs",

@@ -54,13 +54,6 @@ def record_check(traced: Any, check: Check) -> None:
             _make(check, call.arrays[place])
 
 
-def stand_for(traced: Sequence[Any]) -> None:
-    """Let other traced values stand for the arrays of the batch, as each step's part of them."""
-    call = _call.get()
-    if call is not None:
-        call.traced[:] = traced
-
-
 def with_host_checks(
     function: Callable[..., Any], place: int, compiler: Callable[[Callable[..., Any]], Any]
 ) -> Any:
@@ -76,7 +69,9 @@ def with_host_checks(
     @wraps(function)
     def traced(*args: Any) -> Any:
         announcing.begin()
-        stand_for(args[place])
+        call = _call.get()
+        if call is not None:
+            call.traced[:] = args[place]
         return function(*args)
 
     program = compiler(traced)

@@ -17,9 +17,9 @@ from typing import Any
 
 import jax
 from flax.nnx.tracers import current_jax_trace
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from deliralike.backends.jax.compiled import announcing
+from deliralike.backends.jax.unstable import ClosedJaxpr, Jaxpr
 
 _KEPT = 64
 _programs: OrderedDict[Any, Any] = OrderedDict()

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from flax import nnx
-from jax.extend.core import jaxpr_as_fun
-from jax.interpreters.partial_eval import dce_jaxpr
 
 from deliralike import nest, random
 from deliralike.backends.base import Gradients
@@ -29,6 +27,7 @@ from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.compiled.channels_last import channels_last
 from deliralike.backends.jax.compiled.snapshot import Snapshot
 from deliralike.backends.jax.network import JaxSlot, holds, walk
+from deliralike.backends.jax.unstable import NNX_STATE, check_can_update, dce_jaxpr, jaxpr_as_fun
 from deliralike.errors import CapabilityError
 from deliralike.network.core import widest
 from deliralike.network.state import each_once, owned_slots
@@ -238,7 +237,7 @@ class ModuleVariables:
     def store(self, parameters: Named, others: Sequence[Any]) -> None:
         """Set new values; None leaves a variable as it is."""
         for variable in self._checked:
-            variable._check_can_update()
+            check_can_update(variable)
         for name, value in parameters.items():
             if value is not None:
                 self._write[name](value)
@@ -483,13 +482,6 @@ class StreamPosition(NamedTuple):
     seed: int | None
     numbers: tuple[Any, ...]
 
-    @classmethod
-    def of(cls, stream: random.Stream | None) -> StreamPosition:
-        """Return the position of a stream; that of none without one."""
-        if stream is None:
-            return cls(None, ())
-        return cls(stream.seed, (stream.step, stream.first_sample))
-
     def enter(self, numbers: tuple[Any, ...]) -> AbstractContextManager[Any]:
         """Return a context with the stream at traced numbers."""
         if self.seed is None:
@@ -499,7 +491,10 @@ class StreamPosition(NamedTuple):
 
 def stream_position() -> StreamPosition:
     """The position of the portable random stream in force."""
-    return StreamPosition.of(random.current())
+    stream = random.current()
+    if stream is None:
+        return StreamPosition(None, ())
+    return StreamPosition(stream.seed, (stream.step, stream.first_sample))
 
 
 # Inside of a program
@@ -703,8 +698,8 @@ def copy_around(
         copy = memo[id(node)] = object.__new__(type(node))
         for name, value in vars(node).items():
             vars(copy)[name] = visit(value) if holds(value) else value
-        state = jax.tree.map(lambda leaf: leaf, vars(node)["_pytree__state"])
-        vars(copy)["_pytree__state"] = state
+        state = jax.tree.map(lambda leaf: leaf, vars(node)[NNX_STATE])
+        vars(copy)[NNX_STATE] = state
         return copy
 
     return visit(root)

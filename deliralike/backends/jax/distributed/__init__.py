@@ -1,6 +1,6 @@
 """Networks of JAX in several processes."""
 
-from deliralike.backends.jax.distributed.layerwise import LayerwiseJaxNetwork
+from deliralike.backends.jax.distributed.gradient_averaging import GradientAveragingJaxNetwork
 from deliralike.backends.jax.distributed.network import (
     DistributedJaxNetwork,
     DistributedJaxOptimizer,
@@ -16,7 +16,7 @@ __all__ = [
     "DistributedJaxNetwork",
     "DistributedJaxOptimizer",
     "JaxProcessGroup",
-    "LayerwiseJaxNetwork",
+    "GradientAveragingJaxNetwork",
     "ShardedJaxNetwork",
     "SpmdJaxNetwork",
     "SpmdJaxOptimizer",

@@ -15,12 +15,10 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-
-# the only way to the coordinator's store; multihost_utils goes it, too
-from jax._src.distributed import global_state
 from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from deliralike.backends.jax import unstable
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.terminal import say_error
@@ -127,7 +125,7 @@ class JaxProcessGroup(ProcessGroup):
         """
         if jax.distributed.is_initialized():
             with suppress(JaxRuntimeError):
-                global_state.client.key_value_set(
+                unstable.coordinator().key_value_set(
                     _finished(jax.process_index()), "", allow_overwrite=True
                 )
 
@@ -148,7 +146,7 @@ class JaxProcessGroup(ProcessGroup):
         def key(number: int, rank: int) -> str:
             return f"deliralike/{group}/{number}/{rank}"
 
-        store = global_state.client
+        store = unstable.coordinator()
         own = length.to_bytes(8, "little") + head
         self._run(lambda: store.key_value_set_bytes(key(self._round, self.rank), own))
         heads = []
@@ -171,7 +169,7 @@ class JaxProcessGroup(ProcessGroup):
         end = time.monotonic() + self.timeout
         while True:
             try:
-                return global_state.client.blocking_key_value_get_bytes(key, _SLICE)
+                return unstable.coordinator().blocking_key_value_get_bytes(key, _SLICE)
             except JaxRuntimeError as error:
                 reason = _failure()
                 if reason or "DEADLINE_EXCEEDED" not in str(error):
@@ -225,7 +223,7 @@ class JaxProcessGroup(ProcessGroup):
             # what another has failed of before, this one has failed of as well
             why = _failure() or why
             say_error(why)
-            global_state.client.key_value_set(_FAILURE, why, allow_overwrite=True)
+            unstable.coordinator().key_value_set(_FAILURE, why, allow_overwrite=True)
             time.sleep(_FAREWELL if jax.process_index() == 0 else 0.0)
         except JaxRuntimeError as error:  # the store may be gone with the process that had it
             say_error(f"{self}: the others cannot be told: {error}")
@@ -289,7 +287,7 @@ def _finished(rank: int) -> str:
 
 def _has_finished(rank: int) -> bool:
     try:
-        global_state.client.key_value_try_get(_finished(rank))
+        unstable.coordinator().key_value_try_get(_finished(rank))
     except JaxRuntimeError:
         return False
     return True
@@ -298,6 +296,6 @@ def _has_finished(rank: int) -> bool:
 def _failure() -> str:
     """The note of a process that has failed; empty where there is none, or no store."""
     try:
-        return global_state.client.key_value_try_get(_FAILURE)
+        return unstable.coordinator().key_value_try_get(_FAILURE)
     except JaxRuntimeError:
         return ""

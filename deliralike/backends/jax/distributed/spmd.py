@@ -283,7 +283,7 @@ class SpmdJaxOptimizer(JaxOptimizer):
         function, batch = self.network.in_program(batch, loss_function)
         return super().gradients(function, *batch)
 
-    def through_hooks(self, gradients):
+    def run_pre_update_hooks(self, gradients):
         """Run the pre-update hooks as a program, as within a step.
 
         The gradients may be sharded over processes.

@@ -16,9 +16,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, jaxpr_as_fun
-from jax.interpreters import ad
 
+from deliralike.backends.jax.unstable import (
+    ClosedJaxpr,
+    Jaxpr,
+    Literal,
+    Primitive,
+    ad,
+    jaxpr_as_fun,
+)
 from deliralike.errors import CapabilityError, ReplicaError
 
 

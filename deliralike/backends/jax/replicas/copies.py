@@ -15,8 +15,7 @@ from flax import nnx
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled.program import Named, copy_around
 from deliralike.backends.jax.network import walk
-
-_NNX_STATE = "_pytree__state"  # bookkeeping of nnx, not a setting
+from deliralike.backends.jax.unstable import NNX_STATE
 
 
 class ReplicaCopy:
@@ -118,7 +117,7 @@ def _settings(node: Any) -> Named:
     if isinstance(node, nnx.Variable):
         return dict(node.get_metadata())
     settings = dict(vars(node))
-    settings.pop(_NNX_STATE, None)
+    settings.pop(NNX_STATE, None)
     return settings
 
 

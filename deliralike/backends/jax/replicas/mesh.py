@@ -20,11 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import Primitive
-from jax.interpreters import ad, mlir
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from deliralike.backends.jax import arrays
+from deliralike.backends.jax.unstable import Primitive, ad, mlir
 
 AXIS = "devices"
 

@@ -1,6 +1,6 @@
 """Networks in several processes, on torch.distributed."""
 
-from deliralike.backends.torch.distributed.layerwise import LayerwiseTorchNetwork
+from deliralike.backends.torch.distributed.gradient_averaging import GradientAveragingTorchNetwork
 from deliralike.backends.torch.distributed.network import (
     DistributedTorchNetwork,
     TorchReplicasOverProcesses,
@@ -9,7 +9,7 @@ from deliralike.backends.torch.distributed.process_group import TorchProcessGrou
 
 __all__ = [
     "DistributedTorchNetwork",
-    "LayerwiseTorchNetwork",
+    "GradientAveragingTorchNetwork",
     "TorchProcessGroup",
     "TorchReplicasOverProcesses",
 ]

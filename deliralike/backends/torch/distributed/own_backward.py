@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from deliralike import nest
-from deliralike.backends.torch import arrays
+from deliralike.backends.torch import arrays, unstable
 from deliralike.network.enclosing import EnclosingNetwork
 
 
@@ -53,7 +53,7 @@ class OwnCall:
             raise self.refusal
         if self.syncs:
             parallelism: Any = self.network.parallelism
-            parallelism.begin_own_backward(torch._C._current_graph_task_id())
+            parallelism.begin_own_backward(unstable.current_backward_pass())
         return gradient if self.weight == 1.0 else gradient * self.weight
 
 
@@ -70,7 +70,7 @@ class OwnBackward:
         self.task = task
         parameters = network.own_parameters().items()
         self._versions = {name: _version(parameter.grad) for name, parameter in parameters}
-        torch.autograd.Variable._execution_engine.queue_callback(self._end)
+        unstable.call_after_backward(self._end)
 
     def new_gradients(self) -> dict[str, torch.Tensor | None]:
         """Return the gradients of trainable parameters, or nothing where none has changed.
@@ -104,4 +104,4 @@ def put_gradients(network: EnclosingNetwork, gradients: dict[str, Any]) -> None:
 
 
 def _version(gradient: torch.Tensor | None) -> tuple[int, int]:
-    return (0, 0) if gradient is None else (id(gradient), gradient._version)
+    return (0, 0) if gradient is None else (id(gradient), unstable.version(gradient))

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from deliralike.backends.processes.environment import number
+from deliralike.backends.torch import unstable
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.parallel.processes.messages import Finish, begin_all_gather_bytes
@@ -165,7 +166,7 @@ class TorchProcessGroup(ProcessGroup):
         self._groups.clear()
         self._between.clear()
         for mesh in self._meshes.values():
-            mesh._pg_registry.clear()  # PyTorch's caches keep meshes
+            unstable.forget_groups(mesh)
         gc.collect()  # wrappers are part of cycles
         dist.destroy_process_group()
 
@@ -329,7 +330,7 @@ def _rank_info() -> RankInfo:
 
 
 def _store() -> Any:
-    return dist.distributed_c10d._get_default_store()
+    return unstable.default_store()
 
 
 def _at(rank: int) -> str:

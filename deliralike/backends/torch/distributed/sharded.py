@@ -15,12 +15,10 @@ from typing import Any, Self
 
 import torch
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.fsdp._fully_shard._fsdp_collectives import (
-    DefaultAllGather,
-    DefaultReduceScatter,
-)
 from torch.distributed.tensor import DTensor
 
+from deliralike import nest
+from deliralike.backends.torch import unstable
 from deliralike.backends.torch.compat.fsdp_names import in_own_terms
 from deliralike.backends.torch.distributed.network import (
     DistributedTorchNetwork,
@@ -177,7 +175,7 @@ class TorchShards(TorchReplicasOverProcesses):
         """Refuse a loss that takes gradients within itself; a forward hook of blocks."""
         if not self.state.in_loss:
             return
-        for output in torch.utils._pytree.tree_leaves(outputs):
+        for output in nest.leaves(outputs):
             if isinstance(output, torch.Tensor) and output.requires_grad:
                 output.register_hook(self._refuse_within)
 
@@ -353,7 +351,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
     def reduce_after_backward(self) -> None:
         """Release PyTorch's group, which the processes are about to end."""
         for unit in self._process_state.units:
-            for group in unit._get_fsdp_state()._fsdp_param_groups:
+            for group in unstable.sharding_groups(unit):
                 for info in filter(None, (group.mesh_info, group.post_forward_mesh_info)):
                     info.shard_process_group = None
 
@@ -386,7 +384,12 @@ class DropUnusedGradients:
         return results
 
 
-class _Gathering(DefaultAllGather):
+AllGather: Any
+ReduceScatter: Any
+AllGather, ReduceScatter = unstable.sharding_collectives()
+
+
+class _Gathering(AllGather):
     """Gathers a block's parameters, and records the block, for a comparison between processes."""
 
     def __init__(self, network: FullyShardedTorchNetwork, number: int) -> None:
@@ -404,7 +407,7 @@ class _Gathering(DefaultAllGather):
         )
 
 
-class _Reducing(DefaultReduceScatter):
+class _Reducing(ReduceScatter):
     """Adds a block's gradients; those of a process without samples count as zeros.
 
     In a backward pass of a user's own loop it takes the mean.

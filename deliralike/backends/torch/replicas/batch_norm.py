@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from deliralike.backends.torch import unstable
 from deliralike.errors import SettingError, ShapeError, suggestion
 from deliralike.parallel.replicas.context import Replica
 from deliralike.parallel.replicas.context import current as current_replica
@@ -38,7 +39,7 @@ class synchronising(TorchFunctionMode):  # noqa: N801
         return function(*args, **kwargs)
 
 
-class _Synchronized(torch.nn.modules.batchnorm._BatchNorm):
+class _Synchronized(unstable.BatchNorm):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         replica = current_replica()
         uses_running_stats = self.track_running_stats and not self.training

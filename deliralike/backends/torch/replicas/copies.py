@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
+from deliralike.backends.torch import unstable
 from deliralike.errors import CapabilityError
 
 _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device, type})
@@ -158,11 +159,11 @@ def _refuse_compiled(module: torch.nn.Module) -> None:
 
 def _compile_again(module: torch.nn.Module, copy: torch.nn.Module, former: dict[str, Any]) -> None:
     """Let the copy of a module from ``torch.compile`` call its own copy of the inner module."""
-    if not isinstance(module, torch._dynamo.eval_frame.OptimizedModule):
+    if not unstable.is_compiled_module(module):
         return
     compiled: Any = copy
     if "forward" not in former or former.get("dynamo_ctx") is not vars(module).get("dynamo_ctx"):
-        compiled._initialize()
+        unstable.compile_again(compiled)
         return
     for name in ("forward", "_forward"):
         if name in former:
@@ -264,7 +265,7 @@ class ReplicaCopy(StructureCopy):
                 sources.append(parameter)
                 targets.append(leaf)
         if sources:
-            torch._foreach_copy_(targets, sources)
+            unstable.copy(targets, sources)
 
     def stale(self, parameters: Iterable[torch.Tensor]) -> torch.Tensor | None:
         """Return the first of these parameters of the original that has another value here.
@@ -367,7 +368,7 @@ def _fits(copy: torch.Tensor, original: torch.Tensor) -> bool:
 
 
 def _version(tensor: torch.Tensor | None) -> int:
-    return -1 if tensor is None or tensor.is_inference() else tensor._version
+    return -1 if tensor is None or tensor.is_inference() else unstable.version(tensor)
 
 
 def _lazy_like(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -380,5 +381,4 @@ def _lazy_like(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def has_hooks(parameter: torch.Tensor) -> bool:
     """Return whether there are hooks that would see, or change, a gradient of this parameter."""
-    hooks = parameter._backward_hooks or parameter._post_accumulate_grad_hooks
-    return parameter.requires_grad and bool(hooks)
+    return parameter.requires_grad and unstable.has_gradient_hooks(parameter)

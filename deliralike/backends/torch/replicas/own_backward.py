@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from deliralike import nest
+from deliralike.backends.torch import unstable
 
 
 class OwnBackward:
@@ -28,9 +29,8 @@ class OwnBackward:
                 leaf.register_hook(self._on_output_gradient)
 
     def _on_output_gradient(self, gradient: torch.Tensor) -> None:
-        task = torch._C._current_graph_task_id()
+        task = unstable.current_backward_pass()
         if task != self.task:
             self.task = task
             parallelism: Any = self.network.parallelism
-            engine = torch.autograd.Variable._execution_engine
-            engine.queue_callback(parallelism.accumulate_gradients)
+            unstable.call_after_backward(parallelism.accumulate_gradients)

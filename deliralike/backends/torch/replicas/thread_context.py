@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from deliralike.backends.torch import unstable
 from deliralike.parallel.replicas.run_in_threads import blas_threads
 
 
@@ -112,7 +113,7 @@ def _default_device() -> list[Callable]:
 
 
 def _saved_tensors_hooks() -> list[Callable]:
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    hooks = unstable.saved_tensors_hooks()
     return [] if hooks is None else [partial(torch.autograd.graph.saved_tensors_hooks, *hooks)]
 
 

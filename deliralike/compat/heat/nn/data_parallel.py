@@ -11,16 +11,14 @@ from deliralike.compat.heat.communication import Communication, sanitize_comm
 from deliralike.compat.heat.optim.daso import DASO
 from deliralike.compat.heat.optim.dp_optimizer import DataParallelOptimizer
 from deliralike.errors import ArgumentError
-from deliralike.parallel.layerwise import (
+from deliralike.parallel.gradient_averaging import (
     BUCKET,
-    LayerwiseNetwork,
+    GradientAveragingNetwork,
     optimizer_over,
-    reason_to_block,
 )
-from deliralike.terminal import warn
 
 
-class DataParallel(LayerwiseNetwork):
+class DataParallel(GradientAveragingNetwork):
     """A network in several processes, which average their gradients.
 
     Each process computes on its own batch; updates follow the mean of the gradients.
@@ -35,18 +33,16 @@ class DataParallel(LayerwiseNetwork):
         comm: ``ht.MPI_WORLD``, a communicator of mpi4py's, or what `deliralike.join` gives, over
             any engine.
         optimizer: One optimizer, or several, over the network's parameters.
-        blocking_parameter_updates: Whether gradients are averaged when backward is done, and
-            ``step`` updates at once. Otherwise their sums are in flight during backward and after
-            it, ``step`` records the update with the settings of that time, and it is made when the
-            next forward pass reaches the parameters: the updates are the same. Several optimizers,
-            or one that does not hold exactly the network's parameters, always block.
+        blocking_parameter_updates: Whether backward waits for the sum of each bucket of gradients;
+            otherwise the sums are in flight during backward. Either way gradients are means when
+            backward is done, ``step`` updates at once, and the updates are the same.
         wire: ``"bfloat16"`` sends gradients of float32 in half the bytes; they are sent in their
             own type when None.
         bucket_bytes: The number of bytes of gradients that share a message.
 
     Attributes:
         comm: The communicator of all processes.
-        blocking_parameter_updates: Whether no sum and no update is pending after a step.
+        blocking_parameter_updates: Whether backward waits for each sum.
 
     Raises:
         ArgumentError: An optimizer or the communicator has the wrong type.
@@ -74,7 +70,7 @@ class DataParallel(LayerwiseNetwork):
         """
         if module is None:
             return object.__new__(cls)
-        return object.__new__(bound(cls, backends.of(module).layerwise()))
+        return object.__new__(bound(cls, backends.of(module).gradient_averaging()))
 
     def __init__(
         self,
@@ -96,11 +92,6 @@ class DataParallel(LayerwiseNetwork):
         blocking = blocking_parameter_updates
         if any(each.blocking_parameter_updates for each in wrappers):
             blocking = True
-        if not blocking:
-            reason = reason_to_block(network, optimizers)
-            if reason:
-                warn(f"updates are blocking, since {reason}", stacklevel=2)
-                blocking = True
         communication = sanitize_comm(comm)
         super().__init__(
             network,
@@ -116,7 +107,7 @@ class DataParallel(LayerwiseNetwork):
 
     @property
     def blocking_parameter_updates(self) -> bool:
-        """Whether each update is made in ``step``."""
+        """Whether backward waits for each sum."""
         return self.blocking
 
 

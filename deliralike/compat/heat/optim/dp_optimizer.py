@@ -7,7 +7,7 @@ from typing import Any
 
 from deliralike.errors import ArgumentError, SettingError
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel.layerwise import LayerwiseNetwork
+from deliralike.parallel.gradient_averaging import GradientAveragingNetwork
 
 
 class DataParallelOptimizer:
@@ -19,12 +19,11 @@ class DataParallelOptimizer:
     Args:
         torch_optimizer: An optimizer of PyTorch, Chainer or optax, or one of deliralike's over the
             same network.
-        blocking: Whether each update is made in `step`; `DataParallel` may require it, too.
+        blocking: Whether backward waits for each sum; see `DataParallel`.
 
     Attributes:
         torch_optimizer: The optimizer that was given.
-        blocking_parameter_updates: Whether each update is made in `step`, as `DataParallel` has
-            decided.
+        blocking_parameter_updates: The same, once `DataParallel` has it.
     """
 
     def __init__(self, torch_optimizer: Any, blocking: bool = False) -> None:
@@ -34,10 +33,10 @@ class DataParallelOptimizer:
             )
         self.torch_optimizer = torch_optimizer
         self.blocking_parameter_updates = blocking
-        self._network: LayerwiseNetwork | None = None
+        self._network: GradientAveragingNetwork | None = None
         self._optimizer: AbstractOptimizer | None = None
 
-    def bind(self, network: LayerwiseNetwork, optimizer: AbstractOptimizer) -> None:
+    def bind(self, network: GradientAveragingNetwork, optimizer: AbstractOptimizer) -> None:
         """Bind the optimizer to a network, whose parameters `step` updates from now on.
 
         Args:
@@ -49,7 +48,7 @@ class DataParallelOptimizer:
         network.bind(optimizer)
 
     def step(self) -> None:
-        """Update the network, or record the update with the present settings if it is not blocking.
+        """Update the network by the means of the gradients.
 
         Raises:
             SettingError: There is no network yet.
@@ -71,7 +70,7 @@ class DataParallelOptimizer:
         return result
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients; a pending update keeps its own.
+        """Clear the gradients.
 
         Args:
             set_to_none: Whether they become None, so that a parameter that takes no part afterwards
@@ -86,14 +85,12 @@ class DataParallelOptimizer:
         return self.torch_optimizer.param_groups
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the given optimizer, after any pending update."""
+        """Return an attribute of the given optimizer."""
         if name.startswith("_") or "torch_optimizer" not in vars(self):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        if self._network is not None:
-            self._network.finish()
         return getattr(self.torch_optimizer, name)
 
-    def _bound(self) -> tuple[LayerwiseNetwork, AbstractOptimizer]:
+    def _bound(self) -> tuple[GradientAveragingNetwork, AbstractOptimizer]:
         if self._network is None or self._optimizer is None:
             raise SettingError(
                 "the optimizer has no network yet: DataParallel(module, comm, optimizer)"

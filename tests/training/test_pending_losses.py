@@ -11,9 +11,9 @@ import torch
 
 from deliralike import backends, rules, zoo
 from deliralike.training import Trainer
-from deliralike.training.callbacks import Callback, Csv, JsonLines
+from deliralike.training.callbacks import Callback, JsonLines
 from deliralike.training.history import Step
-from deliralike.training.unread import AT_MOST, Unread
+from deliralike.training.pending_losses import AT_MOST, PendingLosses
 
 NAMES = ("torch", "chainer", "jax")
 SIZES = [5, 5, 5, 2]  # of the batches of an epoch
@@ -78,7 +78,7 @@ def test_micro_batches_count_by_their_samples(name):
 
 def test_the_host_is_no_further_ahead_than_said():
     on_device = []
-    unread = Unread(lambda values: [float(value) for value in values])
+    unread = PendingLosses(lambda values: [float(value) for value in values])
     for number in range(3 * AT_MOST):
         known = {"step": number, "epoch": 0, "dispatch_seconds": 0.0, "lr": 0.1}
         on_device.append(unread.add([{"loss": number}], [1], **known))
@@ -89,7 +89,7 @@ def test_the_host_is_no_further_ahead_than_said():
 
 def test_a_step_that_waits_is_a_record_as_any_other():
     def waiting():
-        unread = Unread(lambda values: [value / 2 for value in values])
+        unread = PendingLosses(lambda values: [value / 2 for value in values])
         known = {"step": 1, "epoch": 0, "dispatch_seconds": 0.0, "lr": 0.1, "data_seconds": 0.25}
         return unread.add([{"loss": 3.0, "kl": 1.0}], [4], **known)
 
@@ -106,7 +106,7 @@ def test_a_step_that_waits_is_a_record_as_any_other():
 def test_steps_share_the_time_that_was_waited(monkeypatch):
     clock = iter([10.0, 16.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    unread = Unread(lambda values: values)
+    unread = PendingLosses(lambda values: values)
     steps = []
     for number in range(3):
         known = {"step": number, "epoch": 0, "dispatch_seconds": float(number), "lr": 0.1}
@@ -123,7 +123,7 @@ def test_a_step_of_the_networks_own_keeps_no_graph_alive():
 
     class Looking(Callback):
         def on_step(self, run, step):
-            waiting = run.unread._waiting
+            waiting = run.pending._waiting
             self.graphs = [each.results[0]["loss"].grad_fn for each in waiting]
 
     looking = Looking()
@@ -144,9 +144,8 @@ class FailingAt(Callback):
 
 def test_a_run_that_fails_has_written_every_step(tmp_path):
     wanted = trainer("torch").fit(samples(), epochs=1, batch_size=5).losses[:3]
-    callbacks = [JsonLines(tmp_path / "run.jsonl"), Csv(tmp_path), FailingAt(3)]
+    callbacks = [JsonLines(tmp_path / "run.jsonl"), FailingAt(3)]
     with pytest.raises(RuntimeError, match="the disk is gone"):
         trainer("torch", callbacks).fit(samples(), epochs=1, batch_size=5)
     lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
     np.testing.assert_array_equal([line["loss"] for line in lines], wanted)
-    assert len((tmp_path / "steps.csv").read_text().splitlines()) == 1 + 3

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from deliralike.conformance.kinds import Arrays, Tensors
-from deliralike.conformance.sides import Sides, is_certain
+from deliralike.conformance.pairs import Sides, is_certain
 
 SCALE = 0.1
 

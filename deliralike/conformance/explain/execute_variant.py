@@ -18,7 +18,14 @@ from deliralike.conformance.causes import sentence
 from deliralike.conformance.explain.arguments import bound
 from deliralike.conformance.explain.convention import Arguments, Choice, Formula
 from deliralike.conformance.explain.trials import EXACT, Trial, Vectors, combined
-from deliralike.conformance.findings import LIMIT, MATCH, Accused, has_floats, in_dtype, is_floating
+from deliralike.conformance.findings import (
+    LIMIT,
+    MATCH,
+    FailingBlock,
+    has_floats,
+    in_dtype,
+    is_floating,
+)
 from deliralike.conformance.kinds import Named, Tensors
 from deliralike.network.base import Network
 from deliralike.weights.matching.distance import norm
@@ -47,7 +54,7 @@ class Bench(Vectors):
 
     digits = 17
 
-    def __init__(self, accused: Accused, backend: Backend) -> None:
+    def __init__(self, accused: FailingBlock, backend: Backend) -> None:
         self.accused, self.backend = accused, backend
         self._twice = dict(_repeated(accused))
         self.reference = self._merged(_present(accused.reference.tensors()))
@@ -262,7 +269,7 @@ class Bench(Vectors):
         return len(set(sides)) > 1
 
 
-def arrays_given(accused: Accused) -> Tensors:
+def arrays_given(accused: FailingBlock) -> Tensors:
     """The floating inputs of a block, by path."""
     given = _paths(tuple(accused.args), dict(accused.kwargs))
     return {path: leaf for path, leaf in given if is_floating(leaf)}
@@ -272,7 +279,7 @@ def _paths(args: Any, kwargs: Any) -> Sequence[tuple[str, Any]]:
     return [*nest.leaves_with_paths(args, "args"), *nest.leaves_with_paths(kwargs, "kwargs")]
 
 
-def _repeated(accused: Accused) -> Iterator[tuple[str, str]]:
+def _repeated(accused: FailingBlock) -> Iterator[tuple[str, str]]:
     """The name of each array that was given before, and the name under which it was given first.
 
     Self-attention, for example, is given its tokens three times.

@@ -212,7 +212,7 @@ def make_pairs(held_out, count=15):
 def test_what_a_function_makes(tmp_path):
     code = tmp_path / "strangers_data.py"
     code.write_text(
-        "from tests.data.test_own import Stranger, make_pairs\n"
+        "from tests.data.test_user_data import Stranger, make_pairs\n"
         "def parts():\n    return Stranger(), Stranger()\n"
     )
     dataset = data.load(f"{code}:make_pairs", held_out=0.34, count=9)
@@ -420,7 +420,7 @@ def test_an_archive_that_is_none_is_named(kind, tmp_path):
 
 
 def test_a_small_archive_of_huge_arrays_is_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr("deliralike.data.own._ALWAYS_ALLOWED", 2**19)
+    monkeypatch.setattr("deliralike.data.user_data._ALWAYS_ALLOWED", 2**19)
     np.savez_compressed(tmp_path / "mine.npz", x=np.zeros((2, 2**19), np.uint8), y=[0, 1])
     with pytest.raises(DeliralikeError, match="claims to hold 1,04.* it is damaged or hostile"):
         data.load(str(tmp_path / "mine.npz"))

@@ -24,7 +24,7 @@ from deliralike.conformance.explain.convention import (
 )
 from deliralike.conformance.explain.enumeration import other_axes
 from deliralike.conformance.explain.relations import order_along
-from deliralike.conformance.findings import Accused, is_floating
+from deliralike.conformance.findings import FailingBlock, is_floating
 from deliralike.conformance.kinds import Arrays, Shape
 
 Apply = Callable[..., Convention]  # the words and the changes of one array
@@ -33,7 +33,7 @@ Apply = Callable[..., Convention]  # the words and the changes of one array
 _BILINEAR = ("Conv", "Linear", "conv", "linear")
 
 
-def around(accused: Accused, given: Arguments) -> Iterator[Convention]:
+def around(accused: FailingBlock, given: Arguments) -> Iterator[Convention]:
     """Conventions for a block's own formula, the likely ones first."""
     if accused.reference.parameters:  # in the reference they come from all places that share one
         words = "this layer's own use alone: those of what is tied to it do not arrive"
@@ -67,7 +67,7 @@ def _of_others(value: np.ndarray, known: Arrays) -> Iterator[tuple[str, Change]]
             yield f"{name} in the place of {own[0]}", changes.replaced(tensor)
 
 
-def _outputs(accused: Accused) -> Iterator[Convention]:
+def _outputs(accused: FailingBlock) -> Iterator[Convention]:
     """Changes of the first output."""
     sides = (accused.reference, accused.candidate)
     own, other = (next(iter(nest.leaves(side.outputs)), None) for side in sides)

@@ -16,13 +16,7 @@ from deliralike.conformance.attempts import Attempts
 from deliralike.conformance.by_name import holds, owner
 from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.kinds import Arrays, Batch, Named, Tensors
-from deliralike.conformance.matching import Match, folding
-from deliralike.conformance.matching.aligning import Orders
-from deliralike.conformance.matching.settling import Alone, Settled, settle
-from deliralike.conformance.observe import Unit, listen
-from deliralike.conformance.observe.corresponding import SAME, Correspondence
-from deliralike.conformance.observe.matched import Matched
-from deliralike.conformance.seen import (
+from deliralike.conformance.layout_adapter import (
     Evaluation,
     Fit,
     Layout,
@@ -31,6 +25,12 @@ from deliralike.conformance.seen import (
     evaluate_in_own_layout,
     fit,
 )
+from deliralike.conformance.matching import Match, folding
+from deliralike.conformance.matching.aligning import Orders
+from deliralike.conformance.matching.settling import Alone, Settled, settle
+from deliralike.conformance.observe import Unit, listen
+from deliralike.conformance.observe.corresponding import SAME, Correspondence
+from deliralike.conformance.observe.matched import Matched
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import Network
 from deliralike.weights.matching import block_paths
@@ -96,7 +96,7 @@ def bring_together(
     folds: Sequence[folding.Fold] = ()
     as_it_is: tuple[Sequence[folding.Fold], Match] = (folds, match)
     if not match.complete:
-        folded = reference.but(network=deepcopy(reference.network))
+        folded = reference.replace(network=deepcopy(reference.network))
         folds, without = attempt(
             "Folding norms into the layers before them",
             lambda: _folded(folded, candidate, match, names, order),
@@ -232,7 +232,7 @@ def _sides(
     settled: bool = True,
 ) -> Sides:
     correspondence = _matched(match, layout)
-    seen = candidate.but(loss=correspondence.loss(candidate.loss))
+    seen = candidate.replace(loss=correspondence.loss(candidate.loss))
     return Sides(reference, seen, batch, correspondence, match, folded, settled)
 
 

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import own_code
-from deliralike.data.dataset import Dataset
-from deliralike.data.folders import image_folder, listed_pictures
-from deliralike.data.own_arrays import (
+from deliralike.data.array_guessing import (
     INPUTS,
     LABELS,
     as_dataset,
@@ -24,6 +22,8 @@ from deliralike.data.own_arrays import (
     class_numbers,
     first_present,
 )
+from deliralike.data.dataset import Dataset
+from deliralike.data.folders import image_folder, listed_pictures
 from deliralike.data.table_files import HELD_OUT, TRAIN, read_table
 from deliralike.errors import SettingError, refuse_unknown_settings
 from deliralike.weights.inflate import refuse_expansion
@@ -46,7 +46,7 @@ def kind(name: str) -> str:
     return "folder" if "/" in name or path.is_dir() else ""
 
 
-def load_own(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> Dataset:
+def load_user_data(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> Dataset:
     """Return the dataset that a function makes, or that a file or a folder holds.
 
     Args:
@@ -86,7 +86,7 @@ def load_own(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any)
 
 @dataclass(frozen=True)
 class _Request:
-    """The arguments of `load_own`."""
+    """The arguments of `load_user_data`."""
 
     name: str
     held_out: float

@@ -19,7 +19,7 @@ from deliralike.conformance.locate.differing import (
     first_difference,
     forward_differences,
 )
-from deliralike.conformance.locate.lacking import substitutes
+from deliralike.conformance.locate.missing_calls import substitutes
 from deliralike.conformance.locate.place import LOSS, Allowed, Place, joined
 from deliralike.conformance.locate.units import (
     Forcing,

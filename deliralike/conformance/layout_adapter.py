@@ -13,7 +13,7 @@ from deliralike import nest, random
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import LIMIT, arrays_in, is_array
 from deliralike.conformance.kinds import Axes, Batch
-from deliralike.conformance.listening import InPlace, Listener
+from deliralike.conformance.loss_tracing import InPlace, Listener
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.network.base import AbstractNetwork

@@ -21,7 +21,7 @@ class _Waiting(NamedTuple):
     weights: Sequence[Any]
 
 
-class Unread:
+class PendingLosses:
     """The steps whose losses have not been read, from the first to the last.
 
     Whoever looks at the losses or the time of one waits for the device, and all of them are read.

@@ -1,0 +1,82 @@
+"""Every name of JAX and flax that is not public or may change: no other file uses one.
+
+`jax.extend` and `jax.interpreters` are open to others, without a promise to stay. Where a version
+of JAX lacks one that is imported here, the backend cannot be loaded, and ``deliralike backends``
+names it; each function says what is lost without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from flax import nnx
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
+from jax.interpreters.partial_eval import dce_jaxpr
+
+__all__ = [
+    "NNX_STATE",
+    "ClosedJaxpr",
+    "Jaxpr",
+    "Literal",
+    "Primitive",
+    "ad",
+    "as_usual",
+    "batching",
+    "check_can_update",
+    "coordinator",
+    "dce_jaxpr",
+    "jaxpr_as_fun",
+    "mlir",
+    "older_emitters",
+    "quickly",
+]
+
+#: The attribute in which a module of flax keeps its bookkeeping; it is no setting.
+NNX_STATE = "_pytree__state"
+
+
+def older_emitters() -> dict[str, bool]:
+    """Return XLA's option for its older code generator, which compiles in 0.6 of the time.
+
+    JAX 0.11 has it no more, and stops at an option that it does not know.
+    """
+    if jax.__version_info__ >= (0, 11):
+        return {}
+    return {"xla_cpu_use_fusion_emitters": False}
+
+
+def quickly() -> dict[str, Any]:
+    """Return XLA's options to compile in a quarter of the time; the programs are slower.
+
+    An unknown option stops every program of `backend.gradients` and ``compare``.
+    """
+    return {
+        "xla_backend_optimization_level": 0,
+        "xla_llvm_disable_expensive_passes": True,
+        **older_emitters(),
+    }
+
+
+def as_usual() -> dict[str, Any]:
+    """Return XLA's defaults, also in a process whose programs are all compiled quickly."""
+    return {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+
+
+def coordinator() -> Any:
+    """Return the client of the store through which JAX's processes find one another.
+
+    JAX's own `multihost_utils` goes this way, too. Without it there are no groups of processes.
+    """
+    from jax._src.distributed import global_state  # noqa: PLC0415 - groups of processes alone
+
+    return global_state.client
+
+
+def check_can_update(variable: nnx.Variable) -> None:
+    """Raise flax's error where a variable must not be set, as within another trace.
+
+    Without it such a variable is set, and JAX raises an error later.
+    """
+    variable._check_can_update()
