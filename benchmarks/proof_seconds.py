@@ -28,6 +28,8 @@ WANTED = {
     "resnet50": ("resnet50", 224, "torch", 120.0),
 }
 SAMPLES = 4
+GRAY = ("lenet", "resnet8")  # networks of one channel
+SETTINGS = {"googlenet": {"aux_logits": False}}  # whose outputs are one array in training, too
 
 
 def run() -> list[Ratio]:
@@ -49,9 +51,10 @@ def proved(name: str) -> float:
     from deliralike.conformance import compare
 
     network, size, backend, _ = WANTED[name]
-    sides = [zoo.build(network, backend=each, seed=0) for each in ("torch", backend)]
+    settings = SETTINGS.get(network, {})
+    sides = [zoo.build(network, backend=one, seed=0, **settings) for one in ("torch", backend)]
     generator = np.random.default_rng(0)
-    channels = 1 if network == "lenet" else 3
+    channels = 1 if network in GRAY else 3
     shape = SAMPLES, channels, size, size
     batch = generator.standard_normal(shape), generator.integers(0, 10, SAMPLES)
     start = time.process_time()

@@ -8,6 +8,7 @@ depend on rounding. Outside of it they use the framework's own generator, which 
 equal between frameworks.
 """
 
+import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
@@ -105,6 +106,17 @@ def shifted(samples: Any) -> Iterator[None]:
         # A replica that was stopped just here ends in another context.
         with suppress(ValueError):
             _stream.reset(token)
+
+
+@contextmanager
+def unchanged_generators() -> Iterator[None]:
+    """Restore the generators of Python and NumPy at the end of a ``with`` block."""
+    of_python, of_numpy = random.getstate(), np.random.get_state(legacy=False)
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
 
 
 def keep_mask(

@@ -13,16 +13,13 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
-import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from deliralike.errors import BackendUnavailable, DeviceError, SettingError, UnknownName, suggestion
 from deliralike.network.base import AbstractNetwork
@@ -30,6 +27,7 @@ from deliralike.network.recomputed import refuse_synchronised_norms
 from deliralike.parallel.averaging.local_sgd import LocalSGD
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.network import ReplicaSettings
+from deliralike.random import unchanged_generators
 from deliralike.weights.framework_files import WeightFiles as WeightFiles
 
 if TYPE_CHECKING:
@@ -397,7 +395,8 @@ def _load(name: str, entry: Entry) -> Backend:
     """
     module, _, attribute = entry.target.partition(":")
     try:
-        with _unchanged_random_state():
+        # Importing jax and flax draws random numbers, in the middle of a run maybe.
+        with unchanged_generators():
             backend = getattr(importlib.import_module(module), attribute)
     # A broken installation may fail in any way, and must disable only its own backend.
     except Exception as error:
@@ -411,18 +410,3 @@ def _load(name: str, entry: Entry) -> Backend:
     if folder and "kept programs" in backend.capabilities:
         backend.keep_programs(Path(folder, name))
     return backend
-
-
-@contextmanager
-def _unchanged_random_state() -> Iterator[None]:
-    """Restore the state of the random generators at the end of a ``with`` block.
-
-    Importing jax and flax draws random numbers: loading a backend in the middle of a run must not
-    change the numbers that the run draws.
-    """
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import textwrap
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass
 from html import escape
@@ -18,6 +17,7 @@ from deliralike.errors import ArgumentError, StateError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.core import innermost
 from deliralike.network.state import Slot, each_once, first_names
+from deliralike.random import unchanged_generators
 from deliralike.tables import html_table, terminal_width, text_table
 from deliralike.zoo.inputs import Input
 
@@ -265,7 +265,7 @@ def _run(
         return result
 
     with ExitStack() as stack:
-        stack.enter_context(_unchanged_generators())
+        stack.enter_context(unchanged_generators())
         stack.enter_context(backend.undisturbed())
         stack.enter_context(backend.evaluating())
         stack.enter_context(backend.called_through(twin, around))
@@ -310,17 +310,6 @@ def _refuse_unshaped(slots: Mapping[str, Slot]) -> None:
             raise StateError(
                 f"{name!r} has no shape before the network runs for the first time: give inputs"
             ) from error
-
-
-@contextmanager
-def _unchanged_generators() -> Iterator[None]:
-    """Leave the generators of Python and NumPy as they were."""
-    of_python, of_numpy = random.getstate(), np.random.get_state(legacy=False)
-    try:
-        yield
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
 
 
 def shape_of(leaf: Any) -> Any:

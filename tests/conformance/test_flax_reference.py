@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from flax import nnx
 
 from deliralike import Network, backends, zoo
@@ -99,3 +100,28 @@ def test_conventions_of_a_layer_with_its_channels_last_are_named():
     found = explain(place.accused[0], backends.get("torch"))
     causes = "eps=1e-5 instead of 0.001; running variance unbiased instead of biased"
     assert causes in str(found)
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID", 2])
+@pytest.mark.parametrize("stride", [1, 2, (1, 2)])
+@pytest.mark.parametrize(("kernel", "dilation"), [((3, 3), 1), ((3, 2), 1), ((3, 5), (2, 1))])
+def test_a_convolution_of_flax_is_that_of_pytorch_or_has_no_equivalent(
+    padding, stride, kernel, dilation
+):
+    """Beside PyTorch; with SAME it depends on the size where the stride is not 1 or a span odd."""
+    settings = {"strides": stride, "padding": padding, "kernel_dilation": dilation}
+    layer = nnx.Conv(2, 4, kernel, feature_group_count=2, rngs=nnx.Rngs(0), **settings)
+    found = backends.get("jax").neutral_layer(layer)
+    depends_on_size = padding == "SAME" and (stride != 1 or kernel == (3, 2))
+    assert (found is None) == depends_on_size
+    if found is None:
+        return
+    name, settings = found
+    twin = getattr(torch.nn, name)(2, 4, kernel, **settings)
+    twin.weight.data = torch.tensor(np.asarray(layer.kernel.get_value()).transpose(3, 2, 0, 1))
+    twin.bias.data = torch.tensor(np.asarray(layer.bias.get_value()))
+    for size in ((9, 8), (8, 11)):
+        x = np.random.default_rng(0).standard_normal((3, 2, *size)).astype(np.float32)
+        wanted = twin(torch.tensor(x)).detach().numpy()
+        came = np.asarray(layer(x.transpose(0, 2, 3, 1))).transpose(0, 3, 1, 2)
+        np.testing.assert_allclose(came, wanted, rtol=1e-4, atol=1e-5)

@@ -298,3 +298,21 @@ def test_a_network_on_jax_is_built_within_flax_transformations():
     for name, value in wanted.neutral_state().items():
         assert shapes.neutral_slots()[name].shape == value.shape
         np.testing.assert_array_equal(built.neutral_state()[name], value)
+
+
+class WithTable(Network):
+    def __init__(self):
+        super().__init__()
+        self.table = self.nn.Buffer(np.ones(3, np.float32))
+
+    def forward(self, x):
+        return x if self.table is None else x * self.table
+
+
+def test_a_buffer_that_is_set_to_none_is_no_part_of_the_state(backend):
+    network = WithTable.on(backend)()
+    assert list(network.neutral_state()) == ["table"]
+    network.table = None
+    assert network.table is None and not network.neutral_state()
+    x = backend.array(np.full((2, 3), 2.0, np.float32))
+    np.testing.assert_array_equal(backend.numpy(network(x)), backend.numpy(x))

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 import deliralike.compat.heat as ht
-from deliralike import backends, zoo
+from deliralike import zoo
 from deliralike.optim.rules import rule
 
 STEPS, SAMPLES = (
@@ -44,45 +44,27 @@ def over(processes, inside, native, blocking=True, **settings):
     return network, optimizer
 
 
-class Crooked(torch.nn.Module):
-    """Parameters in two places, without the call of their layer, before it, and in a function of
-    their own."""
+class Tied(torch.nn.Module):
+    """Two layers of one weight, and a parameter of the network's own."""
 
     def __init__(self):
         super().__init__()
         self.first = torch.nn.Linear(5, 6)
-        self.gru = torch.nn.GRU(6, 6)
         self.inside = torch.nn.Linear(6, 6)
-        self.early = torch.nn.Linear(6, 6)
         self.tied = torch.nn.Linear(6, 6)
         self.tied.weight = self.inside.weight
         self.scale = torch.nn.Parameter(torch.ones(6))
         self.head = torch.nn.Linear(6, 3)
 
     def forward(self, x):
-        x = torch.tanh(self.first(x)) @ self.early.weight.t()
-        x = self.gru(x[None])[0][0] * self.scale  # a sequence of one
-        x = torch.nn.functional.linear(x, self.inside.weight) + self.early(x) + self.inside.bias
-        return self.head(Doubled.apply(self.tied(x), self.scale))
+        x = torch.tanh(self.first(x)) * self.scale
+        x = torch.nn.functional.linear(x, self.inside.weight) + self.inside.bias
+        return self.head(self.tied(x))
 
 
-class Doubled(torch.autograd.Function):
-    """What no function of PyTorch's sees."""
-
-    @staticmethod
-    def forward(ctx, x, scale):
-        ctx.save_for_backward(x, scale)
-        return x * scale * 2
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, scale = ctx.saved_tensors
-        return gradient * scale * 2, (gradient * x * 2).sum(0)
-
-
-def crooked(seed=0):
+def tied(seed=0):
     torch.manual_seed(seed)
-    return Crooked().double()
+    return Tied().double()
 
 
 def grouped(network, kind="sgd"):
@@ -97,7 +79,7 @@ def grouped(network, kind="sgd"):
 
 def torch_states(processes, kind, blocking, clears="first", bucket_bytes=300):
     """The weights after some steps."""
-    inside = crooked(processes.rank if processes else 0)
+    inside = tied(processes.rank if processes else 0)
     native = grouped(inside, kind)
     network, optimizer = over(processes, inside, native, blocking, bucket_bytes=bucket_bytes)
     schedule = torch.optim.lr_scheduler.StepLR(native, 2, 0.5)
@@ -151,41 +133,6 @@ def _written_once(processes, backend, blocking):
         optimizer.update(mean_square, share(x, processes), share(y, processes))
         inside.lr = inside.lr * 0.5
     return [listed(network.neutral_state()), inside.steps]
-
-
-def _chain():
-    chainer = backends.get("chainer") and __import__("chainer")
-    np.random.seed(0)
-    with chainer.using_config("dtype", np.float64):
-        chain = chainer.Sequential(
-            chainer.links.Linear(5, 6),
-            chainer.functions.tanh,
-            chainer.links.Linear(6, 3, nobias=True),
-        )
-    return chainer, chain
-
-
-def kept_blocks(processes):
-    """Training by blocks that were kept from before the network was made, on PyTorch and
-    Chainer."""
-    inside, optimizer, _ = made(processes, False)
-    first, last = inside[0], inside[2]
-    for x, y in batches():
-        optimizer.zero_grad()
-        outputs = last(torch.tanh(first(torch.from_numpy(share(x, processes)))))
-        ((outputs - torch.from_numpy(share(y, processes))) ** 2).mean().backward()
-        optimizer.step()
-    torch_state = listed(inside.state_dict())
-    chainer, chain = _chain()
-    first, last = chain[0], chain[2]
-    native = chainer.optimizers.MomentumSGD(lr=0.1).setup(chain)
-    network, optimizer = over(processes, chain, native, False)
-    for x, y in batches():
-        chain.cleargrads()
-        outputs = last(chainer.functions.tanh(first(share(x, processes))))
-        chainer.functions.mean_squared_error(outputs, share(y, processes)).backward()
-        optimizer.step() if processes else optimizer.update()
-    return [torch_state, {name: p.array.tolist() for name, p in chain.namedparams()}]
 
 
 # What heat does wrong
@@ -257,7 +204,6 @@ def flaws(processes):
             listed(two_steps(processes, blocking, **action)[2].state_dict())
             for blocking in (True, False)
         ]
-    found["rank 0 reads"] = rank_0_reads(processes)
     found["starts"] = starts(processes)
     found["several optimizers"] = several_optimizers(processes)
     found["two paths"] = [two_paths(processes, blocking) for blocking in (True, False)]
@@ -265,15 +211,6 @@ def flaws(processes):
     found["short"] = [short(processes, blocking) for blocking in (True, False)]
     found["two backward passes"] = [two_backward(processes, blocking) for blocking in (True, False)]
     return found
-
-
-def rank_0_reads(processes):
-    """Which must not wait for the others to do the same."""
-    inside, optimizer, network = two_steps(processes, False)
-    seen = listed(network.state_dict()) if processes.is_root else None
-    backward(network, processes, 2)
-    optimizer.step()
-    return [seen, listed(network.state_dict())]
 
 
 class Bare(torch.nn.Module):

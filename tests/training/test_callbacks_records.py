@@ -175,12 +175,12 @@ def test_no_cell_is_a_formula_for_a_spreadsheet(text, tmp_path):
 
 
 def test_the_names_of_classes_are_no_formulas_in_predictions(tmp_path):
-    scores = np.array([[0.5, 0.25], [0.25, 0.5]])
+    scores = np.log([[0.75, 0.25], [0.25, 0.75]])
     write_csv(tmp_path / "x.csv", predict._rows(np.array([0, 0]), scores, ("=1+1", "b")))
     assert (tmp_path / "x.csv").read_text().splitlines() == [
-        "sample,label,predicted,score =1+1,score b",
-        "0,'=1+1,'=1+1,0.5,0.25",
-        "1,'=1+1,b,0.25,0.5",
+        "sample,label,predicted,probability =1+1,probability b",
+        "0,'=1+1,'=1+1,0.75,0.25",
+        "1,'=1+1,b,0.25,0.75",
     ]
 
 

@@ -14,7 +14,7 @@ from deliralike.errors import (
     SettingError,
 )
 from deliralike.training import Trainer, evaluate, predict
-from deliralike.training.metrics import Accuracy
+from deliralike.training.metrics import Accuracy, CrossEntropy
 
 X = np.random.default_rng(0).standard_normal((8, 3)).astype("float32")
 Y = np.array([0, 1, 1, 0, 1, 0, 0, 1])
@@ -37,6 +37,13 @@ def test_a_metric_that_is_called_like_a_loss_is_refused(name):
     losses = {"dice": torch.nn.functional.cross_entropy, "other": torch.nn.functional.cross_entropy}
     with pytest.raises(SettingError, match=f"metrics: '{name}' is the name of a loss"):
         trainer(mlp(), losses=losses, metrics={name: constant})
+
+
+def test_a_metric_after_the_cross_entropy_is_looked_at_too():
+    losses = {"dice": torch.nn.functional.cross_entropy}
+    metrics = {"loss": CrossEntropy(), "dice": constant}
+    with pytest.raises(SettingError, match="metrics: 'dice' is the name of a loss"):
+        trainer(mlp(), losses=losses, metrics=metrics)
 
 
 def test_the_cross_entropy_of_several_losses_is_not_their_sum():

@@ -6,6 +6,7 @@ import pytest
 
 from deliralike import Network, weights, zoo
 from deliralike.errors import StateError, UnknownName, WeightFileError
+from deliralike.weights.matching.layouts import transforms
 from tests.conftest import BACKENDS
 
 h5py = pytest.importorskip("h5py")
@@ -372,3 +373,14 @@ def test_weights_that_a_file_has_twice_are_named_and_chosen():
     np.testing.assert_array_equal(net.neutral_state()["fc.weight"], np.zeros((2, 3)))
     with pytest.raises(UnknownName, match="there are no weights under 'ema'"):
         zoo.load(net, state, key="ema")
+
+
+@pytest.mark.parametrize("axes", [2, 3, 4, 5])
+def test_the_order_of_flax_kernels_is_tried_first_where_all_sizes_are_equal(axes):
+    """PyTorch has (out, in, *size), flax (*size, in, out), and (in, out) of a linear layer."""
+    plain, *others = transforms((3,) * axes, (3,) * axes)
+    assert plain.plain
+    kernel = np.arange(3**axes).reshape((3,) * axes)
+    wanted = np.moveaxis(kernel, (0, 1), (-1, -2))
+    usual = [each.apply(kernel) for each in others[: 1 + (axes > 3)]]  # and the way back
+    assert any(np.array_equal(each, wanted) for each in usual)

@@ -116,11 +116,11 @@ HOSTILE = {
         None,
         "a tuple for a size, stride or place",
     ),
-    "a module that takes for ever": (nested(60) + text("x") + b"\x93", None, "else than texts"),
+    "a module that takes for ever": (nested(60) + text("x") + b"\x93", None, "requires str"),
     "a call of a call": (
         called(called(named("builtins", "set"), b"]"), text("x")),
         None,
-        "calls a Other",
+        "'Other' object is not callable",
     ),
     "an order of bytes": (table(w=tensor()), None, "refuses"),
     "nothing on the stack": (b"R", None, "damaged"),

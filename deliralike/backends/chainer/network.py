@@ -183,6 +183,7 @@ def link_slots(link: chainer.Link) -> dict[str, Slot]:
     neutral_names = _neutral_names(kind)
     attributes = vars(link)
     own = [*neutral_names, *(name for name in attributes if name not in neutral_names)]
+    may_be_absent = attributes if isinstance(link, AbstractNetwork) else neutral_names
     slots: dict[str, Slot] = {}
     for name in own:
         if name in link._params:
@@ -190,7 +191,7 @@ def link_slots(link: chainer.Link) -> dict[str, Slot]:
     for name in own:
         if name not in link._persistent:
             continue
-        if name in neutral_names and attributes[name] is None:
+        if name in may_be_absent and attributes[name] is None:
             continue
         slots[neutral_names.get(name, name)] = ChainerSlot(link, name, False)
     for path, child in _children(link):

@@ -166,8 +166,8 @@ _KINDS_OF_TENSORS = ("torch.Tensor", "torch._utils._rebuild")
 def _kind(value: Any) -> str:
     if isinstance(value, Other):
         return f"a {value.name}"
-    if isinstance(value, dict) and not value:
-        return "an empty dict"
+    if isinstance(value, dict):
+        return "a dict" if value else "an empty dict"
     return f"a {type(value).__name__}"
 
 

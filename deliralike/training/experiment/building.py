@@ -159,7 +159,7 @@ def _refuse_unknown(architecture: zoo.Architecture, settings: Settings) -> None:
 def refuse_too_few_outputs(settings: Settings, dataset: data.Dataset) -> None:
     """Raise an error where cross-entropy has fewer scores than there are classes."""
     name = zoo.find(settings.network).outputs
-    outputs = settings.network_settings.get(name)
+    outputs = settings.network_settings.get(name or "")
     if isinstance(outputs, int) and outputs < len(dataset.classes):
         raise SettingError(
             f"{name}={outputs} is less than the {len(dataset.classes)} classes of dataset "

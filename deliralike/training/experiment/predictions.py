@@ -90,8 +90,10 @@ def class_numbers(scores: np.ndarray, axis: int = 0) -> np.ndarray:
     """Return the class of the highest score; one score alone is above or below zero.
 
     Example:
-        >>> class_numbers(np.array([0.1, 2.0, -1.0])), class_numbers(np.array([0.5]))
-        (1, 1)
+        >>> class_numbers(np.array([[0.1, 2.0, -1.0]]), axis=1).tolist()
+        [1]
+        >>> class_numbers(np.array([[0.5], [-0.5]]), axis=1).tolist()
+        [1, 0]
     """
     if scores.shape[axis] == 1:
         return (scores.take(0, axis) > 0).astype(np.int64)

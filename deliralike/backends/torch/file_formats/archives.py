@@ -62,7 +62,7 @@ class _Zip:
         if f"{self._folder}/byteorder" in archive.namelist():
             self.order = _ORDERS[self._record("byteorder", 16)]
         pickle = self._record("data.pkl", max(size, _SHORT_PICKLE))
-        self.value = PickleReader(BytesIO(pickle)).value
+        self.value = PickleReader(BytesIO(pickle), len(pickle)).value
 
     def read(self, storage: Storage) -> bytes:
         info = self._info(f"data/{storage.key}")
@@ -107,12 +107,12 @@ class _Pickles:
         self._size = size
         bounded: Any = _Bounded(file, size)
         for wanted in (_MAGIC, _PROTOCOL):
-            if PickleReader(bounded).value != wanted:
+            if PickleReader(bounded, size).value != wanted:
                 raise ValueError("it does not begin as PyTorch begins its files")
-        PickleReader(bounded)  # the machine that wrote the file
-        contents = PickleReader(bounded)
+        PickleReader(bounded, size)  # the machine that wrote the file
+        contents = PickleReader(bounded, size)
         self.value = contents.value
-        keys = PickleReader(bounded).value
+        keys = PickleReader(bounded, size).value
         self._places = self._find(contents.storages, keys)
 
     def read(self, storage: Storage) -> bytes:

@@ -1,11 +1,13 @@
 """Read a pickle of PyTorch's as descriptions.
 
-Nothing that the pickle names is imported or called, and no memory is allocated for its tensors.
+Nothing that the pickle names is imported or called: functions of this file stand in for all that
+a state may name. No memory is allocated for its tensors.
 """
 
 import math
-import pickletools
-from collections.abc import Callable
+import pickle
+import struct
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import IO, Any
@@ -56,7 +58,7 @@ _MOST_AXES = 32
 
 @dataclass(frozen=True, eq=False)
 class Named:
-    """A function or class that a pickle refers to by its name."""
+    """A type that a pickle refers to by its name."""
 
     name: str
 
@@ -66,6 +68,14 @@ class Other:
     """An object without weights that NumPy could hold; only the name of its class is known."""
 
     name: str
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Take no item."""
+
+    def append(self, item: Any) -> None:
+        """Take no element."""
+
+    add = append
 
 
 @dataclass(frozen=True)
@@ -108,11 +118,39 @@ class Tensor:
         return math.prod(self.shape) * _SIZES[self.kind]
 
 
-class PickleReader:
-    """An interpreter of pickles, which runs at construction.
+class Table(dict[Any, Any]):
+    """A dict whose keys are quick to compare, whatever a pickle names as one."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Set an item."""
+        super().__setitem__(_key(key), value)
+
+
+class _Codes(dict[int, Callable[..., None]]):
+    """The functions of the codes that PyTorch writes."""
+
+    def __missing__(self, code: int) -> Callable[..., None]:
+        raise ValueError(f"its pickle uses {chr(code)!r}, which PyTorch does not write")
+
+
+_NAMES = (
+    "PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT "
+    "BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 BINSTRING "
+    "SHORT_BINSTRING EMPTY_TUPLE TUPLE1 TUPLE2 TUPLE3 TUPLE EMPTY_LIST APPEND APPENDS SETITEM "
+    "SETITEMS ADDITEMS BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET GLOBAL STACK_GLOBAL REDUCE "
+    "BINPERSID"
+)
+_CODES = [getattr(pickle, name)[0] for name in _NAMES.split()]
+# The unpickler in C allocates what a pickle claims, and its dicts hash any key.
+_Unpickler: Any = vars(pickle)["_Unpickler"]
+
+
+class PickleReader(_Unpickler):
+    """A reader of pickles, which runs at construction.
 
     Args:
         file: A file at the beginning of the pickle; afterwards it is at the pickle's end.
+        size: The most bytes that the pickle can have.
 
     Attributes:
         value: The contents: dicts, lists, tuples, texts and numbers, and instances of the classes
@@ -123,143 +161,55 @@ class PickleReader:
         ValueError: The pickle is damaged, or refers to something that is no part of a state.
     """
 
-    def __init__(self, file: IO[bytes]):
+    dispatch = _Codes({code: _Unpickler.dispatch[code] for code in _CODES})
+    dispatch[pickle.EMPTY_DICT[0]] = lambda reader: reader.append(Table())
+    dispatch[pickle.EMPTY_SET[0]] = lambda reader: reader.append(Other("builtins.set"))
+    dispatch[pickle.NEWOBJ[0]] = _Unpickler.load_reduce
+    # attributes, such as the versions of a state's modules
+    dispatch[pickle.BUILD[0]] = lambda reader: reader.stack.pop()
+
+    def __init__(self, file: IO[bytes], size: int):
+        super().__init__(file, encoding="utf-8")
         self.storages: dict[str, Storage] = {}
-        self._stack: list[Any] = []
-        self._below: list[list[Any]] = []  # the stacks under the marks
-        self._memo: dict[int, Any] = {}
-        self._copied_items = 0
-        self._steps = 0
+        self._left_to_copy = size
         try:
-            for opcode, argument, _ in pickletools.genops(file):
-                self._steps += 1
-                self._execute(opcode.name, argument)
-            self.value = self._stack.pop()
-        except (LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            self.value = self.load()
+        except _DAMAGES as error:
             raise ValueError(
                 f"its pickle is damaged ({type(error).__name__}: {error!s:.200})"
             ) from error
 
-    def _execute(self, name: str, argument: Any) -> None:
-        if name in _VALUES:
-            self._stack.append(argument)
-        elif name in _NEW:
-            self._stack.append(_NEW[name]())
-        elif name in _TUPLES:
-            self._put_tuple(_TUPLES[name])
-        elif name in _METHODS:
-            _METHODS[name](self, argument)
-        elif name not in ("PROTO", "FRAME", "STOP"):
-            raise ValueError(f"its pickle uses {name}, which PyTorch does not write")
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what stands in for a function or class."""
+        module = {"__builtin__": "builtins", "torch.tensor": "torch._tensor"}.get(module, module)
+        if module.startswith("numpy.core"):  # as NumPy 1 called it
+            module = module.replace("core", "_core", 1)
+        full = f"{module}.{name}"
+        if full == "collections.OrderedDict":
+            return self._ordered_dict
+        if full in _CALLS:
+            return _CALLS[full]
+        if full in _TYPES:
+            return Named(full)
+        if full in _BESIDE:
+            return lambda *_: Other(full)
+        raise ValueError(
+            f"Unsupported global: GLOBAL {full} is no part of a state, and making it might run code"
+        )
 
-    # Containers
-
-    def _put_tuple(self, count: int) -> None:
-        items = tuple(self._stack[-count:])
-        if len(items) < count:
-            raise ValueError("its pickle is damaged: a tuple lacks elements")
-        self._stack[-count:] = [items]
-
-    def _mark(self, _: Any) -> None:
-        self._below.append(self._stack)
-        self._stack = []
-
-    def _since_mark(self) -> list[Any]:
-        items = self._stack
-        self._stack = self._below.pop()
-        return items
-
-    def _tuple(self, _: Any) -> None:
-        items = self._since_mark()
-        self._stack.append(tuple(items))
-
-    def _append(self, _: Any) -> None:
-        self._extend([self._stack.pop()])
-
-    def _appends(self, _: Any) -> None:
-        self._extend(self._since_mark())
-
-    def _extend(self, items: list[Any]) -> None:
-        target = self._stack[-1]
-        if isinstance(target, list):
-            target.extend(items)
-        elif not isinstance(target, Other):
-            raise ValueError(f"its pickle is damaged: it appends to a {type(target).__name__}")
-
-    def _set_item(self, _: Any) -> None:
-        value, key = self._stack.pop(), self._stack.pop()
-        self._update([key, value])
-
-    def _set_items(self, _: Any) -> None:
-        self._update(self._since_mark())
-
-    def _update(self, items: list[Any]) -> None:
-        target = self._stack[-1]
-        if isinstance(target, Other):
-            return
-        if not isinstance(target, dict):
-            raise ValueError(f"its pickle is damaged: it sets items of a {type(target).__name__}")
-        for key, value in zip(items[::2], items[1::2], strict=True):
-            target[_key(key)] = value
-
-    def _add_items(self, _: Any) -> None:
-        self._since_mark()
-
-    # Memo and texts
-
-    def _put(self, place: int) -> None:
-        self._memo[place] = self._stack[-1]
-
-    def _memoize(self, _: Any) -> None:
-        self._memo[len(self._memo)] = self._stack[-1]
-
-    def _get(self, place: int) -> None:
-        self._stack.append(self._memo[place])
-
-    def _text(self, text: str) -> None:
-        # a text of Python 2: bytes, which PyTorch takes for UTF-8
-        self._stack.append(text.encode("latin-1").decode())
-
-    # Objects, as descriptions
-
-    def _global(self, argument: str) -> None:
-        self._stack.append(_named(*argument.split(" ", 1)))
-
-    def _stack_global(self, _: Any) -> None:
-        name, module = self._stack.pop(), self._stack.pop()
-        self._stack.append(_named(module, name))
-
-    def _reduce(self, _: Any) -> None:
-        arguments, function = self._stack.pop(), self._stack.pop()
-        self._stack.append(self._call(function, arguments))
-
-    def _call(self, function: Any, arguments: Any) -> Any:
-        if not isinstance(function, Named) or not isinstance(arguments, tuple):
-            raise ValueError(f"its pickle calls a {type(function).__name__}")
-        if function.name == "collections.OrderedDict":
-            return self._ordered_dict(*arguments)
-        if function.name == "torch._tensor._rebuild_from_type_v2":
-            return self._call(arguments[0], arguments[2])
-        describe = _CALLS.get(function.name)
-        if describe is None:
-            return Other(function.name)
-        return describe(*arguments)
-
-    def _ordered_dict(self, pairs: Any = ()) -> dict[Any, Any]:
+    def _ordered_dict(self, pairs: Any = ()) -> Table:
         """Return a dict of pairs, as Python 2 has written them.
 
         The copied items are counted: a hostile pickle may have the same list copied many times.
         """
-        self._copied_items += len(pairs)
-        if self._copied_items > self._steps:
+        self._left_to_copy -= len(pairs)
+        if self._left_to_copy < 0:
             raise ValueError("its pickle repeats itself without an end")
-        return {_key(key): value for key, value in pairs}
+        return _table(pairs)
 
-    def _build(self, _: Any) -> None:
-        self._stack.pop()  # attributes, such as the versions of a state's modules
-
-    def _storage(self, _: Any) -> None:
-        tag, kind, key, _location, elements, *view = self._stack.pop()
+    def persistent_load(self, pid: Any) -> Storage:
+        """Return the description of a storage."""
+        tag, kind, key, _location, elements, *view = pid
         has_types = isinstance(kind, Named) and isinstance(key, str | int)
         if tag != "storage" or not has_types or any(view):
             raise ValueError("its pickle refers to something that is no plain storage")
@@ -270,7 +220,26 @@ class PickleReader:
         storage = Storage(str(key), _STORAGES[name], elements)
         if self.storages.setdefault(storage.key, storage) != storage:
             raise ValueError(f"its pickle describes the storage {storage.key!r} in two ways")
-        self._stack.append(storage)
+        return storage
+
+
+_DAMAGES = (
+    LookupError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+    EOFError,
+    struct.error,
+    pickle.UnpicklingError,
+)
+
+
+def _table(pairs: Iterable[Any]) -> Table:
+    table = Table()
+    for key, value in pairs:
+        table[key] = value
+    return table
 
 
 def _key(key: Any) -> Any:
@@ -292,20 +261,6 @@ def _refuse_unless_counts(*values: Any) -> None:
                 f"its pickle has a size, stride or place of {value.bit_length()} bits, or below 0: "
                 "wanted a whole number from 0"
             )
-
-
-def _named(module: Any, name: Any) -> Named:
-    if not isinstance(module, str) or not isinstance(name, str):
-        raise ValueError("its pickle is damaged: it names a function by something else than texts")
-    module = {"__builtin__": "builtins", "torch.tensor": "torch._tensor"}.get(module, module)
-    if module.startswith("numpy.core"):  # as NumPy 1 called it
-        module = module.replace("core", "_core", 1)
-    full = f"{module}.{name}"
-    if full not in _KNOWN:
-        raise ValueError(
-            f"Unsupported global: GLOBAL {full} is no part of a state, and making it might run code"
-        )
-    return Named(full)
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor | Other:
@@ -368,8 +323,11 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v3": _tensor_of_bytes,
     "torch._utils._rebuild_parameter": _inner,
     "torch._utils._rebuild_parameter_with_state": _inner,
+    "torch._tensor._rebuild_from_type_v2": lambda function, _kind, arguments, _state: function(
+        *arguments
+    ),
     "torch.Size": _inner,
-    "collections.Counter": lambda counts=None: {} if counts is None else counts,
+    "collections.Counter": lambda counts=None: Table() if counts is None else counts,
 }
 # What checkpoints hold beside the weights. No object of these is made.
 _BESIDE = {
@@ -392,8 +350,6 @@ _BESIDE = {
     "torch._utils._rebuild_meta_tensor_no_storage",
     "torch._utils._rebuild_device_tensor_from_numpy",
     "torch._utils._rebuild_device_tensor_from_cpu_tensor",
-    "collections.OrderedDict",
-    "torch._tensor._rebuild_from_type_v2",
 }
 _CONSTANTS = {
     str(value)
@@ -402,51 +358,4 @@ _CONSTANTS = {
 }
 _STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage")
 _STORAGE_NAMES = {".".join(pair) for pair in product(_STORAGE_MODULES, _STORAGES)}
-_KNOWN = _BESIDE | _CONSTANTS | _STORAGE_NAMES | set(_CALLS)
-
-_VALUES = {
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "LONG1",
-    "LONG4",
-    "BINFLOAT",
-    "BINUNICODE",
-    "SHORT_BINUNICODE",
-    "BINUNICODE8",
-    "BINBYTES",
-    "SHORT_BINBYTES",
-    "BINBYTES8",
-}
-_NEW: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_LIST": list,
-    "EMPTY_DICT": dict,
-    "EMPTY_SET": lambda: Other("builtins.set"),
-}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_METHODS: dict[str, Callable[[PickleReader, Any], None]] = {
-    "MARK": PickleReader._mark,
-    "TUPLE": PickleReader._tuple,
-    "APPEND": PickleReader._append,
-    "APPENDS": PickleReader._appends,
-    "SETITEM": PickleReader._set_item,
-    "SETITEMS": PickleReader._set_items,
-    "ADDITEMS": PickleReader._add_items,
-    "BINPUT": PickleReader._put,
-    "LONG_BINPUT": PickleReader._put,
-    "MEMOIZE": PickleReader._memoize,
-    "BINGET": PickleReader._get,
-    "LONG_BINGET": PickleReader._get,
-    "BINSTRING": PickleReader._text,
-    "SHORT_BINSTRING": PickleReader._text,
-    "GLOBAL": PickleReader._global,
-    "STACK_GLOBAL": PickleReader._stack_global,
-    "REDUCE": PickleReader._reduce,
-    "NEWOBJ": PickleReader._reduce,
-    "BUILD": PickleReader._build,
-    "BINPERSID": PickleReader._storage,
-}
+_TYPES = _CONSTANTS | _STORAGE_NAMES
