@@ -72,7 +72,7 @@ def command(
     The exit code is 0 when proved, 1 when it diverges, 2 when the input is wrong or nothing could
     be decided.
     """
-    from deliralike import zoo
+    from deliralike import own_code, zoo
     from deliralike.cli.console import console, is_piped, progress
     from deliralike.cli.options import key_values, limit_threads
     from deliralike.cli.zoo import shape_of
@@ -89,12 +89,14 @@ def command(
     settings = key_values(set_ or (), "--set")
     names = _backends(backends)
     if candidate is None:
-        networks = [on_first(name, names, seed, settings)]
-        called_with = _called_with(name, shape_of(input_))
-        for each in names:
-            if each != networks[0].backend.name:
-                network = zoo.build(name, backend=each, seed=seed, **called_with, **settings)
-                networks.append(network)
+        called_with: dict[str, Any] = {}
+        if own_code.is_name(name):  # the others get ports, of which this is the proof
+            home = on_first(name, names, seed, settings).backend.name
+            names = [home, *(each for each in names if each != home)]
+            shape = shape_of(input_)
+            called_with = {"proof": False} | ({} if shape is None else {"input_shape": shape})
+        shared = {"seed": seed, **called_with, **settings}
+        networks = [zoo.build(name, backend=each, **shared) for each in names]
     else:
         known = {*zoo.find(name).words, *zoo.find(candidate).words, "num_classes"}
         for key in settings:
@@ -132,15 +134,6 @@ def command(
     for path in files:
         result.save(path)
     raise typer.Exit(result.exit_code)
-
-
-def _called_with(name: str, shape: tuple[int, ...] | None) -> dict[str, Any]:
-    """What a class of one framework is ported with, to the others; this is its proof."""
-    from deliralike import own_code
-
-    if not own_code.is_name(name):
-        return {}
-    return {"proof": False} | ({} if shape is None else {"input_shape": shape})
 
 
 def _show(
