@@ -261,7 +261,7 @@ def test_the_zoo_lists_every_network_with_its_published_count():
 
 def test_a_network_is_shown_with_settings_layers_and_source():
     printed = run("zoo", "resnet18", "--set", "num_classes=7", "--input", "3x64x48").stdout
-    for part in ("num_classes", "layer4.1.conv2", "(1, 512, 2, 2)", "arXiv 1512.03385", "11,180,103"):
+    for part in ("num_classes", "layer4.1.conv2", "(1, 512, 2, 2)", "1512.03385", "11,180,103"):
         assert part in printed
 
 
