@@ -5,6 +5,7 @@ A name that is not here and that `nn` has is taken as it stands.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -500,8 +501,20 @@ def _np_axis(name: str) -> Callable[[Call], str]:
     return written
 
 
+# A division, a number with a point, or a function whose results have one.
+_FLOATS = re.compile(r"(?<!/)/(?!/)|\d\.|\.\d|math\.(pi|e|sqrt|exp|log\d*|sin|cos|pow)\b")
+
+
+def _are_floats(text: str) -> bool:
+    """Whether a source is a list of Python's floats, or one, which PyTorch takes in float32."""
+    is_plain = text.startswith(("[", "(", "math.")) or _is_float(text)
+    return is_plain and "np." not in text and _FLOATS.search(text) is not None
+
+
 def _np_array(call: Call) -> str:
     dtype = (_np_dtype(call),) if "dtype" in call.kwargs else ()
+    if not dtype and _are_floats(call.args[0]):
+        dtype = ("np.float32",)
     return f"np.asarray({joined((call.args[0], *dtype), {})})"
 
 

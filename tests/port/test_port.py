@@ -87,6 +87,16 @@ def test_running_statistics_are_those_of_a_new_network():
     assert means and not any(value.any() for value in means)
 
 
+@pytest.mark.parametrize("backend", ["torch", "chainer"])
+def test_arrays_of_numbers_are_of_pytorchs_types(backend):
+    """``torch.tensor`` rounds Python's floats to float32, and takes whole numbers as they are."""
+    found = port(networks.Sloped, image(2, 5))
+    assert "for i in range(heads)], np.float32)" in found.source
+    assert "np.asarray([2**i for i in range(heads)])" in found.source
+    proof = found.prove(backend)
+    assert proof.headline.startswith("PROVED"), proof.headline
+
+
 def test_inputs_that_do_not_fit_are_one_message():
     message = r"Residual cannot be called .*\(3, 2, 9, 9\).*: RuntimeError"
     with pytest.raises(SettingError, match=message):
