@@ -187,3 +187,4 @@ def test_rounding_that_a_network_magnifies_is_no_difference_and_a_factor_is(
     assert proof.verdict == verdict, str(proof)
     assert proof.level("L1").worst > 1e-10
     assert ("Rounding is magnified here" in str(proof)) == (verdict == "proved")
+    assert ("; errors in the last bit" in proof.headline) == (verdict == "proved")

@@ -75,8 +75,8 @@ def headline(proof: ProofData) -> str:
     left_out = f" Not asked for: {', '.join(proof.not_asked)}." if proof.not_asked else ""
     return (
         f"{proof.word.upper()}: {proof.reference} and {proof.candidate} {same}: outputs, loss, "
-        f"gradients and running statistics agree to {_agreement(proof)} in float64 (limit "
-        f"{LIMIT:g}). {_ladder(proof)}{left_out}"
+        f"gradients and running statistics agree to {_agreement(proof)} in float64 "
+        f"({_limit(proof)}). {_ladder(proof)}{left_out}"
     )
 
 
@@ -240,6 +240,14 @@ def _accusation(proof: ProofData) -> str:
         return str(proof.findings[0])
     failed = next(level for level in proof.levels if level.status == FAILED)
     return f"{failed.name}, {failed.title}: {number(failed.worst) or 'failed'}."
+
+
+def _limit(proof: ProofData) -> str:
+    """What was allowed, and where that is more, why."""
+    level = proof.level(SEMANTICS)
+    worst = 0.0 if level is None else level.worst or 0.0
+    magnified = "; errors in the last bit of the reference's parameters do as much"
+    return f"limit {LIMIT:g}{magnified if worst > LIMIT else ''}"
 
 
 def _agreement(proof: ProofData) -> str:
