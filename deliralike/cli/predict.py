@@ -1,6 +1,7 @@
 """``deliralike predict``: the predictions of a trained network, on any backend."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,17 +60,17 @@ def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -
     from deliralike.training.experiment import load_run, predict_held_out
 
     network, settings, dataset = load_run(run, backend, data)
-    scores = predict_held_out(network, settings, dataset)
+    scores, labels = predict_held_out(network, settings, dataset)
     count = f"{len(scores)} held-out samples"
     target = out or run / f"predictions-{settings.backend}"
     on = f"{settings.network} on {network.backend.version()}"
     if dataset.task == "segmentation":
-        say(f"{on}: {_figures(network, settings, dataset)} of {count}")
+        say(f"{on}: {_figures(scores, labels, settings)} of {count}")
         say(f"predictions: {_write_masks(target, scores)}")
         return
-    correct = accuracy(scores, dataset.held_out.labels)
+    correct = accuracy(scores, labels)
     target = out or target.with_suffix(".csv")
-    write_csv(target, _rows(dataset.held_out.labels, scores, dataset.classes))
+    write_csv(target, _rows(labels, scores, dataset.classes))
     say(f"{on}: {correct:.2%} of {count} are right")
     say(f"predictions: {target}")
 
@@ -80,33 +81,34 @@ def _rows(labels: Any, scores: Any, classes: tuple[str, ...]) -> Iterator[dict[s
 
 
 def _predicted(scores: Any, classes: tuple[str, ...]) -> dict[str, Any]:
-    from deliralike.training.experiment.predictions import class_numbers, probabilities
+    import numpy as np
 
-    named = {"predicted": classes[class_numbers(scores)]}
+    from deliralike.training.metrics.cross_entropy import log_softmax
+    from deliralike.training.metrics.scores import class_numbers
+
+    named = {"predicted": classes[class_numbers(scores, axis=0)]}
     if len(scores) == len(classes):
-        for name, probability in zip(classes, probabilities(scores), strict=True):
+        for name, probability in zip(classes, np.exp(log_softmax(scores[None])[0]), strict=True):
             named[f"probability {name}"] = f"{probability:.6g}"
     return named
 
 
-def _figures(network: Any, settings: Any, dataset: Any) -> str:
+def _figures(scores: Any, labels: Any, settings: Any) -> str:
     """The metrics of the run, on held-out data."""
-    from deliralike.training import evaluate
-    from deliralike.training.experiment.building import loaders
+    from deliralike.training.evaluation import figures_of
     from deliralike.training.experiment.parts import make_metrics
 
-    _, held_out = loaders(settings, dataset)
-    figures = evaluate(network, held_out, metrics=make_metrics(settings.metrics))
+    figures = figures_of(scores, labels, make_metrics(settings.metrics))
     return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
 
 
 def _write_masks(target: Path, scores: Any) -> Path:
     import numpy as np
 
-    from deliralike.training.experiment.predictions import class_numbers
+    from deliralike.training.metrics.scores import class_numbers
 
     target = target.with_suffix(".npz")
-    np.savez_compressed(target, predicted=class_numbers(scores, axis=1))
+    np.savez_compressed(target, predicted=class_numbers(scores))
     return target
 
 
@@ -124,26 +126,30 @@ def _predict_pictures(
 
     refuse_no_run(run)
     start = read_last_start(run)
-    is_segmentation = start["task"] == "segmentation"
+    figures: Callable[[Path, Any, list[str]], dict[str, Any]]
     files = pictures_of(pictures)
-    target = out or run / f"pictures-{backend or read_settings(run / SETTINGS).backend}"
-    if is_segmentation:
+    place = run / f"pictures-{backend or read_settings(run / SETTINGS).backend}"
+    if start["task"] == "segmentation":
         _refuse_same_names(files)
+        target = out or place
         target.mkdir(parents=True, exist_ok=True)
+        figures, table = partial(_write_mask, target), target / "shares.csv"
+    else:
+        figures, table = _classify, out or place.with_suffix(".csv")
+        target = table
     rows = []
     with progress() as update:
-        predictions = predict_pictures(run, pictures, backend=backend, batch_size=batch_size)
+        predictions = predict_pictures(run, files, backend=backend, batch_size=batch_size)
         for number, (file, scores) in enumerate(predictions, 1):
-            if is_segmentation:
-                rows.append(_write_mask(target, file, scores, start["classes"]))
-            else:
-                rows.append({"file": str(file)} | _predicted(scores, start["classes"]))
+            rows.append({"file": str(file)} | figures(file, scores, start["classes"]))
             update(file.name, number / len(files))
-    if not is_segmentation:
-        target = out or target.with_suffix(".csv")
-    write_csv(target / "shares.csv" if is_segmentation else target, rows)
+    write_csv(table, rows)
     _show(rows, start["classes"])
     say(f"predictions: {target}")
+
+
+def _classify(_: Path, scores: Any, classes: list[str]) -> dict[str, Any]:
+    return _predicted(scores, tuple(classes))
 
 
 def _refuse_same_names(files: tuple[Path, ...]) -> None:
@@ -162,15 +168,15 @@ def _write_mask(target: Path, file: Path, scores: Any, classes: list[str]) -> di
     import numpy as np
 
     from deliralike.pictures import open_picture, overlay, palette_picture
-    from deliralike.training.experiment.predictions import class_numbers
+    from deliralike.training.metrics.scores import class_numbers
 
     picture = open_picture(file)
-    mask = palette_picture(class_numbers(scores), picture.size)
+    mask = palette_picture(class_numbers(scores, axis=0), picture.size)
     mask.save(target / f"{file.stem}-mask.png")
     overlay(picture, mask).save(target / f"{file.stem}-overlay.png")
     counts = np.bincount(np.asarray(mask).ravel(), minlength=len(classes))
     shares = zip(classes, counts / counts.sum(), strict=True)
-    return {"file": str(file)} | {f"share {name}": f"{share:.6g}" for name, share in shares}
+    return {f"share {name}": f"{share:.6g}" for name, share in shares}
 
 
 def _show(rows: list[dict[str, Any]], classes: list[str]) -> None:

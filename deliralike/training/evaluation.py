@@ -405,6 +405,18 @@ def refuse_named_as_losses(metrics: Metrics, losses: Losses | None) -> None:
             )
 
 
+def figures_of(outputs: Any, targets: Any, metrics: Metrics) -> dict[str, float]:
+    """Return the figures of metrics for outputs that have been computed, by name.
+
+    Raises:
+        BatchError: Outputs and targets do not fit together.
+    """
+    evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
+    for each in evidence.values():
+        each.add(outputs, targets)
+    return _figures(evidence, False)
+
+
 def figure_names(metrics: Metrics | None) -> list[str]:
     """Return the names of figures; a metric with several puts its name before a slash."""
     return list(_named(metrics))

@@ -16,6 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from deliralike.errors import BatchError
 from deliralike.pictures import COLOURS
+from deliralike.training.metrics.scores import class_numbers
 
 RIGHT = "#009E73"
 WRONG = "#D55E00"
@@ -69,10 +70,7 @@ def draw_regions(
 
     Class 0 is background. Outputs with one channel are scores of class 1, above or below zero.
     """
-    if outputs.shape[1] > 1:
-        predicted = outputs.argmax(1)
-    else:
-        predicted = (outputs[:, 0] > 0).astype(int)
+    predicted = class_numbers(outputs)
     if targets.ndim == outputs.ndim:
         targets = targets[:, 0]
     classes = range(1, max(outputs.shape[1], 2))

@@ -14,7 +14,7 @@ from deliralike.data import Dataset, Loader
 from deliralike.data.folders import MODES, ImageFolder, pictures_of
 from deliralike.errors import SettingError
 from deliralike.network.closure import PREDICTION
-from deliralike.training.evaluation import predict
+from deliralike.training.evaluation import concatenate, predict
 from deliralike.training.experiment.building import load_network, loaders
 from deliralike.training.experiment.files import read_settings
 from deliralike.training.experiment.folder import SETTINGS, read_last_start
@@ -22,21 +22,28 @@ from deliralike.training.experiment.parts import make_transform
 from deliralike.training.experiment.settings import Settings
 
 
-def predict_held_out(network: Any, settings: Settings, dataset: Dataset) -> np.ndarray:
+def predict_held_out(
+    network: Any, settings: Settings, dataset: Dataset
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the outputs for all held-out samples of a run that `load_run` has loaded.
 
+    Returns:
+        The outputs, and the labels as the run's transforms leave them.
+
     Shapes:
-        ``(samples, classes)``, for segmentation ``(samples, classes, ...)``.
+        ``(samples, classes)`` and ``(samples,)``, for segmentation ``(samples, classes, ...)`` and
+        ``(samples, ...)``.
 
     Raises:
-        SettingError: The outputs differ in shape.
+        BatchError: The outputs differ in shape.
     """
     _, held_out = loaders(settings, dataset)
-    outputs = [main_output(each) for each in predict(network, held_out)]
-    shapes = sorted({each.shape[1:] for each in outputs})
-    if len(shapes) > 1:
-        raise SettingError(f"outputs have {len(shapes)} shapes, such as {shapes[0]}, {shapes[1]}")
-    return np.concatenate(outputs)
+    outputs: list[np.ndarray] = []
+    labels: list[np.ndarray] = []
+    for batch in held_out.batches(0):
+        outputs.extend(map(main_output, predict(network, batch.inputs)))
+        labels.append(batch.labels)
+    return concatenate(outputs), concatenate(labels)
 
 
 def predict_pictures(
@@ -84,31 +91,6 @@ def main_output(outputs: Any) -> np.ndarray:
     if isinstance(outputs, Mapping) and PREDICTION in outputs:
         return outputs[PREDICTION]
     return next(iter(nest.leaves(outputs)))
-
-
-def class_numbers(scores: np.ndarray, axis: int = 0) -> np.ndarray:
-    """Return the class of the highest score; one score alone is above or below zero.
-
-    Example:
-        >>> class_numbers(np.array([[0.1, 2.0, -1.0]]), axis=1).tolist()
-        [1]
-        >>> class_numbers(np.array([[0.5], [-0.5]]), axis=1).tolist()
-        [1, 0]
-    """
-    if scores.shape[axis] == 1:
-        return (scores.take(0, axis) > 0).astype(np.int64)
-    return scores.argmax(axis)
-
-
-def probabilities(scores: np.ndarray) -> np.ndarray:
-    """Return the probabilities of the classes, the softmax of scores ``(classes,)``.
-
-    Example:
-        >>> probabilities(np.log([1.0, 3.0])).round(2).tolist()
-        [0.25, 0.75]
-    """
-    exponentials = np.exp(scores - scores.max(), dtype=np.float64)
-    return exponentials / exponentials.sum()
 
 
 def _as_samples_of_the_run(

@@ -48,6 +48,20 @@ class Labelled:
         return self.scores.argmax(axis=1)
 
 
+def class_numbers(scores: np.ndarray, axis: int = 1) -> np.ndarray:
+    """Return the class of the highest score; one score alone is above or below zero.
+
+    Example:
+        >>> class_numbers(np.array([[0.1, 2.0, -1.0]])).tolist()
+        [1]
+        >>> class_numbers(np.array([[0.5], [-0.5]])).tolist()
+        [1, 0]
+    """
+    if scores.shape[axis] == 1:
+        return (scores.take(0, axis) > 0).astype(np.int64)
+    return scores.argmax(axis)
+
+
 def labelled(
     outputs: Any,
     targets: Any,
