@@ -19,7 +19,7 @@ from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.conformance.ulp import SLIGHT
 from deliralike.errors import ProofFailed
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.enclosing import function_beside
+from deliralike.network.copying import function_beside
 
 NO_EFFECT = "No effect on evaluation outputs."
 

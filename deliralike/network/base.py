@@ -25,6 +25,7 @@ from deliralike.network.arguments import (
 )
 from deliralike.network.closure import closure, prepare_batch
 from deliralike.network.construction import Construction, constructing, current_construction
+from deliralike.network.copying import CopiedWithFunctions
 from deliralike.network.core import NetworkCore
 from deliralike.network.detection import detect_anomalous_params
 from deliralike.network.interface import Networks
@@ -205,7 +206,7 @@ class StateDictNames:
         return self.load_neutral_state(state, strict)
 
 
-class Network(AbstractNetwork, Native):
+class Network(CopiedWithFunctions, AbstractNetwork, Native):
     """The base of a network written once.
 
     Write ``__init__`` and ``forward`` with the layers and functions of `self.nn`; other networks
@@ -328,14 +329,16 @@ def finish(network: Any, construction: Construction) -> None:
     """
     blocks = dict(network.named_blocks())
     for path, block in blocks.items():
-        _refuse_hidden(path)
+        owner, _, block_name = path.rpartition(".")
+        if block_name:
+            _refuse_hidden(blocks.get(owner), path)
         if isinstance(block, AbstractNetwork):
             block.block_path = path
             block.dtype_built = construction.dtype
             for name, value in vars(block).items():
                 refuse_plain_container(block, name, value)
                 if name in ("backend", "nn"):
-                    _refuse_hidden(f"{path}.{name}".lstrip("."), "an attribute")
+                    _refuse_hidden(block, f"{path}.{name}".lstrip("."), "an attribute")
     refuse_overlooked(network, blocks)
     overrides = _start_values(blocks)
     for name, slot in network.neutral_slots().items():
@@ -345,17 +348,25 @@ def finish(network: Any, construction: Construction) -> None:
             slot.write(draw(start, slot.shape, construction.seed, name))
 
 
-def _refuse_hidden(path: str, what: str = "a block") -> None:
-    """Refuse a block or attribute that would hide something which every network has.
+def _refuse_hidden(owner: Any, path: str, what: str = "a block") -> None:
+    """Refuse a block or attribute that has the name of something else of its network.
+
+    The frameworks differ in which of both they find: PyTorch's modules have methods ``double`` and
+    ``type``, Chainer's ``links`` and ``params``.
 
     Raises:
         ConstructionError: Names the block's path.
     """
     name = path.rpartition(".")[2]
     attributes = AbstractNetwork.__annotations__ | NetworkCore.__annotations__
-    if name and (name in attributes or hasattr(AbstractNetwork, name)):
+    if name in attributes or hasattr(AbstractNetwork, name):
         raise ConstructionError(
             f"{what} at {path!r} cannot be called {name!r}: every network has something so called"
+        )
+    if hasattr(type(owner), name):
+        raise ConstructionError(
+            f"{what} at {path!r} cannot be called {name!r}: {type(owner).__name__}, or its base of "
+            "the framework, has something so called, which it would hide or be hidden by"
         )
 
 

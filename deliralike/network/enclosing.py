@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from copy import deepcopy
-from types import CellType, FunctionType
+from collections.abc import Callable
 from typing import Any
 
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.core import innermost, parts
-from deliralike.network.overlooked import enclosed_values
+from deliralike.network.copying import CopiedWithFunctions
+from deliralike.network.core import innermost
 
 
 class InnerMethod:
@@ -107,73 +105,10 @@ def has_own(network: Any, name: str) -> bool:
     return own is not None and own is not inspect.getattr_static(AbstractNetwork, name)
 
 
-class NativeWrapper(EnclosingNetwork):
+class NativeWrapper(CopiedWithFunctions, EnclosingNetwork):
     """A network that wraps one written for a framework alone."""
 
     enclosed = "native"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Return a copy whose functions compute with the blocks of the copy.
-
-        `copy.deepcopy` copies no function: one among the attributes of a block, as ``self.head =
-        lambda x: self.layer(x)``, would compute with the blocks that it was written with.
-        """
-        of_framework = getattr(super(), "__deepcopy__", None)
-        if of_framework is not None:
-            twin = of_framework(memo)
-        else:
-            twin = memo[id(self)] = object.__new__(type(self))
-            vars(twin).update(deepcopy(vars(self), memo))
-        copied = [id(block) for block in parts(self) if id(block) in memo]
-        twins = {block: memo[block] for block in copied}
-        for block, name, function in _functions(twin):
-            vars(block)[name] = _with_variables(function, twins)
-        return twin
-
-
-def function_beside(network: AbstractNetwork) -> str:
-    """Return the name of a function that computes with a layer which is no part of its network.
-
-    It is an attribute of a block, as `copy.deepcopy` of a native network leaves it. The text is
-    empty where there is none.
-    """
-    blocks = {id(block) for block in parts(network)}
-    for _, name, function in _functions(network):
-        layers = filter(network.backend.is_native, enclosed_values(function))
-        if any(id(layer) not in blocks for layer in layers):
-            return name
-    return ""
-
-
-def _functions(network: AbstractNetwork) -> list[tuple[Any, str, FunctionType]]:
-    """Return the functions among the attributes of blocks that have variables of others."""
-    found = []
-    for block in parts(network):
-        for name, value in vars(block).items():
-            if isinstance(value, FunctionType) and value.__closure__:
-                found.append((block, name, value))
-    return found
-
-
-def _with_variables(function: FunctionType, instead: Mapping[int, Any]) -> FunctionType:
-    """Return a function with others in the place of some values of the functions around it."""
-    cells = []
-    for cell in function.__closure__ or ():
-        try:
-            value = instead.get(id(cell.cell_contents), cell.cell_contents)
-            cells.append(CellType(value))
-        except ValueError:  # not filled yet
-            cells.append(cell)
-    twin = FunctionType(
-        function.__code__,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        tuple(cells),
-    )
-    twin.__kwdefaults__ = function.__kwdefaults__
-    vars(twin).update(vars(function))
-    return twin
 
 
 class StepSelf:

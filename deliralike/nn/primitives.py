@@ -77,10 +77,10 @@ class Primitives(ABC):
         """
 
     @abstractmethod
-    def Buffer(self, value: np.ndarray) -> Any:
+    def Buffer(self, value: np.ndarray | None) -> Any:
         """Make an array that is saved but not trained.
 
-        It is to be assigned to an attribute of a network under construction.
+        It is to be assigned to an attribute of a network under construction; None of None.
 
         Assigning a new array to the attribute later sets its value. Floating values take the
         network's type.

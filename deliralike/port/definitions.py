@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from deliralike.port.resolving import Source
 
 _PASS = cst.parse_statement("pass")
+_NO_SPACE = cst.SimpleWhitespace("")
+EQUAL = cst.AssignEqual(_NO_SPACE, _NO_SPACE)
 
 
 @dataclass
@@ -288,6 +290,8 @@ class Definitions(cst.CSTTransformer):
 
     def leave_Param(self, original: cst.Param, updated: cst.Param) -> cst.Param:
         """A default that only the backend knows is a word."""
+        if updated.annotation is None and original.annotation is not None and updated.default:
+            updated = updated.with_changes(equal=EQUAL)
         if updated.default is None or NN not in code(updated.default):
             return updated
         made = code(updated.default)
@@ -303,10 +307,9 @@ class Definitions(cst.CSTTransformer):
 
     def leave_Annotation(self, original: cst.Annotation, updated: cst.Annotation) -> Any:
         """Types of Python alone stay."""
-        text = code(original.annotation)
-        words = "".join(one if one.isidentifier() else " " for one in text).split()
-        is_python = all(hasattr(builtins, word) for word in words) and "'" not in text
-        return updated if self.in_assignment or is_python else cst.RemoveFromParent()
+        if self.in_assignment or _is_of_python(original):
+            return updated
+        return cst.RemoveFromParent()
 
     def visit_AnnAssign_annotation(self, node: cst.AnnAssign) -> None:
         self.in_assignment = True
@@ -320,10 +323,19 @@ class Definitions(cst.CSTTransformer):
         """``x: Tensor = y`` is ``x = y``; a type alone is nothing, but to a data class."""
         cls = vars(self.source.module).get(self.class_name)
         if not self.functions and hasattr(cls, "__match_args__"):
+            if _is_of_python(original.annotation):
+                return updated
             return updated.with_changes(annotation=cst.Annotation(cst.Name("object")))
         if updated.value is None:
             return cst.RemoveFromParent()
         return cst.Assign([cst.AssignTarget(updated.target)], updated.value)
+
+
+def _is_of_python(annotation: cst.Annotation) -> bool:
+    """Whether a type needs no import."""
+    text = code(annotation.annotation)
+    words = "".join(one if one.isidentifier() else " " for one in text).split()
+    return all(hasattr(builtins, word) for word in words) and "'" not in text
 
 
 def _complains(statement: cst.CSTNode) -> bool:

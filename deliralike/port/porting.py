@@ -202,8 +202,19 @@ def _table_of(network: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def _check(cls: type, table: Any) -> None:
-    if not is_own_module(cls.__module__, table.FRAMEWORK):
+    module = cls.__module__
+    if module.partition(".")[0] in table.FRAMEWORK:
         raise SettingError(f"port: {cls.__name__} is {table.TITLE}'s own: self.nn.{cls.__name__}")
+    if cls.__qualname__.partition(".")[0] not in vars(sys.modules.get(module, object)):
+        raise SettingError(
+            f"port: {cls.__name__} cannot be found in the module {module!r}, where its source would "
+            f"be read: import its file, or set sys.modules[{module!r}] before the file is run"
+        )
+    if not is_own_module(module, table.FRAMEWORK):
+        raise SettingError(
+            f"port: the file of {cls.__name__} has the name of one of Python's modules, {module!r}: "
+            "give it another"
+        )
 
 
 def _run(network: Any, inputs: Any) -> None:

@@ -342,8 +342,15 @@ class Program:
                     yield from put(by_name[name])
             yield where
 
-        for where in self.order:
+        for where in sorted(self.order, key=self._place):
             yield from put(where)
+
+    def _place(self, where: Where) -> tuple[int, int]:
+        """Files one after the other, that of the network last, and lines in their order."""
+        modules = [module for module, _ in self.order]
+        source = self.source(where[0])
+        last = len(modules) - modules[::-1].index(where[0])
+        return last, source.begin(source.statements[where[1]])[0]
 
 
 @cache
@@ -423,13 +430,18 @@ def _grouped(lines: set[str]) -> list[str]:
     """Imports: those of Python, then others; names of one module in one line."""
     python: list[str] = []
     others: list[str] = []
-    for module, of_module in itertools.groupby(sorted(lines, key=_imported), _imported):
-        names = [line.partition(" import ")[2] for line in of_module if line.startswith("from")]
-        made = [f"from {module} import {', '.join(sorted(names))}"] if names else []
-        made += sorted(line for line in lines if line.split()[:2] == ["import", module])
-        group = python if module.partition(".")[0] in sys.stdlib_module_names else others
-        group += made
+    for line in sorted(line for line in lines if line.startswith("import")):
+        (python if _is_standard(_imported(line)) else others).append(line)
+    given = sorted((line for line in lines if line.startswith("from")), key=_imported)
+    for module, of_module in itertools.groupby(given, _imported):
+        names = sorted(line.partition(" import ")[2] for line in of_module)
+        made = f"from {module} import {', '.join(names)}"
+        (python if _is_standard(module) else others).append(made)
     return [*python, *([""] if python and others else []), *others]
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _bound_by(line: str) -> str:

@@ -590,7 +590,7 @@ NUMPY_METHODS: dict[str, Callable[[Call], str]] = {
     **{name: METHODS[name] for name in ("size", "dim", "numel")},
     "clone": lambda call: f"{call.x}.copy()",
     **{name: _np(name) for name in ("sin", "cos", "exp", "log", "sqrt", "abs")},
-    "pow": lambda call: f"{call.x} ** {call.args[0]}",
+    "pow": lambda call: f"np.power({call.x}, {call.args[0]})",
     "split": lambda call: (
         f"np.split({call.x}, np.cumsum({call.args[0]})[:-1], {joined(call.args[1:], {}) or 0})"
     ),

@@ -11,7 +11,7 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.calls import NN, Call, NeedsHand, arguments, code, joined, tuple_of
-from deliralike.port.definitions import Definitions
+from deliralike.port.definitions import EQUAL, Definitions
 from deliralike.port.observing import Choice, Partial, Value
 from deliralike.port.resolving import MISSING
 
@@ -307,7 +307,7 @@ class Rewriter(Definitions):
         for name, values in sizes.items():
             found = [(one, size) for one in made for size in _sizes_in(self.table, one, values)]
             value = cst.parse_expression(self.by_instance(name, found))
-            args.append(cst.Arg(value, keyword=cst.Name(name), equal=_EQUAL))
+            args.append(cst.Arg(value, keyword=cst.Name(name), equal=EQUAL))
         return updated.with_changes(args=args) if sizes else updated
 
     def _like(self) -> str:
@@ -374,7 +374,11 @@ class Rewriter(Definitions):
     # ---------------------------------------------------------------------------------------------
 
     def on_leave(self, original: Any, updated: Any) -> Any:
-        """Leave out statements that only set start values."""
+        """Leave out statements that only set start values, and keep what binds together."""
+        for name in _OPERANDS.get(type(original), ()):
+            before, after = getattr(original, name), getattr(updated, name)
+            if before is not after and not isinstance(before, type(after)):
+                updated = updated.with_changes(**{name: _as_one(after)})
         statements = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
         if self.functions and isinstance(original, statements) and self.start_code.is_all(original):
             self.program.leave_out(self.source, original, "start values")
@@ -455,8 +459,6 @@ class Rewriter(Definitions):
 
 
 _INSTANCE = m.Call(m.Name("isinstance"), [m.Arg(), m.Arg()])
-_NO_SPACE = cst.SimpleWhitespace("")
-_EQUAL = cst.AssignEqual(_NO_SPACE, _NO_SPACE)
 
 
 def _sizes_in(table: Any, network: Any, values: Any) -> set[Any]:
@@ -485,6 +487,34 @@ def _as_index(element: cst.SubscriptElement) -> str:
         return code(one.value)
     parts = ["None" if part is None else code(part) for part in (one.lower, one.upper, one.step)]
     return f"slice({joined(parts[: 3 if one.step else 2], {})})"
+
+
+#: What may need brackets, once something else stands in its place.
+_OPERANDS: dict[type, tuple[str, ...]] = {
+    cst.Attribute: ("value",),
+    cst.Subscript: ("value",),
+    cst.Call: ("func",),
+    cst.UnaryOperation: ("expression",),
+    cst.BinaryOperation: ("left", "right"),
+    cst.BooleanOperation: ("left", "right"),
+    cst.Comparison: ("left",),
+    cst.ComparisonTarget: ("comparator",),
+}
+_OPERATIONS = (
+    cst.BinaryOperation,
+    cst.BooleanOperation,
+    cst.Comparison,
+    cst.IfExp,
+    cst.Lambda,
+    cst.UnaryOperation,
+)
+
+
+def _as_one(node: Any) -> Any:
+    """An expression that binds together wherever it stands."""
+    if not isinstance(node, _OPERATIONS) or node.lpar:
+        return node
+    return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 _BINDS_CLOSER = m.BinaryOperation(

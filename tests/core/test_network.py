@@ -1,5 +1,7 @@
 """Networks written once, on every backend."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -253,6 +255,40 @@ class Hiding(Network):
 def test_a_block_that_hides_what_every_network_has_is_refused(backend, name):
     with pytest.raises(ConstructionError, match=f"cannot be called '{name}'"):
         Hiding.on(backend)(name)
+
+
+@pytest.mark.parametrize(
+    ("framework", "name"),
+    [("torch", "double"), ("torch", "on"), ("chainer", "links"), ("jax", "on"), ("jax", "sow")],
+)
+def test_a_block_that_hides_a_method_of_the_framework_is_refused(framework, name):
+    with pytest.raises(ConstructionError, match=f"'{name}'.* (hide or be hidden|every Chainer)"):
+        Hiding.on(framework)(name)
+
+
+class Applied(Network):
+    """A function among its attributes that computes with a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = fc = self.nn.Linear(3, 2)
+        self.twice = lambda x: 2 * fc(x)
+        self.mask = self.nn.Buffer(None)
+
+    def forward(self, x):
+        return self.twice(x) if self.mask is None else x
+
+
+def test_functions_of_a_copy_compute_with_the_layers_of_the_copy(backend):
+    network, x = Applied.on(backend)(), RNG.normal(size=(5, 3)).astype(np.float32)
+    twin = copy.deepcopy(network)
+    state = network.neutral_state()
+    assert set(state) == {"fc.weight", "fc.bias"}
+    twin.load_neutral_state({name: 3 * value + 1 for name, value in state.items()})
+    weight, bias = 3 * state["fc.weight"] + 1, 3 * state["fc.bias"] + 1
+    np.testing.assert_allclose(run(twin, x), 2 * (x @ weight.T + bias), rtol=1e-5)
+    outputs = 2 * (x @ state["fc.weight"].T + state["fc.bias"])
+    np.testing.assert_allclose(run(network, x), outputs, rtol=1e-5)
 
 
 class Outer(Network):

@@ -114,7 +114,8 @@ class Sliced(Network):
     def __init__(self):
         super().__init__()
         self.body = self.nn.Sequential(*(self.nn.Linear(3, 3) for _ in range(4)))
-        self.rest = self.nn.ModuleList([self.nn.Linear(3, 3) for _ in range(3)])
+        self.rest = self.nn.ModuleList([self.nn.Linear(3, 3) for _ in range(2)])
+        self.rest += [self.nn.Linear(3, 3)]
 
     def forward(self, x):
         x = self.body[1:3](x)

@@ -161,7 +161,9 @@ class Started(nn.Module):
         self.filled = nn.Parameter(torch.Tensor(width).fill_(0.25))
         self.small = nn.Parameter(torch.empty(1, width).uniform_(-1e-7, 1e-7))
         grid = torch.arange(12.0).view(3, 4).transpose(0, 1)
-        self.register_buffer("grid", grid)
+        grid = 2 * torch.from_numpy(grid.numpy() - 1) + torch.from_numpy(grid.numpy() + 1).sum(0)
+        self.register_buffer("grid", 0.1 * grid)
+        self.register_buffer("nothing", None if width else grid)
 
     def forward(self, x):
         x = x * self.scaled + self.zeros + self.nested + self.table

@@ -1,5 +1,6 @@
 """A class of PyTorch becomes the same network on every backend."""
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,22 @@ def test_inputs_that_do_not_fit_are_one_message():
     message = r"Residual cannot be called .*\(3, 2, 9, 9\).*: RuntimeError"
     with pytest.raises(SettingError, match=message):
         port(networks.Residual, image(3, 2, 9, 9), classes=5)
+
+
+def test_a_class_whose_module_is_not_imported_is_refused(tmp_path):
+    file = tmp_path / "wave.py"  # which is also the name of a module of Python's
+    file.write_text("from torch import nn\nclass Net(nn.Linear):\n    pass\n")
+    spec = importlib.util.spec_from_file_location("wave", file)
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    with pytest.raises(SettingError, match="Net cannot be found in the module 'wave'"):
+        port(module.Net, image(2, 3), 3, 4)
+
+
+def test_definitions_stand_in_the_order_of_the_original():
+    source = ported("residual").source
+    places = [source.index(f"class {name}") for name in ("Block", "Residual")]
+    assert source.index("def conv3x3") < places[0] < places[1]
+    assert '        norm_layer="BatchNorm2d",' in source
 
 
 def test_what_a_network_was_created_with_can_be_said():

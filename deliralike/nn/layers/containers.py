@@ -79,6 +79,10 @@ class _Numbered(_Named):
             self.append(block)
         return self
 
+    def __iadd__(self, blocks: Iterable[Any]) -> Any:
+        """Add blocks at the end."""
+        return self.extend(blocks)
+
     def insert(self, index: int, block: Any) -> Any:
         """Add a block before another. All are numbered anew."""
         blocks = list(self)

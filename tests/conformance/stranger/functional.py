@@ -69,6 +69,8 @@ class StrangerFunctions(Functions):
         )
 
     def Buffer(self, value):
+        if value is None:
+            return None
         dtype = require_construction("a buffer").dtype if value.dtype.kind == "f" else value.dtype
         return Variable(np.array(value, dtype), is_parameter=False)
 
