@@ -92,6 +92,9 @@ def bring_together(
     if not _without_choice(match):
         order = mine.order, called(candidate, batch)
         match = matching.propose(reference.network, candidate.network, names, called=order)
+    if candidate.keeps_layout and _have_same_names(given):  # nothing is open
+        _load(candidate, match.to_candidate(reference.network.neutral_state()))
+        return _sides(reference, candidate, batch, match, Layout())
     attempt = Attempts()
     folds: Sequence[folding.Fold] = ()
     as_it_is: tuple[Sequence[folding.Fold], Match] = (folds, match)

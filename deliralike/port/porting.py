@@ -207,13 +207,13 @@ def _check(cls: type, table: Any) -> None:
         raise SettingError(f"port: {cls.__name__} is {table.TITLE}'s own: self.nn.{cls.__name__}")
     if cls.__qualname__.partition(".")[0] not in vars(sys.modules.get(module, object)):
         raise SettingError(
-            f"port: {cls.__name__} cannot be found in the module {module!r}, where its source would "
-            f"be read: import its file, or set sys.modules[{module!r}] before the file is run"
+            f"port: {cls.__name__} cannot be found in the module {module!r}, where its source "
+            f"would be read: import its file, or set sys.modules[{module!r}] before it is run"
         )
     if not is_own_module(module, table.FRAMEWORK):
         raise SettingError(
-            f"port: the file of {cls.__name__} has the name of one of Python's modules, {module!r}: "
-            "give it another"
+            f"port: the file of {cls.__name__} has the name of one of Python's modules, "
+            f"{module!r}: give it another"
         )
 
 

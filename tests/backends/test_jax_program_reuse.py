@@ -302,3 +302,17 @@ def test_gradients_of_gradients_come_from_a_transformation_around_them():
 
     hessian = jax.jacobian(slope)(np.ones((1, 5), np.float32))
     np.testing.assert_allclose(hessian[0, :, 0], 2 * weight.T @ weight / 3, rtol=1e-5)
+
+
+def test_copies_of_a_network_compile_nothing():
+    network = zoo.build("mlp", backend="jax", in_features=13, out_features=17)
+    state = network.neutral_state()
+    wide = network.backend.in_dtype(network, "float64")  # turns on 64-bit types
+    with compilations(0):
+        twins = copy.deepcopy(network), network.backend.in_dtype(network, "float64")
+    for name, value in state.items():
+        assert twins[1].neutral_state()[name].dtype == wide.neutral_state()[name].dtype == "float64"
+        np.testing.assert_array_equal(twins[0].neutral_state()[name], value)
+        np.testing.assert_array_equal(twins[1].neutral_state()[name], value.astype("float64"))
+    twins[0].load_neutral_state({name: value + 1 for name, value in state.items()})
+    np.testing.assert_array_equal(network.neutral_state()[name], value)

@@ -182,7 +182,7 @@ class JaxBackend(Backend):
             if not isinstance(node, nnx.Variable):
                 _set_module_dtype(node, before, dtype)
             elif jax.numpy.issubdtype(node.get_value().dtype, jax.numpy.floating):
-                node.set_value(node.get_value().astype(dtype))
+                node.set_value(arrays.copied(node.get_value(), dtype))
 
     prepare_process = staticmethod(arrays.prepare_process)
     compiling_quickly = staticmethod(arrays.compiling_quickly)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,18 @@ def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
     if like.is_fully_addressable and not like.committed:
         return jax.device_put(value)
     return _put_at(value, like.sharding)
+
+
+def copied(value: jax.Array, name: str | None = None) -> jax.Array:
+    """Return a copy, in another type if one is named.
+
+    It goes by way of the host, as JAX would compile a program for each shape.
+    """
+    is_plain = not is_traced(value) and value.is_fully_addressable and not value.weak_type
+    if not is_plain or jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+        return deepcopy(value) if name is None else value.astype(dtype(name))
+    host = np.array(value, value.dtype if name is None else dtype(name))
+    return _put_at(host, value.sharding) if value.committed else jax.device_put(host)
 
 
 def zeros(shape: tuple[int, ...], like: jax.Array) -> jax.Array:

@@ -224,7 +224,9 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
             if id(node) in memo:
                 continue
             if isinstance(node, nnx.Variable):  # its deepcopy would give its array
-                memo[id(node)] = node.copy(deepcopy(node.get_value()))
+                value = node.get_value()
+                is_array = isinstance(value, jax.Array)
+                memo[id(node)] = node.copy(arrays.copied(value) if is_array else deepcopy(value))
             elif "__deepcopy__" in vars(type(node)):  # a stream of random numbers
                 deepcopy(node, memo)
             else:
