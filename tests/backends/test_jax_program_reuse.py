@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deliralike import random, zoo
+from deliralike import backends, build, random, zoo
 from deliralike.backends.jax.compiled import kept
 from deliralike.errors import IndexRangeError
 from deliralike.network import Network
@@ -305,7 +305,7 @@ def test_gradients_of_gradients_come_from_a_transformation_around_them():
 
 
 def test_copies_of_a_network_compile_nothing():
-    network = zoo.build("mlp", backend="jax", in_features=13, out_features=17)
+    network = build(backends.get("jax").nn.Linear, 13, 17)
     state = network.neutral_state()
     with compilations(0):
         twin, wide = copy.deepcopy(network), network.backend.in_dtype(network, "float64")
