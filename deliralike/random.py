@@ -130,12 +130,19 @@ def keep_mask(
     Returns:
         A boolean array, True where the element is kept.
     """
+    return mask_numbers(seed, path, step, first_sample, shape) >= drop_threshold(p)
+
+
+def mask_numbers(
+    seed: int, path: str, step: int, first_sample: int, shape: tuple[int, ...]
+) -> np.ndarray:
+    """Return the numbers of 16 bits behind `keep_mask`, which drops those below a threshold."""
     count, *sizes = shape
     per_sample = int(np.prod(sizes, dtype=np.int64))
     values = np.empty((count, per_sample), np.uint16)
     for index in range(count):
         values[index] = _draw_u16(seed, path, step, first_sample + index, per_sample)
-    return (values >= drop_threshold(p)).reshape(shape)
+    return values.reshape(shape)
 
 
 def uniform(seed: int, path: str, step: int, sample: int) -> float:

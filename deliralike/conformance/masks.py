@@ -98,12 +98,26 @@ class Masks:
 
         return counted
 
-    def _factors(self, side: int | None, shape: Shape, rate: float) -> np.ndarray:
-        """What the next call of dropout multiplies its input by: zero or ``1 / (1 - rate)``."""
+    def _factors(self, side: int | None, shape: Shape, rate: float | None) -> np.ndarray:
+        """What the next call of dropout multiplies its input by: zero or ``1 / (1 - rate)``.
+
+        Where the rate is not known, numbers from 0 to 1: those below the rate are dropped.
+        """
+        if rate is None:
+            return self._numbers(side, shape)
         mask, rate = self._next(side, shape, rate)
         if mask is None:
             return np.ones(shape)
         return mask / (1.0 - rate) if rate < 1.0 else np.zeros(mask.shape)
+
+    def _numbers(self, side: int | None, shape: Shape) -> np.ndarray:
+        run = self._run(side)
+        if self.off:
+            return np.full(shape, 1.0 - 2.0**-16)
+        run.count += 1
+        run.calls.append(Drop(shape, math.nan, self._path))
+        name = f"dropout {len(run.calls) - 1}"
+        return (random.mask_numbers(0, name, 0, _first_sample(), shape) + 0.5) / 2**16
 
     def _next(
         self, side: int | None, shape: Shape, rate: float, is_fixed: bool = False
@@ -125,7 +139,8 @@ class Masks:
         pairs = zip(self.drops.get(REFERENCE, ()), self.drops.get(CANDIDATE, ()), strict=False)
         found = []
         for at, (one, two) in enumerate(pairs):
-            if not np.isclose(one.rate, two.rate, rtol=1e-6, atol=0):
+            is_known = not math.isnan(one.rate + two.rate)
+            if is_known and not np.isclose(one.rate, two.rate, rtol=1e-6, atol=0):
                 found.append((at, one, two))
         return found
 
@@ -197,10 +212,7 @@ class Masks:
                 yield {number: transform}
 
     def _drawn(self, number: int, shape: Shape, rate: float) -> np.ndarray:
-        stream = random.current()
-        first = stream.first_sample if stream is not None else 0
-        first = first if isinstance(first, int) else 0
-        return random.keep_mask(0, f"dropout {number}", 0, first, shape, rate)
+        return random.keep_mask(0, f"dropout {number}", 0, _first_sample(), shape, rate)
 
     @contextmanager
     def _own_dropped(self, backend: Backend, side: int | None) -> Iterator[None]:
@@ -221,6 +233,13 @@ class Masks:
                 del functions.keep_mask
             else:
                 functions.keep_mask = before  # type: ignore[method-assign]
+
+
+def _first_sample() -> int:
+    """The number of a shard's first sample."""
+    stream = random.current()
+    first = stream.first_sample if stream is not None else 0
+    return first if isinstance(first, int) else 0
 
 
 def find_lone(mine: Sequence[Any], its: Sequence[Any]) -> dict[int, list[int]]:

@@ -334,13 +334,22 @@ class Arrays(ABC):
         """
         return nullcontext()
 
+    def in_float64(self) -> AbstractContextManager[Any]:
+        """Return a context in which a network's code computes in float64 where it says float32.
+
+        Arrays that it creates without a type are of float64, too.
+        """
+        return nullcontext()
+
     def dropping_by(
-        self, factors: Callable[[tuple[int, ...], float], np.ndarray]
+        self, factors: Callable[[tuple[int, ...], float | None], np.ndarray]
     ) -> AbstractContextManager[Any]:
         """Return a context in which the framework's own dropout multiplies by given factors.
 
         Args:
-            factors: Called with the shape of a mask and the rate; gives zeros and scales.
+            factors: Called with the shape of a mask and the rate; gives zeros and scales. Where a
+                framework does not know the rate, with None; gives numbers from 0 to 1, which a
+                rate is compared with.
         """
         return nullcontext()
 

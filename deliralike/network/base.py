@@ -11,6 +11,7 @@ import fnmatch
 import importlib
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from deliralike.errors import ConstructionError, SettingError, UnboundNetwork
@@ -69,6 +70,7 @@ class NetworkType(type):
         """Build one network; blocks made on the way share its construction."""
         if not getattr(cls, "backend", None):
             cls = cls.on(_backend_in_construction(cls))
+        args = tuple(list(one) if isinstance(one, GeneratorType) else one for one in args)
         init_kwargs = bind_arguments(cls, args, kwargs)
         create = partial(cls._create, init_kwargs, args, kwargs)
         construction = current_construction()

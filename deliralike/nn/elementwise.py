@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 
 from deliralike.errors import DtypeError, SettingError
 from deliralike.nn import checks
@@ -273,9 +274,10 @@ class Elementwise(Primitives):
     def masked_fill(self, x: Array, mask: Array, value: Array | float) -> Array:
         """`value` where the mask is true, else `x`; `mask` is broadcast."""
         truth_values("masked_fill", mask)
-        if not isinstance(value, int | float):
+        if not isinstance(value, Real):  # of Python or NumPy
             return self.where(mask, value, x)
-        return self.where(mask, self._fitting("masked_fill", value, x), x)
+        number = value if isinstance(value, int | float) else float(value)
+        return self.where(mask, self._fitting("masked_fill", number, x), x)
 
     def sign(self, x: Array) -> Array:
         """-1, 0 or 1 in the type of `x`; the derivative is 0."""

@@ -37,7 +37,8 @@ class Call:
         kwargs: Those given by name.
         x: What the method belongs to, as source; empty for a function.
         value: What is known of `x`.
-        single: What is known of a single argument of a method.
+        single: What is known of an argument that is the only one by position.
+        result: What is known of the array that it returned.
         returned: The networks that it returned, each with the number of axes of its inputs or 0.
         by_instance: Gives the source of a size that a network has found out when it ran.
         like: Gives the source of an array at hand, whose type and device others take.
@@ -49,6 +50,7 @@ class Call:
     x: str = ""
     value: Value | None = None
     single: Value | None = None
+    result: Value | None = None
     returned: Sequence[tuple[Any, int]] = ()
     by_instance: Callable[[str, Sequence[tuple[Any, Any]]], str] = lambda *_: ""
     like: Callable[[], str] = str
@@ -66,12 +68,16 @@ class Call:
     def many(self) -> str:
         """A sequence of whole numbers that is given as one argument or as several, as source."""
         args = self.args or tuple(self.kwargs.values())[:1]
-        if len(args) == 1 and not args[0].startswith("*"):
-            if self.single is not None and self.single.kind in ("shape", "sequence"):
-                return args[0]
-            if args[0].startswith(("(", "[")) or args[0].endswith(".shape"):
-                return args[0]
-        return tuple_of(args)
+        return args[0] if self.is_sequence() else tuple_of(args)
+
+    def is_sequence(self) -> bool:
+        """Whether its only argument is a shape or another sequence."""
+        given = self.args or tuple(self.kwargs.values())[:1]
+        if len(given) != 1 or given[0].startswith("*"):
+            return False
+        first = given[0]
+        is_seen = self.single is not None and self.single.kind in ("shape", "sequence")
+        return is_seen or first.startswith(("(", "[")) or first.endswith(".shape")
 
 
 def tuple_of(parts: Sequence[str]) -> str:
@@ -84,11 +90,18 @@ def code(node: cst.CSTNode) -> str:
     return cst.Module([]).code_for_node(node)
 
 
+#: What needs no brackets.
+_WHOLE = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseNumber)
+
+
 def arguments(args: Sequence[cst.Arg]) -> tuple[tuple[str, ...], dict[str, str]]:
     """The source of arguments, by position and by name."""
     by_position, by_name = [], {}
     for arg in args:
-        text = code(arg.value).strip()
+        value: Any = arg.value
+        if isinstance(value, _WHOLE):
+            value = value.with_changes(lpar=[], rpar=[])
+        text = code(value).strip()
         if arg.keyword is not None:
             by_name[arg.keyword.value] = text
         else:

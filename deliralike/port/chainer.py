@@ -16,7 +16,7 @@ from typing import Any
 import libcst as cst
 
 from deliralike.port.calls import NN, Call, NeedsHand, call_of_nn, joined
-from deliralike.port.observing import Value
+from deliralike.port.observing import Value, collection
 from deliralike.port.resolving import names_of_objects
 
 FRAMEWORK, TITLE, ARRAY = ("chainer", "chainermn"), "Chainer", "Variable"
@@ -38,6 +38,7 @@ RENAMED = {"__call__": "forward"}
 LAYER_SOURCES: dict[str, str] = {}
 DRAWING = {"dropout": "Dropout"}
 WITHOUT_EFFECT = ("report",)
+IDLE_METHODS: tuple[str, ...] = ()
 TRANSPARENT = ("no_backprop_mode", "force_backprop_mode")
 #: Methods of networks that open a context without a meaning for what is computed.
 SCOPES = ("init_scope",)
@@ -65,6 +66,11 @@ def has_same_meaning(name: str) -> bool:
     return name in _SAME
 
 
+def is_dtype(_: Any) -> bool:
+    """Whether an object is a type of numbers that others do not have: they are NumPy's."""
+    return False
+
+
 def is_network_class(value: Any) -> bool:
     """Whether an object is a class of links."""
     chainer = sys.modules.get("chainer")
@@ -88,21 +94,19 @@ def describe(value: Any) -> Value:
     chainer = sys.modules["chainer"]
     if isinstance(value, chainer.Variable):
         kind = "parameter" if isinstance(value, chainer.Parameter) else "array"
-        return Value(kind, len(value.shape or ()), _is_floating(value))
+        return Value(kind, len(value.shape or ()), _dtype(value))
     if isinstance(value, chainer.get_array_types()):
-        return Value("array", value.ndim, _is_floating(value))
+        return Value("array", value.ndim, _dtype(value))
     if isinstance(value, sys.modules["chainer.links"].Linear):
         return Value("flattening")
     if isinstance(value, chainer.Link):
         containers = (chainer.ChainList, chainer.Sequential)
         return Value("container" if isinstance(value, containers) else "network")
-    if isinstance(value, int) and not isinstance(value, bool):
-        return Value("int")
-    return Value("sequence" if isinstance(value, (list, tuple)) else "other")
+    return collection(value, describe)
 
 
-def _is_floating(value: Any) -> bool:
-    return value.dtype is not None and value.dtype.kind == "f"
+def _dtype(value: Any) -> str:
+    return "" if value.dtype is None else str(value.dtype)
 
 
 def parameters(block: Any) -> list[str]:

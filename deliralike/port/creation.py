@@ -175,16 +175,16 @@ class Creation:
         args, kwargs = mapped(self.arguments, self.table, self._again)
         if not self.exists:
             return self.network(*args, **kwargs)
-        return _with_weights(type(self.network)(*args, **kwargs), self.network, self.inputs)
+        return with_weights(type(self.network)(*args, **kwargs), self.network, self.inputs)
 
     def _again(self, value: Any) -> Any:
         if not self._is_own(value):
             return value
         kwargs = mapped(self._found[id(value)], self.table, self._again)
-        return _with_weights(type(value)(**kwargs), value, ())
+        return with_weights(type(value)(**kwargs), value, ())
 
 
-def _with_weights(network: Any, original: Any, inputs: Any) -> Any:
+def with_weights(network: Any, original: Any, inputs: Any) -> Any:
     """A network that takes the weights of another one of its class.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import isclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, Call, NeedsHand, code
+from deliralike.port.calls import NN, NeedsHand, code
 from deliralike.port.observing import CONSTRUCTION, FORWARD
 from deliralike.port.start_code import StartCode
 
@@ -50,21 +50,24 @@ class Definitions(cst.CSTTransformer):
     Args:
         program: What all definitions of a port share.
         source: The module that the definition is in.
-        class_name: The class around it, if any.
+        in_numpy: Whether it is a function of NumPy's arrays, while a network is created.
     """
 
-    def __init__(self, program: Any, source: Source, class_name: str = "") -> None:
+    def __init__(self, program: Any, source: Source, *, in_numpy: bool = False) -> None:
         super().__init__()
+        self.in_numpy = in_numpy
         self.program, self.source, self.table = program, source, program.table
         self.observed = program.observation.files[source.file]
-        self.start_code = StartCode(program, source, class_name)
-        self.class_name = class_name
+        self.class_name = ""  # the class around it, if any
+        self.start_code = StartCode(program, source)
         self.path: list[str] = []
         self.functions: list[Function] = []
         self.layers: dict[str, str] = {}  # that take the place of functions which draw masks
         self.in_assignment = False
         self.idle: set[cst.Arg] = set()  # bases that take no part
-        self.tables: set[cst.CSTNode] = set()  # of which what the run took is written out
+        # Tables of which what the run took is written out, functions that layers stand for.
+        self.passed_by: set[cst.CSTNode] = set()
+        self.start_values: set[cst.CSTNode] = set()  # statements that only set them
         self.branches: set[int] = set()  # the identities of blocks of `if` and `else`
 
     @property
@@ -146,18 +149,23 @@ class Definitions(cst.CSTTransformer):
         self.program.needs_hand(self.where(node), "a layer for dropout, made in __init__")
         return body
 
-    def layer_for(self, name: str, call: Call) -> str:
-        """The call of a layer in the place of a function that draws masks."""
-        given = self.table.drawing(call)
-        if given.get("training") != "self.training":
+    def layer_for(self, name: str, layer: str, given: Mapping[str, str]) -> str:
+        """The call of a layer in the place of a function that draws masks.
+
+        Args:
+            name: Of the function.
+            layer: Of the layer in `nn`.
+            given: The arguments ``input``, ``p`` and ``training``.
+        """
+        if given["training"] != "self.training":
             raise NeedsHand(
-                f"{name} that does not follow self.training: a layer, nn.Dropout, in __init__",
+                f"{name} that does not follow self.training: a layer, nn.{layer}, in __init__",
                 given["input"],
             )
-        made = f"{NN}.{self.table.DRAWING[name]}({given.get('p', '0.5')})"
+        made = f"{NN}.{layer}({given['p']})"
         number = len(self.layers) + 1
-        layer = self.layers.setdefault(made, f"{name}_layer{number if number > 1 else ''}")
-        return f"self.{layer}({given['input']})"
+        attribute = self.layers.setdefault(made, f"{name}_layer{number if number > 1 else ''}")
+        return f"self.{attribute}({given['input']})"
 
     def by_instance(self, what: str, values: Sequence[tuple[Any, Any]]) -> str:
         """The source of a size: a number, or an argument where instances of a class differ.
@@ -205,7 +213,8 @@ class Definitions(cst.CSTTransformer):
         if self.functions:
             arrays += self.functions[-1].arrays
             phases = phases or {CONSTRUCTION if self.in_construction else FORWARD}
-        self.functions.append(Function(path, FORWARD not in phases, arrays))
+        in_construction = self.in_numpy or FORWARD not in phases
+        self.functions.append(Function(path, in_construction, arrays))
         return True
 
     def _is_left_out(self, node: cst.FunctionDef, path: str) -> bool:
@@ -289,9 +298,13 @@ class Definitions(cst.CSTTransformer):
         return (self.source.begin(block.body[0])[0],) not in self.observed.branches
 
     def leave_Param(self, original: cst.Param, updated: cst.Param) -> cst.Param:
-        """A default that only the backend knows is a word."""
+        """A default that only the backend knows is a word; a type of numbers is not needed."""
         if updated.annotation is None and original.annotation is not None and updated.default:
             updated = updated.with_changes(equal=EQUAL)
+        if original.default is not None and self.table.is_dtype(
+            self.source.meaning(original.default)
+        ):
+            return updated.with_changes(default=cst.Name("None"))
         if updated.default is None or NN not in code(updated.default):
             return updated
         made = code(updated.default)

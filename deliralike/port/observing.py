@@ -29,20 +29,35 @@ class Value:
 
     Attributes:
         kind: ``"array"``, ``"parameter"``, ``"buffer"``, ``"network"``, ``"container"``,
-            ``"flattening"`` (a layer that flattens its input first), ``"shape"``, ``"int"``,
-            ``"sequence"``, ``"placement"`` (a dict of device and type) or ``"other"``.
+            ``"flattening"`` (a layer that flattens its input first), ``"shape"``, ``"zero"``
+            (a number), ``"sequence"``, ``"arrays"`` (a collection of them), ``"placement"`` (a
+            dict of device and type) or ``"other"``.
         ndim: The number of axes of an array.
-        is_floating: Whether an array holds floating numbers.
+        dtype: The type of an array's numbers, by NumPy's name.
     """
 
     kind: str
     ndim: int = 0
-    is_floating: bool = False
+    dtype: str = ""
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether an array holds floating numbers."""
+        return "float" in self.dtype
 
     @property
     def is_array(self) -> bool:
         """Whether it is an array of any kind."""
         return self.kind in ("array", "parameter", "buffer")
+
+
+def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
+    """What is known of a value that may be a collection."""
+    parts = value.values() if isinstance(value, dict) else value
+    is_sequence = isinstance(value, (list, tuple))
+    if (is_sequence or isinstance(value, dict)) and any(describe(one).is_array for one in parts):
+        return Value("arrays")
+    return Value("sequence" if is_sequence else "other")
 
 
 _CHOICES = (type, FunctionType, BuiltinFunctionType, bool, int, float, str, NoneType)
@@ -104,7 +119,9 @@ class Observed:
         branches: The first lines of branches that were taken.
         arguments: The values of arguments, by qualified name and name.
         callees: What was called by an attribute, by the end of the call.
+        given: The values of arguments of calls, by their ends.
         returned: The networks that calls returned, by the end of the call.
+        results: The arrays that calls returned, by the end of the call.
         keys: What subscripts were given, by their end.
         chosen: What calls and subscripts gave, by their end; None for what is no choice.
     """
@@ -115,9 +132,19 @@ class Observed:
     branches: dict[tuple[int], set[Value]] = field(default_factory=lambda: defaultdict(set))
     arguments: dict[tuple[str, str], set[Value]] = field(default_factory=lambda: defaultdict(set))
     callees: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
+    given: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
+    results: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
     keys: dict[Place, list[Any]] = field(default_factory=lambda: defaultdict(list))
     chosen: dict[Place, list[Choice | None]] = field(default_factory=lambda: defaultdict(list))
     returned: dict[Place, list[Any]] = field(default_factory=lambda: defaultdict(list))
+
+    def takes_arrays(self, path: str) -> bool:
+        """Whether a function was given arrays or networks."""
+        kinds = ("arrays", "network", "container")
+        for (name, _), found in self.arguments.items():
+            if name == path and any(one.is_array or one.kind in kinds for one in found):
+                return True
+        return False
 
     def phases(self, path: str) -> set[str]:
         """The phases in which a function was called; its path has no ``<locals>``."""
@@ -134,6 +161,14 @@ class Observed:
     def value(self, place: Place) -> Value | None:
         """The value at an attribute where it was one alone, or None."""
         return _single(self.values.get(place))
+
+    def argument(self, place: Place) -> Value | None:
+        """The value of an argument of a call, or None."""
+        return _single(self.given.get(place))
+
+    def result(self, place: Place) -> Value | None:
+        """The array that a call returned, or None."""
+        return _single(self.results.get(place))
 
     def choice(self, place: Place) -> Choice | None:
         """What a call or subscript gave each time, if it was one choice."""
@@ -170,10 +205,12 @@ def _single(values: set[Value] | None) -> Value | None:
     kinds = {value.kind for value in values}
     if all(value.is_array for value in values):
         ndims = {value.ndim for value in values}
+        dtypes = {value.dtype for value in values}
+        are_floating = all(value.is_floating for value in values)
         return Value(
             kinds.pop() if len(kinds) == 1 else "array",
             ndims.pop() if len(ndims) == 1 else 0,
-            all(value.is_floating for value in values),
+            dtypes.pop() if len(dtypes) == 1 else "float32" if are_floating else "",
         )
     return Value(kinds.pop()) if len(kinds) == 1 else Value("other")
 
@@ -300,9 +337,12 @@ def _telling(file: str, observed: Observed, table: Any) -> _Telling:
         if what == "keys":
             observed.keys[key].append(value)
             return value
+        described = table.describe(value)
         if what != "returned":
-            getattr(observed, what)[key].add(table.describe(value))
+            getattr(observed, what)[key].add(described)
             return value
+        if described.is_array or described.kind == "arrays":
+            observed.results[key].add(described)
         if table.is_network_class(type(value)):
             observed.returned[key].append(value)
         observed.chosen[key].append(Choice(_comparable(value)) if _is_choice(value) else None)
@@ -316,6 +356,10 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
         if isinstance(constant, CodeType):
             yield constant
             yield from _codes(constant)
+
+
+def _end(node: ast.expr) -> tuple[int | None, int | None]:
+    return node.end_lineno, node.end_col_offset
 
 
 class _Tellers(ast.NodeTransformer):
@@ -336,31 +380,31 @@ class _Tellers(ast.NodeTransformer):
         return ast.copy_location(ast.Expr(self._tell(what, key, ast.copy_location(value, at))), at)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        end = (node.end_lineno, node.end_col_offset)
+        end = _end(node)
         self.generic_visit(node)
         if isinstance(node.ctx, ast.Load):
             node.value = self._tell("values", end, node.value)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Tell what is called, what with where it is one alone, ``**options``, and the result."""
-        func = node.func
-        end = (node.end_lineno, node.end_col_offset)
-        ends = [(one.value.end_lineno, one.value.end_col_offset) for one in node.keywords]
+        """Tell what is called, with what, and the result."""
+        end = _end(node)
         self.generic_visit(node)
-        single = len(node.args) == 1 and not isinstance(node.args[0], ast.Starred)
-        if isinstance(func, ast.Attribute):
+        if isinstance(node.func, ast.Attribute):
             node.func = self._tell("callees", end, node.func)
-            if single:
-                node.args[0] = self._tell("values", end, node.args[0])
-        for keyword, place in zip(node.keywords, ends, strict=True):
-            if keyword.arg is None:
-                keyword.value = self._tell("values", place, keyword.value)
+        node.args = list(map(self._argument, node.args))
+        for keyword in node.keywords:
+            keyword.value = self._argument(keyword.value)
         return self._tell("returned", end, node)
+
+    def _argument(self, node: ast.expr) -> ast.expr:
+        if isinstance(node, (ast.Constant, ast.Starred)):
+            return node
+        return self._tell("given", _end(node), node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         """Tell what is found, as in a table of layers."""
-        end = (node.end_lineno, node.end_col_offset)
+        end = _end(node)
         self.generic_visit(node)
         if not isinstance(node.ctx, ast.Load):
             return node

@@ -21,7 +21,7 @@ from deliralike.conformance.probing import distance_loss_by_name
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError, SettingError
 from deliralike.port import chainer, pytorch
-from deliralike.port.creation import Arguments, Creation, call, mapped
+from deliralike.port.creation import Arguments, Creation, call, mapped, with_weights
 from deliralike.port.observing import CONSTRUCTION, FORWARD, Observation
 from deliralike.port.program import Program, Remark
 from deliralike.port.resolving import is_own_module
@@ -54,6 +54,7 @@ class Port:
     left_out: list[Remark]
     changes: list[tuple[str, int, int]]
     _program: Program = field(repr=False)
+    _create: Creation = field(repr=False)
     _module: Any = field(default=None, repr=False)
 
     @property
@@ -121,14 +122,19 @@ class Port:
         """
         by_name = isinstance(self.inputs, dict)
         loss: Any = distance_loss_by_name if by_name else distance_loss
-        return compare(
-            self.reference,
-            Subject(self.network(backend), loss, keeps_layout=True),
-            (self.inputs,) if by_name else self.inputs,
-            loss=loss,
-            weights="load",
-            levels=levels,
-        )
+        candidate = Subject(self.network(backend), loss, keeps_layout=True)
+        with backends.of(self.reference).in_float64():  # also of the tables that it computes
+            reference = with_weights(self._create(), self.reference, self.inputs)
+            wrapped: Any = backends.wrap(reference)
+            wrapped.backend.set_dtype(reference, "float64")  # and of arrays of NumPy
+            return compare(
+                reference,
+                candidate,
+                (self.inputs,) if by_name else self.inputs,
+                loss=loss,
+                weights="load",
+                levels=levels,
+            )
 
 
 def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
@@ -185,6 +191,7 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
         program.left_out,
         program.changes(),
         program,
+        create,
     )
 
 

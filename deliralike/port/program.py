@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache, cached_property
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -25,14 +26,16 @@ from deliralike.nn.functional import Functions
 from deliralike.nn.primitives import Primitives
 from deliralike.port.calls import code
 from deliralike.port.creation import Arguments, find_arguments
+from deliralike.port.dropping import dropping_layer
 from deliralike.port.finishing import finished, static_methods, uses_vocabulary
-from deliralike.port.observing import Observation
+from deliralike.port.observing import FORWARD, Observation
 from deliralike.port.resolving import Source, is_own_module, source_of
 from deliralike.port.rewriting import Rewriter
 from deliralike.port.start_code import StartCode
 
 _KNOWN_IMPORTS = ("import einops",)
-Where = tuple[str, str]  # a module's name, and that of a definition in it
+# A module's name, that of a definition in it, and "np" for what runs on NumPy's arrays.
+Where = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Program:
         self.table, self.observation = table, observation
         self.names: dict[Where, str] = {}  # what a definition is called in the port
         self.nodes: dict[Where, Any] = {}
+        self.codes: dict[Where, str] = {}  # with the original's names
         self.order: list[Where] = []
         self.lines = {"from deliralike import Network"}  # imports
         self.layer_sources: dict[str, str] = {}  # classes that the table writes itself
@@ -72,14 +76,28 @@ class Program:
         # Arguments that tell instances of a class of their sizes: layers, each with its size.
         self.sizes: dict[Where, dict[str, Any]] = defaultdict(dict)
         self._drawing: dict[Any, bool] = {}
+        self._layers: dict[Any, str | None] = {}
 
     def parameter_of(self, cls: Any) -> str | None:
         """The name of a parameter that each block of a class has, if there is one."""
-        blocks = [one for one in self.blocks if type(one) is cls]
-        names = [self.table.parameters(one) for one in blocks]
-        return next(
-            (name for name in (names or [[]])[0] if all(name in one for one in names)), None
-        )
+        names = [self.table.parameters(one) for one in self.blocks if type(one) is cls]
+        return next((name for name in chain(*names[:1]) if all(name in one for one in names)), None)
+
+    def layer_of(self, function: Any) -> str | None:
+        """The layer of `nn` that drops what a function of one's own does, or None."""
+        if not inspect.isfunction(function) or not self.is_own(function.__module__):
+            return None
+        if function not in self._layers:
+            self._layers[function] = dropping_layer(function, self.table.FRAMEWORK[0])
+        return self._layers[function]
+
+    def makes_constants(self, function: Any) -> bool:
+        """Whether a function that a network calls is given no arrays, so that NumPy does."""
+        if not inspect.isfunction(function) or not self.is_own(function.__module__):
+            return False
+        seen = self.observation.files[self.source(function.__module__).file]
+        name = function.__qualname__
+        return FORWARD in seen.phases(name) and not seen.takes_arrays(name)
 
     @cached_property
     def unsaved(self) -> dict[str, set[Any]]:
@@ -142,21 +160,54 @@ class Program:
         """Port what has a name in a module, and return its name in the port."""
         where = (module, name)
         if where not in self.names:
-            taken, number, called = set(self.names.values()), 2, name
-            while called in taken:
-                called, number = f"{name}{number}", number + 1
-            self.names[where] = called
+            called = self.names[where] = self._free(name)
             source = self.source(module)
             statement = source.statements.get(name)
             if statement is None:
                 self.needs_hand(source.file, f"{name} is not defined by a statement of the module")
                 return called
-            rewritten: Any = statement.visit(Rewriter(self, source))
-            if isinstance(rewritten, (cst.ClassDef, cst.FunctionDef)):
-                rewritten = rewritten.with_changes(name=cst.Name(called))
-            self.nodes[where] = rewritten
-            self.order.append(where)
+            value = source.computed(name)
+            if value is not None:
+                self._put(where, cst.parse_statement(f"{called} = {value}"))
+            else:
+                in_numpy = self.makes_constants(vars(source.module).get(name))
+                self._put(where, statement.visit(Rewriter(self, source, in_numpy=in_numpy)))
         return self.names[where]
+
+    def need_in_numpy(self, function: Any) -> str:
+        """Port a function as it is called while a network is created, on NumPy's arrays.
+
+        It is another one than that of the network's arrays where their sources differ.
+        """
+        module, name = function.__module__, function.__qualname__
+        called = self.need_name(module, name)
+        where = (module, name, "np")
+        source = self.source(module)
+        phases = self.observation.files[source.file].phases(name)
+        if FORWARD not in phases or (module, name) not in self.nodes:
+            return called
+        if where not in self.names:
+            self.names[where] = self._free(f"{name}_np")
+            node: Any = source.statements[name].visit(Rewriter(self, source, in_numpy=True))
+            if code(node) == self.codes[module, name]:
+                self.names[where] = called
+            else:
+                self._put(where, node)
+        return self.names[where]
+
+    def _free(self, name: str) -> str:
+        """A name that no definition has yet."""
+        taken, number, called = set(self.names.values()), 2, name
+        while called in taken:
+            called, number = f"{name}{number}", number + 1
+        return called
+
+    def _put(self, where: Where, node: Any) -> None:
+        self.codes[where] = code(node)
+        if isinstance(node, (cst.ClassDef, cst.FunctionDef)):
+            node = node.with_changes(name=cst.Name(self.names[where]))
+        self.nodes[where] = node
+        self.order.append(where)
 
     def add_size(self, source: Source, class_name: str, what: str, values: Any) -> str:
         """Give a class one more argument, and return its name."""
@@ -255,9 +306,9 @@ class Program:
         lines = {line for line in self.lines if _bound_by(line) in names}
         local = {name for where in self.nodes for name in self._locals(where)}
         for name in _undefined(nodes, local | {_bound_by(line) for line in lines}):
-            line = self._line_of(name)
-            if all(remark.where != line for remark in self.hands):
-                self.needs_hand(line, f"{name} has no counterpart here")
+            lines_of_name = self._lines_of(name) or ["?"]
+            if not any(remark.where in lines_of_name for remark in self.hands):
+                self.needs_hand(lines_of_name[0], f"{name} has no counterpart here")
         head = [f'"""{title}"""', "", *_grouped(lines), "", ""]
         return "\n".join(head) + "\n" + body + "\n"
 
@@ -272,16 +323,17 @@ class Program:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
 
-    def _line_of(self, text: str) -> str:
-        """The first line of the definitions of the port that holds a text."""
-        for module, name in self.nodes:
+    def _lines_of(self, text: str) -> list[str]:
+        """The lines of the definitions of the port that hold a text."""
+        found = []
+        for module, name, *_ in self.nodes:
             source = self.source(module)
             statement = source.statements[name]
             first, last = source.begin(statement)[0], source.end(statement)[0]
             for number, line in enumerate(source.text.splitlines()[first - 1 : last], first):
                 if text in line:
-                    return f"{source.file}:{number}"
-        return "?"
+                    found.append(f"{source.file}:{number}")
+        return found
 
     def changes(self) -> list[tuple[str, int, int]]:
         """For each definition its name, its lines, and how many of these are other ones."""
@@ -347,7 +399,7 @@ class Program:
 
     def _place(self, where: Where) -> tuple[int, int]:
         """Files one after the other, that of the network last, and lines in their order."""
-        modules = [module for module, _ in self.order]
+        modules = [module for module, *_ in self.order]
         source = self.source(where[0])
         last = len(modules) - modules[::-1].index(where[0])
         return last, source.begin(source.statements[where[1]])[0]

@@ -5,7 +5,6 @@ A name that is not here and that `nn` has is taken as it stands.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -18,7 +17,7 @@ import numpy as np
 from libcst import matchers as m
 
 from deliralike.port.calls import NN, Call, NeedsHand, arguments, call_of_nn, code, joined, tuple_of
-from deliralike.port.observing import Value
+from deliralike.port.observing import Value, collection
 from deliralike.port.resolving import names_of_objects
 
 FRAMEWORK, TITLE, ARRAY = ("torch",), "PyTorch", "Tensor"
@@ -53,18 +52,25 @@ CLASSES = {"SyncBatchNorm": "BatchNorm2d", "timm.DropPath": "DropPath"}
 BASES = {"Module": "Network"}
 #: Methods that have another name.
 RENAMED: dict[str, str] = {}
-#: Layers that the port writes itself.
-LAYER_SOURCES = {
-    name: f'''class {name}(Network):
+
+
+def _einops_layer(name: str, *given: str) -> str:
+    words, kept = ", ".join(given), ", ".join(f"self.{one}" for one in given)
+    return f'''class {name}(Network):
     """``einops.{name.lower()}`` as a layer."""
 
     def __init__(self, {words}, **sizes):
         super().__init__()
-        self.given, self.sizes = ({words},), sizes
+        {kept}, self.sizes = {words}, sizes
 
     def forward(self, x):
-        return einops.{name.lower()}(x, *self.given, **self.sizes)'''
-    for name, words in (("Rearrange", "pattern"), ("Reduce", "pattern, reduction"))
+        return einops.{name.lower()}(x, {kept}, **self.sizes)'''
+
+
+#: Layers that the port writes itself.
+LAYER_SOURCES = {
+    "Rearrange": _einops_layer("Rearrange", "pattern"),
+    "Reduce": _einops_layer("Reduce", "pattern", "reduction"),
 }
 #: Functions that draw masks, and the layers that do.
 DRAWING = {
@@ -85,6 +91,8 @@ WITHOUT_EFFECT = (
     "compiler.is_compiling",
     "onnx.is_in_onnx_export",
 )
+#: Methods of layers that are called for their effect on the framework alone.
+IDLE_METHODS = ("flatten_parameters",)
 #: Decorators and contexts without a meaning for what is computed.
 TRANSPARENT = ("no_grad", "inference_mode", "enable_grad", "autocast", "jit.")
 #: Methods of networks that open a context without a meaning for what is computed.
@@ -116,6 +124,11 @@ def has_same_meaning(_: str) -> bool:
     return True
 
 
+def is_dtype(value: Any) -> bool:
+    """Whether an object is a type of numbers."""
+    return isinstance(value, sys.modules["torch"].dtype)
+
+
 def is_network_class(value: Any) -> bool:
     """Whether an object is a class of modules."""
     torch = sys.modules.get("torch")
@@ -128,8 +141,8 @@ def blocks(network: Any) -> list[Any]:
 
 
 def parameters(block: Any) -> list[str]:
-    """The names of a module's own parameters."""
-    return [name for name, _ in block.named_parameters(recurse=False)]
+    """The names of a module's parameters, its own first."""
+    return sorted((name for name, _ in block.named_parameters()), key=lambda name: name.count("."))
 
 
 def unsaved(block: Any) -> dict[str, Any]:
@@ -150,7 +163,7 @@ def attribute_of(_owner: Any, _name: str) -> None:
 
 def drawing(call: Call) -> dict[str, str]:
     """The arguments of a function that draws a mask."""
-    return call.bound("input", "p", "training", "inplace")
+    return {"training": "True", "p": "0.5"} | call.bound("input", "p", "training", "inplace")
 
 
 def members(value: Any) -> list[str]:
@@ -166,7 +179,7 @@ def describe(value: Any) -> Value:
     torch = sys.modules["torch"]
     if isinstance(value, torch.Tensor):
         kind = "parameter" if isinstance(value, torch.nn.Parameter) else "array"
-        return Value(kind, value.dim(), value.is_floating_point())
+        return Value(kind, value.dim(), str(value.dtype).removeprefix("torch."))
     if isinstance(value, torch.nn.Module):
         containers = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
         return Value("container" if isinstance(value, containers) else "network")
@@ -174,9 +187,9 @@ def describe(value: Any) -> Value:
         return Value("shape")
     if isinstance(value, dict) and value and value.keys() <= {*_PLACEMENT}:
         return Value("placement")
-    if isinstance(value, int) and not isinstance(value, bool):
-        return Value("int")
-    return Value("sequence" if isinstance(value, (list, tuple)) else "other")
+    if type(value) in (int, float) and value == 0:
+        return Value("zero")
+    return collection(value, describe)
 
 
 # Functions and methods on arrays, in forward
@@ -218,7 +231,7 @@ def _flatten(call: Call) -> str:
 
 def _expand(call: Call) -> str:
     sizes = list(call.args)
-    if call.single is not None and call.single.kind in ("shape", "sequence"):
+    if call.is_sequence():
         if not call.args[0].startswith("("):
             return call_of_nn("broadcast_to", call.x, call.args[0])
         sizes = [part.strip() for part in call.args[0].strip("()").split(",") if part.strip()]
@@ -274,7 +287,13 @@ def _created(call: Call) -> str:
 
 
 def _ranged(call: Call) -> str:
-    return call_of_nn(call.name, *call.args, like=_like_of(call))
+    like = _like_of(call)
+    names = ("start", "end", "step", "steps", "n", "m")
+    given = {name: value for name, value in call.kwargs.items() if name in names}
+    made = call_of_nn(call.name, *call.args, **given, like=like)
+    is_floating = call.result is not None and call.result.is_floating
+    is_whole = call.name == "arange" and not any("." in value for value in call.args)
+    return call_of_nn("cast", made, like) if is_whole and is_floating else made
 
 
 def _like_of(call: Call) -> str:
@@ -331,6 +350,8 @@ def _checkpoint(call: Call) -> str:
 
 
 def _number(call: Call) -> str:
+    if call.single is not None and call.single.is_array:
+        return call.args[0]
     return f"{NN}.constant({call.args[0]}, like={_like_of(call)})"
 
 
@@ -372,6 +393,7 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "randn_like": _random,
     "bernoulli": _random,
     "normal": _random,
+    "finfo": lambda _: "np.finfo(np.float32)",
     "nonzero": _by_values,
     "unique": _by_values,
     "checkpoint.checkpoint": _checkpoint,
@@ -427,6 +449,7 @@ ATTRIBUTES: dict[str, Callable[[str], str]] = {
     "T": lambda x: f"{NN}.t({x})",
     "mT": lambda x: f"{NN}.swapaxes({x}, -2, -1)",
     "data": lambda x: x,
+    "is_cuda": lambda _: "False",
 }
 
 
@@ -453,35 +476,33 @@ def _np_method(name: str) -> Callable[[Call], str]:
 
 def _np_filled(call: Call) -> str:
     name = call.name.replace("empty", "zeros")
+    dtype = _np_dtype(call)
     if name == "full":
         given = call.bound("size", "fill_value")
-        return f"np.full({given['size']}, {given['fill_value']}, {_np_dtype(call)})"
+        return f"np.full({given['size']}, {given['fill_value']}, {dtype})"
     args = tuple(arg for arg in call.args if not arg.startswith("**"))
     shape = call.kwargs.get("size") or replace(call, args=args).many()
-    return f"np.{name}({shape}, {_np_dtype(call)})"
+    return f"np.{name}({shape})" if dtype == "float" else f"np.{name}({shape}, {dtype})"
 
 
 def _np_dtype(call: Call) -> str:
-    kind = _WHOLE.get(call.kwargs.get("dtype", "").rpartition(".")[2], "float32")
-    return "bool" if kind == "bool" else f"np.{kind}"
+    """The type of the array that the call gave in the run; floating numbers are those of NumPy."""
+    if call.result is None or call.result.is_floating:
+        return "float"
+    return "bool" if call.result.dtype == "bool" else f"np.{call.result.dtype}"
 
 
 def _np_range(call: Call) -> str:
-    dtype = call.kwargs.get("dtype")
-    floats = any(map(_is_float, call.args)) or (dtype is not None and "float" in dtype)
-    kwargs = {"dtype": "np.float32"} if floats else {}
+    names = {"start": "start", "end": "stop", "step": "step"}
+    kwargs = {names[name]: value for name, value in call.kwargs.items() if name in names}
+    if _np_dtype(call) == "float" and not any("." in value for value in call.args):
+        kwargs["dtype"] = "float"
     return f"np.arange({joined(call.args, kwargs)})"
-
-
-def _is_float(text: str) -> bool:
-    """Whether a source is a number with a point."""
-    return text.replace(".", "").replace("-", "").isdigit() and "." in text
 
 
 def _np_linspace(call: Call) -> str:
     given = call.bound("start", "end", "steps")
-    args = (given["start"], given["end"], given["steps"])
-    return f"np.linspace({joined(args, {'dtype': 'np.float32'})})"
+    return f"np.linspace({given['start']}, {given['end']}, {given['steps']})"
 
 
 def _np_meshgrid(call: Call) -> str:
@@ -490,6 +511,16 @@ def _np_meshgrid(call: Call) -> str:
     is_list = len(given) == 1 and not given[0].startswith("*")
     args = [f"*{arg}" if arg.startswith("[") or is_list else arg for arg in given]
     return f"np.meshgrid({joined(args, kwargs)})"
+
+
+def _np_flat(x: str, start: str = "0", end: str = "-1") -> str:
+    if end != "-1":
+        raise NeedsHand("flatten that leaves the last axes while the network is created: reshape")
+    if start == "0":
+        return f"{x}.reshape(-1)"
+    if start == "1" and not x.isidentifier():  # which is to be computed once
+        return f"np.stack([part.ravel() for part in {x}])"
+    return f"{x}.reshape(*{x}.shape[:{start}], -1)"
 
 
 def _np_axis(name: str) -> Callable[[Call], str]:
@@ -501,28 +532,16 @@ def _np_axis(name: str) -> Callable[[Call], str]:
     return written
 
 
-# A division, a number with a point, or a function whose results have one.
-_FLOATS = re.compile(r"(?<!/)/(?!/)|\d\.|\.\d|math\.(pi|e|sqrt|exp|log\d*|sin|cos|pow)\b")
-
-
-def _are_floats(text: str) -> bool:
-    """Whether a source is a list of Python's floats, or one, which PyTorch takes in float32."""
-    is_plain = text.startswith(("[", "(", "math.")) or _is_float(text)
-    return is_plain and "np." not in text and _FLOATS.search(text) is not None
-
-
 def _np_array(call: Call) -> str:
     dtype = (_np_dtype(call),) if "dtype" in call.kwargs else ()
-    if not dtype and _are_floats(call.args[0]):
-        dtype = ("np.float32",)
     return f"np.asarray({joined((call.args[0], *dtype), {})})"
 
 
 def _np_tensor(call: Call) -> str:
     """``torch.Tensor(3, 4)`` has that shape, ``torch.Tensor([3, 4])`` these values."""
     if len(call.args) == 1 and call.args[0].startswith("["):
-        return f"np.asarray({call.args[0]}, np.float32)"
-    return f"np.zeros({call.many()}, np.float32)"
+        return f"np.asarray({call.args[0]}, float)"
+    return f"np.zeros({call.many()})"
 
 
 NUMPY_FUNCTIONS: dict[str, Callable[[Call], str]] = {
@@ -535,12 +554,9 @@ NUMPY_FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "concat": _np_axis("concatenate"),
     "stack": _np_axis("stack"),
     "unsqueeze": _np_axis("expand_dims"),
-    "flatten": lambda call: (
-        f"np.reshape({call.args[0]}, (*np.shape({call.args[0]})[:{call.args[1]}], -1))"
-        if len(call.args) == 2
-        else f"np.ravel({call.args[0]})"
-    ),
+    "flatten": lambda call: _np_flat(call.args[0], *call.args[1:], *call.kwargs.values()),
     "randn": lambda call: f"np.random.standard_normal({call.kwargs.get('size') or call.many()})",
+    "rand": lambda call: f"np.random.random({call.kwargs.get('size') or call.many()})",
     "tensor": _np_array,
     "as_tensor": _np_array,
     "from_numpy": lambda call: call.args[0],
@@ -577,12 +593,9 @@ NUMPY_METHODS: dict[str, Callable[[Call], str]] = {
     "unsqueeze": _np_axis("expand_dims"),
     "squeeze": lambda call: f"np.squeeze({joined((call.x, *call.args), {})})",
     "repeat": lambda call: f"np.tile({call.x}, {tuple_of(call.args)})",
-    "flatten": lambda call: (
-        f"{call.x}.reshape(*{call.x}.shape[:{call.args[0]}], -1)"
-        if call.args
-        else f"{call.x}.reshape(-1)"
-    ),
-    "float": lambda call: f"{call.x}.astype(np.float32)",
+    "flatten": lambda call: _np_flat(call.x, *call.args, *call.kwargs.values()),
+    "float": lambda call: f"{call.x}.astype(float)",
+    "type": lambda call: call.x,
     "long": lambda call: f"{call.x}.astype(np.int64)",
     "int": lambda call: f"{call.x}.astype(np.int32)",
     "bool": lambda call: f"{call.x}.astype(bool)",

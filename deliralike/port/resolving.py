@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -52,16 +53,51 @@ class Source:
         self.tree = self.wrapper.module
         self.scopes = self.wrapper.resolve(metadata.ScopeProvider)
         self.positions = self.wrapper.resolve(metadata.PositionProvider)
-        self.statements = self._definitions()
         self.imports = _imports(module, self.text)
+        self.nested: set[str] = set()  # names that a statement within another one gives
+        self.statements = self._definitions()
 
     def _definitions(self) -> dict[str, cst.CSTNode]:
-        """The statements that give the module's global names, the last one of each."""
+        """The statements that give the module's global names, the last one of each.
+
+        Of those within ``if`` and ``try`` it is the one that ran, where a function tells.
+        """
         found: dict[str, cst.CSTNode] = {}
+        for statement in _within(self.tree.body):
+            for name in _defined(statement):
+                if name not in self.imports and self._has_run(statement, name):
+                    found[name] = statement
+                    self.nested.add(name)
         for statement in self.tree.body:
             for name in _defined(statement):
                 found[name] = statement
+                self.nested.discard(name)
         return found
+
+    def _has_run(self, statement: cst.CSTNode, name: str) -> bool:
+        code = getattr(inspect.unwrap(vars(self.module).get(name)), "__code__", None)
+        if code is None:
+            return name in vars(self.module)
+        first = (*getattr(statement, "decorators", ()), statement)[0]
+        lines = range(self.begin(first)[0], self.end(statement)[0] + 1)
+        return code.co_filename == self.file and code.co_firstlineno in lines
+
+    def computed(self, name: str) -> str | None:
+        """The value of a constant as source, where its statement does not show it.
+
+        Such are those of installed packages that ask for versions, and those within ``if``.
+        """
+        statement, value = self.statements[name], vars(self.module).get(name, MISSING)
+        is_assigned = isinstance(statement, cst.SimpleStatementLine)
+        if (
+            not is_assigned
+            or not (self.is_installed or name in self.nested)
+            or not _is_plain(value)
+        ):
+            return None
+        made: Any = statement.body[0]
+        text = cst.Module([]).code_for_node(made.value)
+        return None if _is_literal(text) and name not in self.nested else repr(value)
 
     def meaning(self, node: cst.BaseExpression) -> Any:
         """What a name, or names joined by dots, stands for in this module; `MISSING` if unknown.
@@ -133,6 +169,34 @@ def _absolute(module: ModuleType, level: int, name: str) -> str:
     package = (getattr(module, "__package__", "") or "").split(".")
     base = package[: len(package) - level + 1]
     return ".".join([*base, name]) if name else ".".join(base)
+
+
+def _within(statements: Sequence[cst.CSTNode]) -> Iterator[cst.CSTNode]:
+    """The statements within other ones that are no definitions."""
+    for statement in statements:
+        if isinstance(statement, (cst.If, cst.Else, cst.Try, cst.ExceptHandler, cst.With)):
+            parts = [*statement.children]
+            blocks = [part for part in parts if isinstance(part, cst.IndentedBlock)]
+            for block in blocks:
+                yield from block.body
+                yield from _within(block.body)
+            yield from _within(parts)
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        ast.literal_eval(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the source of a value is known: it has numbers and texts alone."""
+    try:
+        return bool(ast.literal_eval(repr(value)) == value)
+    except (ValueError, SyntaxError):
+        return False
 
 
 def _defined(statement: cst.CSTNode) -> list[str]:

@@ -12,6 +12,7 @@ from libcst import matchers as m
 
 from deliralike.port.calls import NN, Call, NeedsHand, arguments, code, joined, tuple_of
 from deliralike.port.definitions import EQUAL, Definitions
+from deliralike.port.dropping import arguments_of_drop
 from deliralike.port.observing import Choice, Partial, Value
 from deliralike.port.resolving import MISSING
 
@@ -87,9 +88,11 @@ class Rewriter(Definitions):
         if name is not None:
             return self._framework(self.table.CLASSES.get(name, name), updated)
         is_definition = isclass(meaning) or isfunction(meaning)
-        is_definition &= "<locals>" not in getattr(meaning, "__qualname__", "")
+        is_definition &= getattr(meaning, "__qualname__", "").isidentifier()  # of the module
         if is_definition and self.program.is_own(meaning.__module__):
-            return cst.Name(self.program.need(meaning))
+            in_numpy = isfunction(meaning) and self.in_construction
+            need = self.program.need_in_numpy if in_numpy else self.program.need
+            return cst.Name(need(meaning))
         if not isinstance(original, cst.Name):
             return updated
         if self.source.is_installed and isinstance(meaning, (bool, NoneType)):
@@ -114,15 +117,21 @@ class Rewriter(Definitions):
     # ---------------------------------------------------------------------------------------------
 
     def visit_Call(self, node: cst.Call) -> bool:
+        if self.program.layer_of(self.source.meaning(node.func)) is not None:
+            self.passed_by.add(node.func)
         return self._choice(node) is None
 
     def visit_Subscript(self, node: cst.Subscript) -> bool:
         if self._entries(node) is not None:  # what it is a table of is not ported
-            self.tables.add(node.value)
+            self.passed_by.add(node.value)
         return self._choice(node) is None
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        return node not in self.tables and super().on_visit(node)
+        """Pass by what is not ported: tables of choices, statements that set start values."""
+        if isinstance(node, _STATEMENTS) and self.functions and self.start_code.is_all(node):
+            self.start_values.add(node)
+        is_passed_by = node in self.passed_by or node in self.start_values
+        return not is_passed_by and super().on_visit(node)
 
     def leave_Subscript(self, original: cst.Subscript, updated: cst.Subscript) -> Any:
         choice = self._choice(original)
@@ -221,7 +230,7 @@ class Rewriter(Definitions):
         """Leave out ``**options`` of device and type, and these as they are handed on."""
         kept = []
         for old, new in zip(original.args, updated.args, strict=True):
-            value = self.observed.value(self.source.end(old.value)) if old.star == "**" else None
+            value = self._argument(old) if old.star == "**" else None
             name = old.keyword.value if old.keyword else ""
             is_handed_on = name in self.table.DROPPED and code(old.value) == name
             if not is_handed_on and (value is None or value.kind != "placement"):
@@ -230,29 +239,62 @@ class Rewriter(Definitions):
             updated if len(kept) == len(updated.args) else updated.with_changes(args=_ended(kept))
         )
 
+    def _argument(self, arg: cst.Arg) -> Value | None:
+        """What an argument was in the run."""
+        return self.observed.argument(self.source.end(arg.value))
+
     def _call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         func: Any = original.func
         name = self.table.name_of(self.source.meaning(func))
+        if m.matches(original, _INSTANCE) or name == "jit.isinstance":
+            return self._kind_asked_for(original, updated)
         if name is not None:
             return self._function(name, original, updated)
+        if m.matches(original, _FIRST_PARAMETER):
+            return self._parsed(self._parameter())
+        own = self.source.meaning(func)
+        owner = self.source.meaning(func.value) if isinstance(func, cst.Attribute) else None
+        if isclass(owner) and self.table.name_of(owner) is not None:
+            raise NeedsHand(f"there is no {self.table.name_of(owner)}.{func.attr.value} in nn")
+        layer = self.program.layer_of(own)
+        if layer is not None:
+            given = arguments_of_drop(own, *arguments(updated.args))
+            return self._parsed(self.layer_for(own.__name__, layer, given))
         updated = self._flattening(original, self._with_sizes(original, updated))
-        if m.matches(original, _INSTANCE):
-            return self._kind_asked_for(original, updated)
+        if m.matches(original, _HAS) and self.program.is_framework(self._module(original)):
+            name = original.args[1].value.evaluated_value
+            return cst.Name(str(hasattr(self.source.meaning(original.args[0].value), name)))
+        if not self.in_construction and self.program.makes_constants(own):
+            return self._constant_of(original, updated)
         value = self.observed.value(self.source.end(func))
         if value is None or not isinstance(updated.func, cst.Attribute):
             return updated
-        owner = code(updated.func.value)
-        call = self._seen(func.attr.value, original, updated, owner, value)
+        x = code(updated.func.value)
+        call = self._seen(func.attr.value, original, updated, x, value)
         if value.is_array:
             return self._method(call, updated)
         if value.kind == "shape" and call.name == "numel":
-            return self._parsed(f"math.prod({owner})")
+            return self._parsed(f"math.prod({x})")
         is_setter = call.name in self.table.SETTERS and not (
             value.kind == "container" and call.name == "add_module"
         )
         if value.kind in ("network", "container") and is_setter:
             return self._parsed(self.table.SETTERS[call.name](call))
         return updated
+
+    def _module(self, call: cst.Call) -> str:
+        """The name of a module that a call is given first."""
+        return getattr(self.source.meaning(call.args[0].value), "__name__", "")
+
+    def _constant_of(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        """An array of NumPy that a function gives, as one of the backend."""
+        made = self.observed.result(self.source.end(original))
+        if made is None:
+            return updated
+        text, like = code(updated), self._like()
+        if made.is_array:
+            return self._parsed(f"{NN}.constant({text}, like={like})")
+        return self._parsed(f"tuple({NN}.constant(one, like={like}) for one in {text})")
 
     def _kind_asked_for(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """``isinstance(x, torch.Tensor)``: arrays have other classes elsewhere."""
@@ -262,7 +304,7 @@ class Rewriter(Definitions):
         if self._is_tensor(asked):
             return self._parsed(is_array)
         if not isinstance(asked, cst.Tuple):
-            return updated
+            return updated.with_changes(func=cst.Name("isinstance"))
         new: Any = updated.args[1].value
         pairs = zip(asked.elements, new.elements, strict=True)
         others = [code(two.value) for one, two in pairs if not self._is_tensor(one.value)]
@@ -282,18 +324,28 @@ class Rewriter(Definitions):
         value: Value | None = None,
     ) -> Call:
         args, kwargs = arguments(updated.args)
-        single = self.observed.value(self.source.end(original)) if len(args) == 1 else None
+        end = self.source.end(original)
         axes = self.program.observation.axes
-        made = [
-            (one, axes.get(id(one), 0)) for one in self.observed.returned[self.source.end(original)]
-        ]
-        return Call(name, args, kwargs, owner, value, single, made, self.by_instance, self._like)
+        return Call(
+            name,
+            args,
+            kwargs,
+            owner,
+            value,
+            single=self._argument(original.args[0]) if len(args) == 1 else None,
+            result=self.observed.result(end),
+            returned=[(one, axes.get(id(one), 0)) for one in self.observed.returned[end]],
+            by_instance=self.by_instance,
+            like=self._like,
+        )
 
     def _flattening(self, original: cst.Call, updated: cst.Call) -> cst.Call:
         """Flatten the input of a layer that does so itself."""
-        place = self.source.end(original)
-        callee, value = self.observed.callee(place), self.observed.value(place)
-        if callee is None or callee.kind != "flattening" or value is None or value.ndim == 2:
+        callee = self.observed.callee(self.source.end(original))
+        if callee is None or callee.kind != "flattening" or len(original.args) != 1:
+            return updated
+        value = self._argument(original.args[0])
+        if value is None or value.ndim == 2:
             return updated
         flat = cst.parse_expression(f"{NN}.flatten({code(updated.args[0].value)}, 1)")
         return updated.with_changes(args=[cst.Arg(flat)])
@@ -313,9 +365,15 @@ class Rewriter(Definitions):
     def _like(self) -> str:
         if self.functions and self.functions[-1].arrays:
             return self.functions[-1].arrays[0]
-        if own := self.program.parameter_of(vars(self.source.module).get(self.class_name)):
-            return f"self.{own}"
-        raise NeedsHand("an array whose type and device it takes: like=x")
+        return self._parameter()
+
+    def _parameter(self) -> str:
+        """The source of a parameter of the class."""
+        name = self.program.parameter_of(vars(self.source.module).get(self.class_name))
+        if name is None:
+            raise NeedsHand("an array whose type and device it takes: like=x")
+        parts = [f"[{part}]" if part.isdigit() else f".{part}" for part in name.split(".")]
+        return f"self{''.join(parts)}"
 
     def _function(self, name: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         if name in self.table.WITHOUT_EFFECT:
@@ -326,7 +384,11 @@ class Rewriter(Definitions):
         if name == "Parameter":
             return self._parsed(self.table.parameter(call, updated.args[0].value))
         if name in self.table.DRAWING:
-            return self._parsed(self.layer_for(name, call))
+            if self._drops_nothing(original):
+                self.program.specialise(self.where(original), f"{name}, which drops nothing here")
+                return updated.args[0].value
+            layer, given = self.table.DRAWING[name], self.table.drawing(call)
+            return self._parsed(self.layer_for(name, layer, given))
         is_layer = isclass(self.source.meaning(original.func)) and self._has(name)
         is_in_both = name in self.table.IN_BOTH
         if self.in_construction and not is_layer and not is_in_both:
@@ -339,6 +401,11 @@ class Rewriter(Definitions):
         return updated.with_changes(
             func=cst.parse_expression(f"{NN}.{name}"), args=self._kept(updated.args)
         )
+
+    def _drops_nothing(self, call: cst.Call) -> bool:
+        """Whether an installed package's dropout had a probability of zero in the run."""
+        values = filter(None, map(self._argument, call.args))
+        return self.source.is_installed and any(value.kind == "zero" for value in values)
 
     def _kept(self, args: Any) -> list[cst.Arg]:
         """Arguments, without those that say where memory lies; arrays are given by position."""
@@ -374,15 +441,16 @@ class Rewriter(Definitions):
     # ---------------------------------------------------------------------------------------------
 
     def on_leave(self, original: Any, updated: Any) -> Any:
-        """Leave out statements that only set start values, and keep what binds together."""
+        """Leave out statements that only set start values, or print; keep what binds together."""
         for name in _OPERANDS.get(type(original), ()):
             before, after = getattr(original, name), getattr(updated, name)
             if before is not after and not isinstance(before, type(after)):
                 updated = updated.with_changes(**{name: _as_one(after)})
-        statements = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
-        if self.functions and isinstance(original, statements) and self.start_code.is_all(original):
+        if original in self.start_values:
             self.program.leave_out(self.source, original, "start values")
             return cst.RemoveFromParent()
+        if original in self.passed_by:
+            return updated
         return super().on_leave(original, updated)
 
     def leave_SimpleStatementLine(
@@ -458,6 +526,11 @@ class Rewriter(Definitions):
         return updated
 
 
+_FIRST_PARAMETER = m.Call(
+    m.Name("next"), [m.Arg(m.Call(m.Attribute(m.Name("self"), m.Name("parameters"))))]
+)
+_HAS = m.Call(m.Name("hasattr"), [m.Arg(m.Name() | m.Attribute()), m.Arg(m.SimpleString())])
+_STATEMENTS = (cst.SimpleStatementLine, cst.For, cst.If, cst.With)
 _INSTANCE = m.Call(m.Name("isinstance"), [m.Arg(), m.Arg()])
 
 

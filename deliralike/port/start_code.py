@@ -1,4 +1,4 @@
-"""Statements that only set start values. A port has the original's weights, so it needs none."""
+"""Statements that only set start values, or print: a port has the original's weights."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StartCode:
             return self._is_call(node.value)
         if isinstance(node, (cst.Assign, cst.AugAssign)):
             target = node.targets[0].target if isinstance(node, cst.Assign) else node.target
-            return ".data" in code(target) or self._makes_start_value(node.value)
+            return _is_data(target) or self._makes_start_value(node.value)
         return False
 
     def _makes_start_value(self, value: cst.BaseExpression) -> bool:
@@ -65,7 +65,9 @@ class StartCode:
     def _is_call(self, call: cst.Call) -> bool:
         name = self.program.table.name_of(self.source.meaning(call.func)) or ""
         called = code(call.func).rpartition(".")[2]
-        if name.startswith("init.") or (self.source.is_installed and _STARTS.match(called)):
+        is_named_so = self.source.is_installed and _STARTS.match(called)
+        is_idle = called in ("print", *self.program.table.IDLE_METHODS)
+        if is_idle or is_named_so or name.startswith("init."):
             return True
         if not isinstance(call.func, cst.Attribute):
             own = self.source.meaning(call.func)
@@ -76,9 +78,14 @@ class StartCode:
             is_weight = owner.endswith((".data", ".weight", ".bias"))
             return method == "apply" or (method.endswith("_") and is_weight)
         if value.is_array:
-            return method.endswith("_") and (value.kind == "parameter" or ".data" in owner)
+            return method.endswith("_") and (value.kind == "parameter" or _is_data(call.func.value))
         own = getattr(self.cls, method, None)
         return method == "apply" or (isfunction(own) and self.program.only_draws(own))
+
+
+def _is_data(node: cst.BaseExpression) -> bool:
+    """Whether it is the array in a parameter: ``weight.data``, ``weight.data[0]``."""
+    return bool(m.findall(node, m.Attribute(attr=m.Name("data"))))
 
 
 def _is_nothing(statement: cst.CSTNode) -> bool:

@@ -124,16 +124,16 @@ CORPUS = {
         SegResNet spatial_dims=2,init_filters=8,in_channels=1,out_channels=3,blocks_down=(1,1),blocks_up=(1,) 1x16x16
         SegResNetVAE input_image_size=(16,16),vae_estimate_std=False,spatial_dims=2,init_filters=8,in_channels=1,out_channels=3 1x16x16
         SegResNetDS spatial_dims=2,init_filters=8,in_channels=1,out_channels=3,blocks_down=(1,1) 1x16x16
-        VNet spatial_dims=2,in_channels=1,out_channels=3 1x32x32
+        VNet spatial_dims=2,in_channels=1,out_channels=3,dropout_dim=2 1x32x32
         DynUNet spatial_dims=2,in_channels=1,out_channels=3,kernel_size=(3,3,3),strides=(1,2,2),upsample_kernel_size=(2,2),filters=(4,8,8) 1x16x16
         HighResNet spatial_dims=2,in_channels=1,out_channels=3 1x16x16
         DenseNet121 spatial_dims=2,in_channels=1,out_channels=3,init_features=8,growth_rate=4 1x33x33
         resnet18 spatial_dims=2,n_input_channels=1,num_classes=5 1x33x33
         SEResNet50 spatial_dims=2,in_channels=1,num_classes=5 1x33x33
         EfficientNetBN model_name="efficientnet-b0",spatial_dims=2,in_channels=1,num_classes=5,pretrained=False 1x33x33
-        AHNet spatial_dims=2,out_channels=3,psp_block_num=0 3x65x65
+        AHNet spatial_dims=2,out_channels=3,psp_block_num=0 1x64x64
         UNETR in_channels=1,out_channels=3,img_size=32,spatial_dims=2,feature_size=4,hidden_size=12,mlp_dim=16,num_heads=2 1x32x32
-        SwinUNETR in_channels=1,out_channels=3,feature_size=12,spatial_dims=2,depths=(1,1,1,1),num_heads=(1,1,2,2) 1x32x32
+        SwinUNETR in_channels=1,out_channels=3,feature_size=12,spatial_dims=2,depths=(1,1,1,1),num_heads=(1,1,2,2) 1x64x64
         ViT in_channels=1,img_size=(16,16),patch_size=(8,8),hidden_size=12,mlp_dim=16,num_layers=1,num_heads=2,classification=True,spatial_dims=2 1x16x16
         AutoEncoder spatial_dims=2,in_channels=1,out_channels=1,channels=(4,8),strides=(2,2) 1x16x16
         Regressor in_shape=(1,16,16),out_shape=(2,),channels=(4,8),strides=(2,2) 1x16x16
@@ -143,10 +143,8 @@ CORPUS = {
         FullyConnectedNet in_channels=5,out_channels=3,hidden_channels=(8,6) 5
         UNETR in_channels=1,out_channels=3,img_size=16,feature_size=4,hidden_size=12,mlp_dim=16,num_heads=2 1x16x16x16
         FlexibleUNet in_channels=3,out_channels=3,backbone="efficientnet-b0" 3x64x64
-        DiNTS dints_space=None,in_channels=1,num_classes=3 1x16x16x16
         Quicknat num_classes=3,num_channels=1,num_filters=4 1x32x32
         MedNeXtS spatial_dims=2,in_channels=1,out_channels=3 1x32x32
-        Transchex in_channels=1,img_size=(16,16) 1x16x16
         milmodel.MILModel num_classes=3,pretrained=False 2x3x33x33
         VarAutoEncoder spatial_dims=2,in_shape=(1,16,16),out_channels=1,latent_size=2,channels=(4,8),strides=(2,2) 1x16x16
         PatchDiscriminator spatial_dims=2,channels=4,in_channels=1,num_layers_d=2 1x32x32

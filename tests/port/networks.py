@@ -7,6 +7,8 @@ from typing import Callable, Optional
 
 import torch
 import torch.nn.functional as nnf
+from einops import einsum, rearrange, reduce, repeat
+from einops.layers.torch import Rearrange, Reduce
 from torch import Tensor, nn
 from torch.nn import Module, ModuleList
 
@@ -327,3 +329,171 @@ class Sloped(nn.Module):
 
     def forward(self, x):
         return self.linear(x) * self.slopes + self.order
+
+
+class Patches(nn.Module):
+    """Patches of a picture, moved and reduced by einops, as vision transformers are written."""
+
+    def __init__(self, patch=2, dim=6):
+        super().__init__()
+        self.embed = nn.Sequential(
+            Rearrange("b c (h p) (w q) -> b (h w) (p q c)", p=patch, q=patch),
+            nn.Linear(3 * patch**2, dim),
+        )
+        self.cls = nn.Parameter(torch.randn(1, 1, dim))
+        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.pool = Reduce("b n d -> b d", "max")
+
+    def forward(self, img):
+        x = self.embed(img)
+        x = torch.cat((repeat(self.cls, "1 1 d -> b 1 d", b=img.shape[0]), x), dim=1)
+        q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=2) for t in self.qkv(x).chunk(3, dim=-1))
+        attn = einsum(q, k, "b h i d, b h j d -> b h i j").softmax(dim=-1)
+        x = rearrange(torch.einsum("bhij,bhjd->bhid", attn, v), "b h n d -> b n (h d)")
+        return self.pool(x) + reduce(x, "b n d -> b d", "mean") * reduce(x, "b n d -> b 1", "sum")
+
+
+if hasattr(nnf, "mish"):
+
+    def smooth(x):
+        return nnf.mish(x)
+
+    GAIN = 2.0
+
+else:
+
+    def smooth(x):
+        return x * torch.tanh(nnf.softplus(x))
+
+    GAIN = 3.0
+
+RATES = [number / 4 for number in (1, 2, 3)]
+
+
+def small_normal(module, std=0.02, draw=nn.init.normal_):
+    if getattr(module, "weight", None) is not None:
+        draw(module.weight.data, 0.0, std)
+
+
+class Habits(nn.Module):
+    """What is created on the way: rates of layers, places of later outputs, numbers from tables."""
+
+    def __init__(self, width=5, depth=3):
+        super().__init__()
+        rates = [x.item() for x in torch.linspace(0, 0.4, depth)]
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in rates)
+        self.drops = nn.ModuleList(nn.Dropout(rate) for rate in rates)
+        self.heads = [torch.rand(1)] * depth
+        self.register_buffer("rates", torch.tensor(RATES).sum() + torch.zeros(width))
+        self.apply(small_normal)
+
+    def forward(self, x, more=None):
+        if more is not None and torch.jit.isinstance(more, torch.Tensor):
+            x = x + more
+        for number, (layer, drop) in enumerate(zip(self.layers, self.drops)):
+            x = self.heads[number] = drop(smooth(layer(x)))
+        return torch.as_tensor(x) * GAIN + self.rates
+
+
+def drop_path(x, drop_prob: float = 0.0, training: bool = False):
+    if drop_prob == 0.0 or not training:
+        return x
+    keep_prob = 1 - drop_prob
+    random_tensor = keep_prob + torch.rand((x.shape[0],) + (1,) * (x.ndim - 1), device=x.device)
+    return x.div(keep_prob) * random_tensor.floor_()
+
+
+def drop_connect(x, drop_ratio):
+    mask = torch.empty([x.shape[0], 1], dtype=x.dtype, device=x.device)
+    mask.bernoulli_(1.0 - drop_ratio)
+    x.div_(1.0 - drop_ratio)
+    x.mul_(mask[:, :, None, None])
+    return x
+
+
+class DropPath(nn.Module):
+    def __init__(self, drop_prob=0.0):
+        super().__init__()
+        self.drop_prob = drop_prob
+
+    def forward(self, x):
+        return drop_path(x, self.drop_prob, self.training)
+
+
+class Depth(nn.Module):
+    """Stochastic depth in two ways, by functions of one's own."""
+
+    def __init__(self, rate=0.4, data_format="channels_first"):
+        super().__init__()
+        self.data_format = data_format  # which is no array of a parameter
+        self.drop_rate = rate
+        self.convs = nn.ModuleList(nn.Conv2d(3, 3, 3, padding=1) for _ in range(2))
+        self.drop_path = DropPath(rate) if rate > 0.0 else nn.Identity()
+
+    def forward(self, x):
+        x = x + self.drop_path(self.convs[0](x))
+        out = self.convs[1](x)
+        if self.training and self.drop_rate > 0:
+            out = drop_connect(out, self.drop_rate)
+        return out + x if self.data_format == "channels_first" else out
+
+
+class States(nn.Module):
+    """Recurrent layers that are given their first states."""
+
+    def __init__(self, words=11, hidden=3):
+        super().__init__()
+        self.hidden = hidden
+        self.embed = nn.Sequential(nn.Embedding(words, 4))
+        self.lstm = nn.LSTM(4, hidden, num_layers=2, batch_first=True, bidirectional=True)
+        self.gru, self.cell = nn.GRU(2 * hidden, hidden), nn.LSTMCell(hidden, 2)
+
+    def init_hidden(self, count):
+        weight = next(self.parameters())
+        return weight.new_zeros(4, count, self.hidden), weight.new_zeros(4, count, self.hidden)
+
+    def forward(self, tokens):
+        self.lstm.flatten_parameters()
+        out, (h, c) = self.lstm(self.embed(tokens), self.init_hidden(tokens.size(0)))
+        first = torch.zeros(1, tokens.size(0), self.hidden).to(tokens.device)
+        out, _ = self.gru(out.transpose(0, 1), first)
+        hx, cx = torch.zeros(tokens.size(0), 2), torch.zeros(tokens.size(0), 2)
+        for step in range(out.size(0)):
+            hx, cx = self.cell(out[step], (hx, cx))
+        return torch.cat([hx, h[-1], c[-2]], dim=1).max(dim=1).values
+
+
+def sincos(length, dim, temperature: int = 10000, dtype=torch.float32):
+    omega = 1.0 / temperature ** (torch.arange(dim // 2) / (dim // 2 - 1))
+    angles = torch.arange(length)[:, None] * omega[None, :]
+    return torch.cat((angles.sin(), angles.cos()), dim=1).type(dtype)
+
+
+def split_in_windows(x, size):
+    """In the network of pictures, and of a mask while it is created."""
+    count, length, channels = x.shape
+    return x.view(count, length // size, size, channels).reshape(-1, size, channels)
+
+
+class Tables(nn.Module):
+    """Tables of positions that are computed on the way, and a mask that is before."""
+
+    def __init__(self, dim=4, window=2):
+        super().__init__()
+        self.window = window
+        mask = torch.zeros(1, 6, 1)
+        mask[:, window:] = 1
+        self.register_buffer("mask", split_in_windows(mask, window).squeeze(2))
+        self.register_buffer("slow", torch.arange(0, dim, 2).float() / dim, persistent=False)
+        self.fused = hasattr(torch.nn.functional, "scaled_dot_product_attention")
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        b, n, d = x.shape
+        x = self.proj(x + sincos(n, d).to(x.device, dtype=x.dtype)) * torch.cos(self.slow).sum()
+        parts = split_in_windows(x, self.window)
+        dots = parts @ parts.transpose(1, 2)
+        apart = self.mask.repeat(b, 1).unsqueeze(1) > 0
+        dots = dots.masked_fill(~apart, -torch.finfo(dots.dtype).max)
+        index = torch.arange(0, n, dtype=torch.long, device=x.device)
+        return dots.softmax(dim=-1) @ parts if self.fused else index

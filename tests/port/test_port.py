@@ -34,6 +34,11 @@ CASES = {
     "dropping": (networks.Dropping, image(5, 6), {}),
     "started": (networks.Started, image(3, 4), {}),
     "chosen": (networks.Chosen, image(3, 4), {"activation": "gelu"}),
+    "patches": (networks.Patches, image(2, 3, 6, 4), {}),
+    "habits": (networks.Habits, image(3, 5) * 2, {}),
+    "depth": (networks.Depth, image(5, 3, 4, 4), {}),
+    "states": (networks.States, tokens(2, 5), {}),
+    "tables": (networks.Tables, image(2, 6, 4), {}),
 }
 
 
@@ -89,10 +94,10 @@ def test_running_statistics_are_those_of_a_new_network():
 
 
 @pytest.mark.parametrize("backend", ["torch", "chainer"])
-def test_arrays_of_numbers_are_of_pytorchs_types(backend):
-    """``torch.tensor`` rounds Python's floats to float32, and takes whole numbers as they are."""
+def test_arrays_of_numbers_are_compared_in_float64(backend):
+    """``torch.tensor`` takes Python's floats in float32, outside of a proof."""
     found = port(networks.Sloped, image(2, 5))
-    assert "for i in range(heads)], np.float32)" in found.source
+    assert "np.asarray([2 ** (-8 * (i + 1) / heads) for i in range(heads)])" in found.source
     assert "np.asarray([2**i for i in range(heads)])" in found.source
     proof = found.prove(backend)
     assert proof.headline.startswith("PROVED"), proof.headline

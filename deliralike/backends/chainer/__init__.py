@@ -15,6 +15,7 @@ from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.chainer import (
     arrays,
+    einops_arrays,
     iterators,
     mixed_precision,
     native_functions,
@@ -270,3 +271,4 @@ def _is_finite(value: Any) -> bool:
 
 BACKEND = ChainerBackend()
 BACKEND.bind(ChainerFunctions(), AbstractChainerNetwork)
+einops_arrays.register(BACKEND.nn)

@@ -379,6 +379,7 @@ class TorchBackend(Backend):
             torch.set_default_dtype(dtype)
             random.load_state(state)
 
+    in_float64 = staticmethod(native_functions.in_float64)
     dropping_by = staticmethod(random.dropping_by)
 
     def seed(self, seed: int) -> None:

@@ -51,6 +51,31 @@ def as_exact_as_their_type() -> Iterator[None]:
         F.hardsigmoid = own
 
 
+@contextmanager
+def in_float64() -> Iterator[None]:
+    """Compute in float64 where float32 is said, or no type, in a ``with`` block."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _Widening():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class _Widening(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
+        named = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_wide, args), **named)
+
+
+def _wide(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else value
+
+
 class _Scaled(torch.autograd.Function):
     """The input, whose gradient is scaled by what the rounded slope lacks."""
 

@@ -128,15 +128,15 @@ def drawing_again() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def dropping_by(factors: Callable[[tuple[int, ...], float], np.ndarray]) -> Iterator[None]:
+def dropping_by(factors: Callable[[tuple[int, ...], float | None], np.ndarray]) -> Iterator[None]:
     """Let PyTorch's own functions of dropout multiply by given factors; see `Backend`.
 
-    Masks that a network draws by `torch.Tensor.bernoulli_`, as stochastic depth is written, keep
-    what these factors keep.
+    Masks that a network draws by `torch.Tensor.bernoulli_` or `torch.rand`, as stochastic depth is
+    written, keep what these factors keep.
     """
     functional: Any = torch.nn.functional
 
-    def given(shape: Sequence[int], rate: float, like: torch.Tensor) -> torch.Tensor:
+    def given(shape: Sequence[int], rate: float | None, like: torch.Tensor) -> torch.Tensor:
         return torch.as_tensor(factors(tuple(shape), rate), dtype=like.dtype, device=like.device)
 
     def replaced(drops_channels: bool) -> Callable[..., torch.Tensor]:
@@ -161,8 +161,15 @@ def dropping_by(factors: Callable[[tuple[int, ...], float], np.ndarray]) -> Iter
             return drawn(mask, p, **keywords)
         return mask.copy_(given(mask.shape, round(1.0 - p, 12), mask) > 0)
 
-    drawn = torch.Tensor.bernoulli_
-    replacements = {(torch.Tensor, "bernoulli_"): bernoulli_}
+    def rand(*size: Any, **keywords: Any) -> torch.Tensor:
+        numbers = uniform(*size, **keywords)
+        return numbers.copy_(given(numbers.shape, None, numbers))
+
+    drawn, uniform = torch.Tensor.bernoulli_, torch.rand
+    replacements: dict[Any, Any] = {
+        (torch.Tensor, "bernoulli_"): bernoulli_,
+        (torch, "rand"): rand,
+    }
     for name, drops_channels in _DROPOUTS.items():
         replacements[functional, name] = replaced(drops_channels)
     before = {place: getattr(*place) for place in replacements}
