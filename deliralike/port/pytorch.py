@@ -450,6 +450,7 @@ ATTRIBUTES: dict[str, Callable[[str], str]] = {
     "mT": lambda x: f"{NN}.swapaxes({x}, -2, -1)",
     "data": lambda x: x,
     "is_cuda": lambda _: "False",
+    "device": lambda _: "None",  # new arrays lie where the others are
 }
 
 

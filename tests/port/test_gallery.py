@@ -1,0 +1,27 @@
+"""Ten classes in other people's habits, beside what `port` makes of them."""
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("libcst")
+
+from tests.port.gallery import FOLDER, NETWORKS, formatted, ported
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_gallery_shows_what_port_writes(name):
+    found = ported(name)
+    assert found.hands == []
+    assert formatted(found.source) == (FOLDER / "after" / f"{name}.py").read_text()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_of_the_gallery_is_proved(name):
+    proof = ported(name).prove("chainer")
+    assert proof.headline.startswith("PROVED"), proof.headline
+
+
+@pytest.mark.parametrize("name", ["inverted", "unet", "windows", "tagger"])
+def test_a_network_of_the_gallery_is_proved_on_jax(name):
+    proof = ported(name).prove("jax")
+    assert proof.headline.startswith("PROVED"), proof.headline
