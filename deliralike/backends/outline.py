@@ -210,6 +210,8 @@ class OutlineFunctions(Functions):
         return Parameter(shape, require_construction("a parameter").dtype)
 
     def Buffer(self, value):
+        if value is None:
+            return None
         construction = require_construction("a buffer")
         dtype = construction.dtype if value.dtype.kind == "f" else str(value.dtype)
         return Buffer(value.shape, dtype)

@@ -77,8 +77,8 @@ class Primitives(ABC):
         """
 
     @abstractmethod
-    def Buffer(self, value: np.ndarray) -> Any:
-        """Make an array that is saved but not trained.
+    def Buffer(self, value: np.ndarray | None) -> Any:
+        """Make an array that is saved but not trained; None where there is none.
 
         It is to be assigned to an attribute of a network under construction.
 

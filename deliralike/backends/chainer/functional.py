@@ -60,6 +60,8 @@ class ChainerFunctions(Functions):
         return construction.declare(parameter, start)
 
     def Buffer(self, value):
+        if value is None:
+            return None
         construction = require_construction("a buffer")
         return BufferValue(_place(value, construction))
 

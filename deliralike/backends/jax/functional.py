@@ -87,6 +87,8 @@ class JaxFunctions(Functions):
         return construction.declare(nnx.Param(array), start)
 
     def Buffer(self, value):
+        if value is None:
+            return None
         construction = require_construction("a buffer")
         name = construction.dtype if value.dtype.kind == "f" else str(value.dtype)
         return Buffer(arrays.array(value, name, construction.device), neutral_dtype=name)

@@ -59,6 +59,8 @@ class TorchFunctions(Functions):
         return construction.declare(torch.nn.Parameter(torch.zeros(tuple(shape), **options)), start)
 
     def Buffer(self, value):
+        if value is None:
+            return None
         construction = require_construction("a buffer")
         name = construction.dtype if value.dtype.kind == "f" else None
         return torch.nn.Buffer(arrays.tensor(value, name, construction.device))
