@@ -78,9 +78,9 @@ class Primitives(ABC):
 
     @abstractmethod
     def Buffer(self, value: np.ndarray | None) -> Any:
-        """Make an array that is saved but not trained.
+        """Make an array that is saved but not trained; None where there is none.
 
-        It is to be assigned to an attribute of a network under construction; None of None.
+        It is to be assigned to an attribute of a network under construction.
 
         Assigning a new array to the attribute later sets its value. Floating values take the
         network's type.

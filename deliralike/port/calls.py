@@ -37,7 +37,7 @@ class Call:
         kwargs: Those given by name.
         x: What the method belongs to, as source; empty for a function.
         value: What is known of `x`.
-        single: What is known of an argument that is the only one by position.
+        seen: What is known of the arguments, in their order.
         result: What is known of the array that it returned.
         returned: The networks that it returned, each with the number of axes of its inputs or 0.
         by_instance: Gives the source of a size that a network has found out when it ran.
@@ -49,11 +49,16 @@ class Call:
     kwargs: dict[str, str]
     x: str = ""
     value: Value | None = None
-    single: Value | None = None
+    seen: Sequence[Value | None] = ()
     result: Value | None = None
     returned: Sequence[tuple[Any, int]] = ()
     by_instance: Callable[[str, Sequence[tuple[Any, Any]]], str] = lambda *_: ""
     like: Callable[[], str] = str
+
+    @property
+    def single(self) -> Value | None:
+        """What is known of an argument that is the only one by position."""
+        return self.seen[0] if len(self.args) == 1 and self.seen else None
 
     def called(self, name: str) -> Call:
         """The same call of another function."""

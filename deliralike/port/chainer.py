@@ -619,6 +619,7 @@ def _children(call: Call) -> str:
     return call.x
 
 
+MEMBERS: tuple[str, ...] = ()
 SETTERS: dict[str, Callable[[Call], str]] = {
     "add_link": _link_added,
     "add_param": _param_added,

@@ -101,7 +101,7 @@ class Definitions(cst.CSTTransformer):
             bases=[cst.Arg(base) for base in bases],
             keywords=[],
             decorators=self._decorators(original.decorators, updated.decorators),
-            body=self._with_layers(updated.body, original),
+            body=self._with_layers(_with_properties(updated.body), original),
             **brackets,
         )
 
@@ -128,11 +128,12 @@ class Definitions(cst.CSTTransformer):
         file = getattr(sys.modules.get(cls.__module__), "__file__", "") or ""
         files = self.program.observation.files
         called = files[file].called.items() if file in files else ()
-        return not any(
-            name == f"{cls.__qualname__}.__init__" or FORWARD in phases
-            for name, phases in called
-            if name.startswith(f"{cls.__qualname__}.")
-        )
+        for name, phases in called:
+            owner, _, method = name.rpartition(".")
+            takes_part = not method.startswith("_") or method == "__init__" or FORWARD in phases
+            if owner == cls.__qualname__ and takes_part:
+                return False
+        return True
 
     def _with_layers(self, body: Any, node: cst.ClassDef) -> Any:
         """Create layers that draw masks, at the end of ``__init__``."""
@@ -187,16 +188,19 @@ class Definitions(cst.CSTTransformer):
         self, originals: Sequence[cst.Decorator], updated: Sequence[cst.Decorator]
     ) -> list[cst.Decorator]:
         """Those of Python; a framework's say how it is run, and registries are left alone."""
-        kept = []
-        for original, new in zip(originals, updated, strict=True):
-            called = original.decorator
-            called = called.func if isinstance(called, cst.Call) else called
-            root = code(called).partition(".")[0]
-            module = getattr(self.source.meaning(called), "__module__", "") or ""
-            is_python = module.partition(".")[0] in (*sys.stdlib_module_names, "builtins")
-            if is_python or hasattr(builtins, root) or code(called).endswith(".setter"):
-                kept.append(new)
-        return kept
+        pairs = zip(originals, updated, strict=True)
+        return [new for original, new in pairs if self._is_pythons(original)]
+
+    def _is_pythons(self, decorator: cst.Decorator) -> bool:
+        called = decorator.decorator
+        called = called.func if isinstance(called, cst.Call) else called
+        root = code(called).partition(".")[0]
+        module = getattr(self.source.meaning(called), "__module__", "") or ""
+        is_python = module.partition(".")[0] in (*sys.stdlib_module_names, "builtins")
+        return is_python or hasattr(builtins, root) or code(called).endswith(".setter")
+
+    def visit_Decorator(self, node: cst.Decorator) -> bool:
+        return self._is_pythons(node)
 
     # Functions
     # ---------------------------------------------------------------------------------------------
@@ -295,7 +299,7 @@ class Definitions(cst.CSTTransformer):
     def _was_passed_over(self, block: cst.IndentedBlock) -> bool:
         if id(block) not in self.branches or not self.functions or not self.source.is_installed:
             return False
-        return (self.source.begin(block.body[0])[0],) not in self.observed.branches
+        return (self.source.begin(block.body[0])[0],) not in self.observed.facts["branches"]
 
     def leave_Param(self, original: cst.Param, updated: cst.Param) -> cst.Param:
         """A default that only the backend knows is a word; a type of numbers is not needed."""
@@ -336,9 +340,12 @@ class Definitions(cst.CSTTransformer):
         """``x: Tensor = y`` is ``x = y``; a type alone is nothing, but to a data class."""
         cls = vars(self.source.module).get(self.class_name)
         if not self.functions and hasattr(cls, "__match_args__"):
-            if _is_of_python(original.annotation):
-                return updated
-            return updated.with_changes(annotation=cst.Annotation(cst.Name("object")))
+            if not _is_of_python(original.annotation):
+                updated = updated.with_changes(annotation=cst.Annotation(cst.Name("object")))
+            if updated.value is not None and NN in code(updated.value):
+                self.program.specialise(self.where(original), "a default that only a backend has")
+                updated = updated.with_changes(value=cst.Name("None"))
+            return updated
         if updated.value is None:
             return cst.RemoveFromParent()
         return cst.Assign([cst.AssignTarget(updated.target)], updated.value)
@@ -349,6 +356,18 @@ def _is_of_python(annotation: cst.Annotation) -> bool:
     text = code(annotation.annotation)
     words = "".join(one if one.isidentifier() else " " for one in text).split()
     return all(hasattr(builtins, word) for word in words) and "'" not in text
+
+
+def _with_properties(body: Any) -> Any:
+    """Attributes of a class that only a backend has, such as a layer, are made at each use."""
+    assigned = m.SimpleStatementLine([m.Assign([m.AssignTarget(m.Name())])])
+    statements = list(body.body)
+    for at, one in enumerate(statements):
+        if m.matches(one, assigned) and NN in code(one):
+            name, value = code(one.body[0].targets[0].target), code(one.body[0].value)
+            text = f"@property\ndef {name}(self):\n    return {value}\n"
+            statements[at] = cst.parse_statement(text)
+    return body.with_changes(body=statements)
 
 
 def _complains(statement: cst.CSTNode) -> bool:

@@ -58,6 +58,7 @@ class _Finisher(cst.CSTTransformer):
         self.depth = 0
         self.classes: list[str] = []
         self.inline = False
+        self.defaults: list[tuple[str, str]] = []  # functions that are defaults of arguments
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
         self.classes.append(node.name.value)
@@ -96,6 +97,11 @@ class _Finisher(cst.CSTTransformer):
         self, original: cst.FunctionDef, updated: cst.FunctionDef
     ) -> cst.FunctionDef:
         self.depth -= 1
+        for name, default in self.defaults:
+            updated = _begun(
+                updated, f'if {name} == "{default}":\n    {name} = {self._handed_on(default)}\n'
+            )
+        self.defaults = []
         if not self.depth and self._starts_plain_class(original):
             return _with_argument(updated)
         if self.depth or not uses_vocabulary(original, self.needing):
@@ -115,7 +121,12 @@ class _Finisher(cst.CSTTransformer):
         return updated
 
     def leave_Param(self, original: cst.Param, updated: cst.Param) -> cst.Param:
-        return updated.with_changes(name=original.name)
+        updated = updated.with_changes(name=original.name)
+        default = "" if original.default is None else code(original.default)
+        if default not in self.needing or default in self.constants:
+            return updated
+        self.defaults.append((original.name.value, default))
+        return updated.with_changes(default=cst.SimpleString(f'"{default}"'))
 
     def leave_Attribute(self, original: cst.Attribute, updated: cst.Attribute) -> cst.Attribute:
         return updated.with_changes(attr=original.attr)
@@ -129,8 +140,10 @@ class _Finisher(cst.CSTTransformer):
         name = code(original.value)
         if name not in self.needing or name in self.constants:
             return updated
-        handed_on = f"(lambda *args, **kwargs: {name}({self._vocabulary()}, *args, **kwargs))"
-        return updated.with_changes(value=cst.parse_expression(handed_on))
+        return updated.with_changes(value=cst.parse_expression(f"({self._handed_on(name)})"))
+
+    def _handed_on(self, name: str) -> str:
+        return f"lambda *args, **kwargs: {name}({self._vocabulary()}, *args, **kwargs)"
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> cst.Call:
         name = _called_name(original.func)
@@ -165,6 +178,14 @@ def _called_name(func: cst.BaseExpression) -> str:
 
 
 _START = m.FunctionDef(m.Name("__init__"))
+
+
+def _begun(function: cst.FunctionDef, text: str) -> cst.FunctionDef:
+    """A function with one more statement at its begin."""
+    body = function.body
+    at = 0 if function.get_docstring() is None else 1
+    statements = [*body.body[:at], cst.parse_statement(text), *body.body[at:]]
+    return function.with_changes(body=body.with_changes(body=statements))
 
 
 def _with_argument(function: cst.FunctionDef) -> cst.FunctionDef:

@@ -28,7 +28,7 @@ class Value:
     """What is known of a value.
 
     Attributes:
-        kind: ``"array"``, ``"parameter"``, ``"buffer"``, ``"network"``, ``"container"``,
+        kind: ``"array"``, ``"parameter"``, ``"frozen"``, ``"network"``, ``"container"``,
             ``"flattening"`` (a layer that flattens its input first), ``"shape"``, ``"zero"``
             (a number), ``"sequence"``, ``"arrays"`` (a collection of them), ``"placement"`` (a
             dict of device and type) or ``"other"``.
@@ -48,7 +48,7 @@ class Value:
     @property
     def is_array(self) -> bool:
         """Whether it is an array of any kind."""
-        return self.kind in ("array", "parameter", "buffer")
+        return self.kind in ("array", "parameter", "frozen")
 
 
 def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
@@ -114,81 +114,64 @@ class Observed:
 
     Attributes:
         called: The qualified names of functions, with the phases in which they were called.
-        values: The values that an attribute was taken of, by the end of that attribute.
-        targets: The values of targets of ``x += y`` and ``x[i] = y``, by where a statement begins.
-        branches: The first lines of branches that were taken.
-        arguments: The values of arguments, by qualified name and name.
-        callees: What was called by an attribute, by the end of the call.
-        given: The values of arguments of calls, by their ends.
-        returned: The networks that calls returned, by the end of the call.
-        results: The arrays that calls returned, by the end of the call.
-        keys: What subscripts were given, by their end.
-        chosen: What calls and subscripts gave, by their end; None for what is no choice.
+        facts: What values were, by what is seen of them, and its place:
+            ``"values"``: what an attribute was taken of, by the end of that attribute;
+            ``"callees"``: what was called by an attribute, by the end of the call;
+            ``"given"``: arguments of calls, by their ends;
+            ``"results"``: the arrays that calls returned, by the end of the call;
+            ``"targets"``: of ``x += y`` and ``x[i] = y``, by where the statement begins;
+            ``"arguments"``: of functions, by qualified name and name;
+            ``"branches"``: nothing, by the first line of a branch that was taken.
+        objects: The objects themselves, in their order, by the ends of calls and subscripts:
+            ``"returned"``: the networks that they gave;
+            ``"keys"``: what subscripts were given;
+            ``"chosen"``: what they gave, None for what is no choice.
     """
 
     called: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    values: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
-    targets: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
-    branches: dict[tuple[int], set[Value]] = field(default_factory=lambda: defaultdict(set))
-    arguments: dict[tuple[str, str], set[Value]] = field(default_factory=lambda: defaultdict(set))
-    callees: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
-    given: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
-    results: dict[Place, set[Value]] = field(default_factory=lambda: defaultdict(set))
-    keys: dict[Place, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    chosen: dict[Place, list[Choice | None]] = field(default_factory=lambda: defaultdict(list))
-    returned: dict[Place, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    facts: dict[str, dict[Any, set[Value]]] = field(default_factory=lambda: _table(set))
+    objects: dict[str, dict[Place, list[Any]]] = field(default_factory=lambda: _table(list))
+
+    def one(self, what: str, place: Any) -> Value | None:
+        """What is known of the value at a place, or None."""
+        return _single(self.facts[what].get(place))
 
     def takes_arrays(self, path: str) -> bool:
         """Whether a function was given arrays or networks."""
         kinds = ("arrays", "network", "container")
-        for (name, _), found in self.arguments.items():
+        for (name, _), found in self.facts["arguments"].items():
             if name == path and any(one.is_array or one.kind in kinds for one in found):
                 return True
         return False
 
     def phases(self, path: str) -> set[str]:
         """The phases in which a function was called; its path has no ``<locals>``."""
-        found = (
-            phases for name, phases in self.called.items() if name.replace(".<locals>", "") == path
-        )
-        return set().union(*found)
+        found: set[str] = set()
+        for name, phases in self.called.items():
+            if name.replace(".<locals>", "") == path:
+                found |= phases
+        return found
 
     def is_array(self, path: str, name: str) -> bool:
         """Whether an argument of a function was always an array of floating numbers."""
-        seen = self.arguments.get((path, name), ())
-        return bool(seen) and all(one.is_array and one.is_floating for one in seen)
-
-    def value(self, place: Place) -> Value | None:
-        """The value at an attribute where it was one alone, or None."""
-        return _single(self.values.get(place))
-
-    def argument(self, place: Place) -> Value | None:
-        """The value of an argument of a call, or None."""
-        return _single(self.given.get(place))
-
-    def result(self, place: Place) -> Value | None:
-        """The array that a call returned, or None."""
-        return _single(self.results.get(place))
+        value = self.one("arguments", (path, name))
+        return value is not None and value.is_array and value.is_floating
 
     def choice(self, place: Place) -> Choice | None:
         """What a call or subscript gave each time, if it was one choice."""
-        found = self.chosen.get(place) or [None]
+        found = self.objects["chosen"].get(place) or [None]
         return found[0] if all(one == found[0] for one in found) else None
 
     def choices(self, place: Place) -> dict[Any, Choice | None]:
         """What a subscript gave, by what it was given, where these are texts and numbers."""
-        keys = self.keys.get(place, [])
+        keys = self.objects["keys"].get(place, [])
         if not all(_is_plain(key) for key in keys):
             return {}
-        return dict(zip(keys, self.chosen.get(place, []), strict=False))
+        return dict(zip(keys, self.objects["chosen"].get(place, []), strict=False))
 
-    def callee(self, place: Place) -> Value | None:
-        """What was called, or None."""
-        return _single(self.callees.get(place))
 
-    def target(self, place: Place) -> Value | None:
-        """The value of a target, or None."""
-        return _single(self.targets.get(place))
+def _table(kind: Callable[[], Any]) -> dict[str, Any]:
+    return defaultdict(lambda: defaultdict(kind))
 
 
 def _is_plain(key: Any) -> bool:
@@ -335,17 +318,18 @@ def _telling(file: str, observed: Observed, table: Any) -> _Telling:
 
     def tell(what: str, key: Any, value: Any) -> Any:
         if what == "keys":
-            observed.keys[key].append(value)
+            observed.objects[what][key].append(value)
             return value
         described = table.describe(value)
         if what != "returned":
-            getattr(observed, what)[key].add(described)
+            observed.facts[what][key].add(described)
             return value
         if described.is_array or described.kind == "arrays":
-            observed.results[key].add(described)
+            observed.facts["results"][key].add(described)
         if table.is_network_class(type(value)):
-            observed.returned[key].append(value)
-        observed.chosen[key].append(Choice(_comparable(value)) if _is_choice(value) else None)
+            observed.objects["returned"][key].append(value)
+        choice = Choice(_comparable(value)) if _is_choice(value) else None
+        observed.objects["chosen"][key].append(choice)
         return value
 
     return _Telling({(one.co_qualname, one.co_firstlineno): one for one in _codes(code)}, tell)

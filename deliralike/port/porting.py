@@ -123,10 +123,10 @@ class Port:
         by_name = isinstance(self.inputs, dict)
         loss: Any = distance_loss_by_name if by_name else distance_loss
         candidate = Subject(self.network(backend), loss, keeps_layout=True)
-        with backends.of(self.reference).in_float64():  # also of the tables that it computes
+        backend_of_reference: Any = backends.of(self.reference)
+        with backend_of_reference.in_float64():  # also of the tables that it computes
             reference = with_weights(self._create(), self.reference, self.inputs)
-            wrapped: Any = backends.wrap(reference)
-            wrapped.backend.set_dtype(reference, "float64")  # and of arrays of NumPy
+            backend_of_reference.set_dtype(reference, "float64")
             return compare(
                 reference,
                 candidate,

@@ -35,6 +35,7 @@ _MODULES = {
     "torch.onnx": "onnx.",
     "torch.special": "",
     "torch.linalg": "linalg.",
+    "torch.autograd": "autograd.",
     "torch.nn.modules.utils": "modules.",
     "torch.nn.modules.batchnorm": "",
     "torch.nn.modules.conv": "",
@@ -146,10 +147,9 @@ def parameters(block: Any) -> list[str]:
 
 
 def unsaved(block: Any) -> dict[str, Any]:
-    """The buffers of a module that are not saved."""
-    saved = block.state_dict()
-    buffers = block.named_buffers(recurse=False)
-    return {name: buffer for name, buffer in buffers if name not in saved}
+    """The buffers of a module that are not saved, None where it has none of that name."""
+    own = vars(block)
+    return {name: own["_buffers"][name] for name in own["_non_persistent_buffers_set"]}
 
 
 def noting_axes(_: dict[int, int]) -> Any:
@@ -178,7 +178,9 @@ def describe(value: Any) -> Value:
     """What is known of a value."""
     torch = sys.modules["torch"]
     if isinstance(value, torch.Tensor):
-        kind = "parameter" if isinstance(value, torch.nn.Parameter) else "array"
+        kind = "array"
+        if isinstance(value, torch.nn.Parameter):
+            kind = "parameter" if value.requires_grad else "frozen"
         return Value(kind, value.dim(), str(value.dtype).removeprefix("torch."))
     if isinstance(value, torch.nn.Module):
         containers = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
@@ -397,6 +399,7 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "nonzero": _by_values,
     "unique": _by_values,
     "checkpoint.checkpoint": _checkpoint,
+    "autograd.Variable": _same,
     "modules._pair": _pair(2),
     "modules._triple": _pair(3),
     "modules._single": _pair(1),
@@ -540,7 +543,8 @@ def _np_array(call: Call) -> str:
 
 def _np_tensor(call: Call) -> str:
     """``torch.Tensor(3, 4)`` has that shape, ``torch.Tensor([3, 4])`` these values."""
-    if len(call.args) == 1 and call.args[0].startswith("["):
+    is_sequence = call.single is not None and call.single.kind == "sequence"
+    if is_sequence or (len(call.args) == 1 and call.args[0].startswith("[")):
         return f"np.asarray({call.args[0]}, float)"
     return f"np.zeros({call.many()})"
 
@@ -560,7 +564,7 @@ NUMPY_FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "rand": lambda call: f"np.random.random({call.kwargs.get('size') or call.many()})",
     "tensor": _np_array,
     "as_tensor": _np_array,
-    "from_numpy": lambda call: call.args[0],
+    **dict.fromkeys(("from_numpy", "autograd.Variable"), lambda call: call.args[0]),
     **dict.fromkeys(("Tensor", "FloatTensor"), _np_tensor),
     "LongTensor": lambda call: f"np.asarray({call.args[0]}, np.int64)",
 }
@@ -576,6 +580,8 @@ def in_numpy(call: Call) -> str:
         return NUMPY_FUNCTIONS[call.name](call)
     if call.name.startswith("init."):
         raise NeedsHand(f"{call.name}: start values are given by deliralike.start")
+    if call.name.startswith("utils."):
+        raise NeedsHand(f"there is no {call.name.removeprefix('utils.')} in nn")
     if not hasattr(np, call.name):
         raise NeedsHand(f"{call.name} while the network is created: compute it with NumPy")
     return _np(call.name)(call)
@@ -629,10 +635,10 @@ def parameter(call: Call, value: cst.BaseExpression) -> str:
     """``nn.Parameter`` of an array that NumPy makes: of its shape and start value, if it can be.
 
     Raises:
-        NeedsHand: It is frozen, or of a distribution that is not there.
+        NeedsHand: It is of a distribution that is not there.
     """
-    if call.kwargs.get("requires_grad", "True") != "True" or len(call.args) > 1:
-        raise NeedsHand("a parameter that is frozen: network.set_trainable(name, False) afterwards")
+    if call.result is not None and call.result.kind == "frozen":
+        return f"{NN}.Buffer({code(value)})"
     return _drawn(value) or _scaled(value) or _filled(value) or _of_value(value)
 
 
@@ -693,8 +699,8 @@ def _filled(value: Any) -> str | None:
 def _buffer(call: Call) -> str:
     given = call.bound("name", "tensor", "persistent")
     value = given["tensor"]
-    is_saved = given.get("persistent", "True") == "True"
-    made = f"{NN}.Buffer({value})" if is_saved and value != "None" else value
+    is_saved = given.get("persistent", "True") == "True" and value != "None"
+    made = f"{NN}.Buffer({value})" if is_saved else value
     return f"setattr({call.x}, {given['name']}, {made})"
 
 
@@ -703,7 +709,14 @@ def _member(call: Call) -> str:
 
 
 #: Methods of modules that set an attribute.
-SETTERS = {"register_buffer": _buffer, "register_parameter": _member, "add_module": _member}
+SETTERS = {
+    "register_buffer": _buffer,
+    "register_parameter": _member,
+    "add_module": _member,
+    "__getattr__": lambda call: f"getattr({call.x}, {call.args[0]})",
+}
+#: Tables of a network's members by name.
+MEMBERS = ("_modules", "_parameters", "_buffers")
 #: What is the same while a network is created.
 IN_BOTH = (
     *("modules._pair", "modules._triple", "modules._single"),

@@ -75,7 +75,8 @@ class Source:
         return found
 
     def _has_run(self, statement: cst.CSTNode, name: str) -> bool:
-        code = getattr(inspect.unwrap(vars(self.module).get(name)), "__code__", None)
+        value: Any = vars(self.module).get(name)
+        code = getattr(inspect.unwrap(value), "__code__", None)
         if code is None:
             return name in vars(self.module)
         first = (*getattr(statement, "decorators", ()), statement)[0]
@@ -87,17 +88,15 @@ class Source:
 
         Such are those of installed packages that ask for versions, and those within ``if``.
         """
-        statement, value = self.statements[name], vars(self.module).get(name, MISSING)
-        is_assigned = isinstance(statement, cst.SimpleStatementLine)
-        if (
-            not is_assigned
-            or not (self.is_installed or name in self.nested)
-            or not _is_plain(value)
-        ):
+        statement: Any = self.statements[name]
+        value = vars(self.module).get(name, MISSING)
+        is_open = self.is_installed or name in self.nested
+        if not is_open or not isinstance(statement, cst.SimpleStatementLine):
             return None
-        made: Any = statement.body[0]
-        text = cst.Module([]).code_for_node(made.value)
-        return None if _is_literal(text) and name not in self.nested else repr(value)
+        assigned: Any = statement.body[0]
+        text = cst.Module([]).code_for_node(assigned.value)
+        is_shown = _is_literal(text) and name not in self.nested
+        return repr(value) if not is_shown and _is_plain(value) else None
 
     def meaning(self, node: cst.BaseExpression) -> Any:
         """What a name, or names joined by dots, stands for in this module; `MISSING` if unknown.

@@ -51,7 +51,7 @@ class Rewriter(Definitions):
             unsaved = self._unsaved(original.attr.value, code(updated))
             if unsaved is not None:
                 return unsaved
-        value = self.observed.value(self.source.end(original))
+        value = self.observed.one("values", self.source.end(original))
         why = self.table.UNLIKE_ATTRIBUTES.get(original.attr.value)
         if why is not None and value is not None and value.kind == "network":
             self.program.needs_hand(self.where(original), f"{original.attr.value}: {why}")
@@ -137,6 +137,10 @@ class Rewriter(Definitions):
         choice = self._choice(original)
         if choice is not None:
             return self._chosen(choice.value, original)
+        table: Any = updated.value
+        if isinstance(table, cst.Attribute) and table.attr.value in self.table.MEMBERS:
+            name = code(updated.slice[0].slice).strip()
+            return self._parsed(f"getattr({code(table.value)}, {name})")
         entries = self._entries(original)
         if entries is None:
             return updated
@@ -241,7 +245,7 @@ class Rewriter(Definitions):
 
     def _argument(self, arg: cst.Arg) -> Value | None:
         """What an argument was in the run."""
-        return self.observed.argument(self.source.end(arg.value))
+        return self.observed.one("given", self.source.end(arg.value))
 
     def _call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         func: Any = original.func
@@ -262,11 +266,12 @@ class Rewriter(Definitions):
             return self._parsed(self.layer_for(own.__name__, layer, given))
         updated = self._flattening(original, self._with_sizes(original, updated))
         if m.matches(original, _HAS) and self.program.is_framework(self._module(original)):
-            name = original.args[1].value.evaluated_value
-            return cst.Name(str(hasattr(self.source.meaning(original.args[0].value), name)))
+            module, name = (one.value for one in original.args)
+            has_it = hasattr(self.source.meaning(module), code(name)[1:-1])
+            return cst.Name(str(has_it))
         if not self.in_construction and self.program.makes_constants(own):
             return self._constant_of(original, updated)
-        value = self.observed.value(self.source.end(func))
+        value = self.observed.one("values", self.source.end(func))
         if value is None or not isinstance(updated.func, cst.Attribute):
             return updated
         x = code(updated.func.value)
@@ -288,7 +293,7 @@ class Rewriter(Definitions):
 
     def _constant_of(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """An array of NumPy that a function gives, as one of the backend."""
-        made = self.observed.result(self.source.end(original))
+        made = self.observed.one("results", self.source.end(original))
         if made is None:
             return updated
         text, like = code(updated), self._like()
@@ -326,22 +331,23 @@ class Rewriter(Definitions):
         args, kwargs = arguments(updated.args)
         end = self.source.end(original)
         axes = self.program.observation.axes
+        returned = self.observed.objects["returned"][end]
         return Call(
             name,
             args,
             kwargs,
             owner,
             value,
-            single=self._argument(original.args[0]) if len(args) == 1 else None,
-            result=self.observed.result(end),
-            returned=[(one, axes.get(id(one), 0)) for one in self.observed.returned[end]],
+            seen=[self._argument(one) for one in original.args],
+            result=self.observed.one("results", end),
+            returned=[(one, axes.get(id(one), 0)) for one in returned],
             by_instance=self.by_instance,
             like=self._like,
         )
 
     def _flattening(self, original: cst.Call, updated: cst.Call) -> cst.Call:
         """Flatten the input of a layer that does so itself."""
-        callee = self.observed.callee(self.source.end(original))
+        callee = self.observed.one("callees", self.source.end(original))
         if callee is None or callee.kind != "flattening" or len(original.args) != 1:
             return updated
         value = self._argument(original.args[0])
@@ -354,7 +360,7 @@ class Rewriter(Definitions):
         """Add the arguments that tell an instance of its sizes."""
         cls = self.source.meaning(original.func)
         sizes = self.program.sizes_of(cls) if isclass(cls) else {}
-        made = self.observed.returned[self.source.end(original)]
+        made = self.observed.objects["returned"][self.source.end(original)]
         args = list(updated.args)
         for name, values in sizes.items():
             found = [(one, size) for one in made for size in _sizes_in(self.table, one, values)]
@@ -504,7 +510,7 @@ class Rewriter(Definitions):
         self, original: cst.AugAssign, updated: cst.AugAssign
     ) -> cst.BaseSmallStatement:
         """``x += y`` is ``x = x + y``: arrays of others are not written over."""
-        value = self.observed.target(self.source.begin(original))
+        value = self.observed.one("targets", self.source.begin(original))
         if value is None or not value.is_array or self.in_construction:
             return updated
         operator = getattr(cst, type(original.operator).__name__.removesuffix("Assign"))()
@@ -515,7 +521,7 @@ class Rewriter(Definitions):
 
     def leave_Assign(self, original: cst.Assign, updated: cst.Assign) -> cst.BaseSmallStatement:
         target: Any = updated.targets[0].target
-        value = self.observed.target(self.source.begin(original))
+        value = self.observed.one("targets", self.source.begin(original))
         if value is not None and value.is_array and not self.in_construction:
             return _written_into(target, updated.value)
         is_own = m.matches(target, m.Attribute(m.Name("self"))) and self.functions

@@ -73,12 +73,13 @@ class StartCode:
             own = self.source.meaning(call.func)
             return isfunction(own) and self.program.only_draws(own)
         method, owner = call.func.attr.value, code(call.func.value)
-        value = self.values.value(self.source.end(call.func))
+        value = self.values.one("values", self.source.end(call.func))
         if value is None:
             is_weight = owner.endswith((".data", ".weight", ".bias"))
             return method == "apply" or (method.endswith("_") and is_weight)
         if value.is_array:
-            return method.endswith("_") and (value.kind == "parameter" or _is_data(call.func.value))
+            is_parameter = value.kind in ("parameter", "frozen")
+            return method.endswith("_") and (is_parameter or _is_data(call.func.value))
         own = getattr(self.cls, method, None)
         return method == "apply" or (isfunction(own) and self.program.only_draws(own))
 

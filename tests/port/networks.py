@@ -497,3 +497,40 @@ class Tables(nn.Module):
         dots = dots.masked_fill(~apart, -torch.finfo(dots.dtype).max)
         index = torch.arange(0, n, dtype=torch.long, device=x.device)
         return dots.softmax(dim=-1) @ parts if self.fused else index
+
+
+class ConvAct(nn.Module):
+    default_act = nn.SiLU()  # of the class
+
+    def __init__(self, inputs, outputs, conv=conv3x3, act=True):
+        super().__init__()
+        self.conv = conv(inputs, outputs)
+        self.act = self.default_act if act is True else nn.Identity()
+
+    def forward(self, x):
+        return self.act(self.conv(x))
+
+
+class Recursive(nn.Module):
+    """Members by name, one of which may be None, and a mask that is not trained."""
+
+    def __init__(self, depth=2, shifted=False):
+        super().__init__()
+        for level in range(depth):
+            self.add_module("level" + str(level), ConvAct(3, 3))
+        self.mask = nn.Parameter(torch.Tensor([[[1.0]], [[0.0]], [[2.0]]]), requires_grad=False)
+        self.register_buffer("shift", torch.ones(3, 1, 1) if shifted else None)
+
+    @torch.no_grad()
+    def scale(self, x):
+        return (
+            torch.autograd.Variable(x.float()).mean(dim=(2, 3), keepdim=True) if x.is_cuda else 2.0
+        )
+
+    def level(self, x, number):
+        x = self._modules["level" + str(number)](x) * self.mask
+        return self.level(self.__getattr__(f"level{number - 1}")(x), number - 1) if number else x
+
+    def forward(self, x):
+        x = self.level(x, 1) * self.scale(x)
+        return x if self.shift is None else x + self.shift

@@ -39,6 +39,7 @@ CASES = {
     "depth": (networks.Depth, image(5, 3, 4, 4), {}),
     "states": (networks.States, tokens(2, 5), {}),
     "tables": (networks.Tables, image(2, 6, 4), {}),
+    "recursive": (networks.Recursive, image(2, 3, 4, 4), {}),
 }
 
 
@@ -190,7 +191,7 @@ def test_start_values_are_those_of_the_original():
 def test_what_a_proof_would_not_see_needs_a_hand():
     found = port(networks.Frozen, image(3, 4))
     said = " ".join(map(str, found.hands))
-    assert "a parameter that is frozen" in said and "not saved" not in said
+    assert "self.scale = nn.Buffer(np.ones((4,)))" in found.source and "not saved" not in said
     assert "uniform_: give a distribution" in said
 
 

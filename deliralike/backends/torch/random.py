@@ -166,7 +166,7 @@ def dropping_by(factors: Callable[[tuple[int, ...], float | None], np.ndarray]) 
         return numbers.copy_(given(numbers.shape, None, numbers))
 
     drawn, uniform = torch.Tensor.bernoulli_, torch.rand
-    replacements: dict[Any, Any] = {
+    replacements: dict[tuple[Any, str], Any] = {
         (torch.Tensor, "bernoulli_"): bernoulli_,
         (torch, "rand"): rand,
     }

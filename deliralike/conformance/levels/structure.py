@@ -294,7 +294,10 @@ def _properties(
             yield _finding(name, f"type {theirs.dtype}, in the reference {ours.dtype}")
         if sides.is_fused(name):
             continue  # what was constant may be part of what is trained
-        if ours.is_parameter != theirs.is_parameter:
+        are_trained = (
+            ours.trainable or theirs.trainable
+        )  # a frozen parameter is as good as a buffer
+        if ours.is_parameter != theirs.is_parameter and are_trained:
             yield _finding(name, _ROLES[theirs.is_parameter])
         elif ours.trainable != theirs.trainable:
             yield _finding(name, _STATES[theirs.trainable])
