@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ class Call:
         value: What is known of `x`.
         seen: What is known of the arguments, in their order.
         result: What is known of the array that it returned.
+        missing: The sources of arguments that were None at least once.
         returned: The networks that it returned, each with the number of axes of its inputs or 0.
         by_instance: Gives the source of a size that a network has found out when it ran.
         like: Gives the source of an array at hand, whose type and device others take.
@@ -51,6 +52,7 @@ class Call:
     value: Value | None = None
     seen: Sequence[Value | None] = ()
     result: Value | None = None
+    missing: Collection[str] = ()
     returned: Sequence[tuple[Any, int]] = ()
     by_instance: Callable[[str, Sequence[tuple[Any, Any]]], str] = lambda *_: ""
     like: Callable[[], str] = str

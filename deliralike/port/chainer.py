@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -35,7 +36,20 @@ BASES = {"Chain": "Network", "Link": "Network", "ChainList": "ModuleList"}
 #: Methods that have another name.
 RENAMED = {"__call__": "forward"}
 #: Layers that the port writes itself.
-LAYER_SOURCES: dict[str, str] = {}
+LAYER_SOURCES: dict[str, str] = {
+    "IgnoringEmbedding": '''class IgnoringEmbedding(Embedding):
+    """An embedding that is zero for one word."""
+
+    def __init__(self, words, width, ignored):
+        super().__init__(words, width)
+        self.ignored = ignored
+
+    def forward(self, x):
+        nn = self.nn
+        is_word = x != self.ignored
+        embedded = super().forward(nn.where(is_word, x, 0))
+        return nn.where(nn.unsqueeze(is_word, -1), embedded, 0.0)'''
+}
 DRAWING = {"dropout": "Dropout"}
 WITHOUT_EFFECT = ("report",)
 IDLE_METHODS: tuple[str, ...] = ()
@@ -44,7 +58,11 @@ TRANSPARENT = ("no_backprop_mode", "force_backprop_mode")
 SCOPES = ("init_scope",)
 #: Whether members are handed to ``super().__init__`` by their names.
 NAMES_MEMBERS = True
-IMPORTS = {"math.": "import math", "start.": "from deliralike import start"}
+IMPORTS = {
+    "math.": "import math",
+    "start.": "from deliralike import start",
+    "IgnoringEmbedding(": "from deliralike.nn.layers.linear import Embedding",
+}
 NUMPY_METHODS: dict[str, Callable[[Call], str]] = {}
 
 
@@ -87,6 +105,12 @@ def members(value: Any) -> list[str]:
     if not isinstance(value, sys.modules["chainer"].Sequential):
         return []
     return [str(number) for number in range(len(value))]
+
+
+def has_named_members(cls: Any) -> bool:
+    """Whether networks of a class give their members by ``network["name"]``."""
+    links: Any = sys.modules["chainer"]
+    return is_network_class(cls) and not issubclass(cls, (links.ChainList, links.Sequential))
 
 
 def describe(value: Any) -> Value:
@@ -214,6 +238,11 @@ def _convolution(
             given = {**given, "in_channels": "None", **ends}
         if given.get("outsize", "None") != "None":
             raise NeedsHand(f"{call.name} with outsize: give output_padding to nn.{layer}")
+        if given["in_channels"] in call.missing:
+            raise NeedsHand(
+                f"{call.name}: {given['in_channels']} was None, and is found out in the run: write "
+                "the number of channels where the block is created"
+            )
         if given["in_channels"] == "None":
             groups = int(given.get("groups", "1"))
             given["in_channels"] = _found_out(
@@ -233,7 +262,8 @@ def _convolution(
 
 
 def _batch_norm(call: Call) -> str:
-    given = _given(call, "size", "decay", "eps", "dtype", "use_gamma", "use_beta", *_STARTS, "axis")
+    names = ("size", "decay", "eps", "dtype", "use_gamma", "use_beta", *_STARTS, "axis")
+    given = _given(_with_options(call, decay="0.9", eps="2e-5"), *names)
     scales = {given.get("use_gamma", "True"), given.get("use_beta", "True")}
     if len(scales) > 1:
         raise NeedsHand(f"{call.name} with one of gamma and beta: nn.BatchNorm has both or none")
@@ -254,6 +284,16 @@ def _batch_norm(call: Call) -> str:
     )
 
 
+def _with_options(call: Call, **defaults: str) -> Call:
+    """``f(x, **options)`` is ``f(x, eps=options.get("eps", 2e-5))``."""
+    options = [arg[2:] for arg in call.args if arg.startswith("**")]
+    if len(options) != 1:
+        return call
+    args = tuple(arg for arg in call.args if not arg.startswith("**"))
+    read = {name: f'{options[0]}.get("{name}", {value})' for name, value in defaults.items()}
+    return replace(call, args=args, kwargs={**read, **call.kwargs})
+
+
 def _of_new(decay: str) -> str:
     """The weight of the new value, for that of the old one."""
     try:
@@ -264,9 +304,10 @@ def _of_new(decay: str) -> str:
 
 def _embedding(call: Call) -> str:
     given = _given(call, "in_size", "out_size", "initialW", "ignore_label")
-    if given.get("ignore_label", "None") != "None":
-        raise NeedsHand("EmbedID with ignore_label: mask the embedded words by nn.where")
-    return call_of_nn("Embedding", given["in_size"], given["out_size"])
+    sizes, ignored = (given["in_size"], given["out_size"]), given.get("ignore_label", "None")
+    if ignored != "None":
+        return f"IgnoringEmbedding({joined(sizes, {'ignored': ignored})})"
+    return call_of_nn("Embedding", *sizes)
 
 
 def _layer_norm(call: Call) -> str:
@@ -499,10 +540,16 @@ def _resized(call: Call) -> str:
 
 def _unpooled(call: Call) -> str:
     given = _given(call, "x", "ksize", "stride", "pad", "outsize", "cover_all")
-    plain = given.get("stride", given["ksize"]) == given["ksize"] and given.get("pad", "0") == "0"
-    if not plain or given.get("outsize") or given.get("cover_all", "True") != "False":
-        raise NeedsHand(f"{call.name}: with cover_all=False it is nn.upsample, else by hand")
-    return call_of_nn("interpolate", given["x"], scale_factor=given["ksize"], mode='"nearest"')
+    size = given["ksize"]
+    if given.get("stride", size) != size or given.get("pad", "0") != "0" or not size.isdigit():
+        raise NeedsHand(f"{call.name} of windows that overlap, or are padded: by hand")
+    large = call_of_nn("interpolate", given["x"], scale_factor=size, mode='"nearest"')
+    if given.get("outsize", "None") != "None":
+        height, width = (f"{given['outsize']}[{axis}]" for axis in (0, 1))
+        return f"{large}[:, :, :{height}, :{width}]"
+    if given.get("cover_all", "True") == "False":
+        return large
+    return f"{large}[:, :, :{1 - int(size)}, :{1 - int(size)}]"
 
 
 def _loss(call: Call) -> str:

@@ -30,8 +30,8 @@ class Value:
     Attributes:
         kind: ``"array"``, ``"parameter"``, ``"frozen"``, ``"network"``, ``"container"``,
             ``"flattening"`` (a layer that flattens its input first), ``"shape"``, ``"zero"``
-            (a number), ``"sequence"``, ``"arrays"`` (a collection of them), ``"placement"`` (a
-            dict of device and type) or ``"other"``.
+            (a number), ``"none"``, ``"sequence"``, ``"arrays"`` (a collection of them),
+            ``"placement"`` (a dict of device and type) or ``"other"``.
         ndim: The number of axes of an array.
         dtype: The type of an array's numbers, by NumPy's name.
     """
@@ -53,6 +53,8 @@ class Value:
 
 def collection(value: Any, describe: Callable[[Any], Value]) -> Value:
     """What is known of a value that may be a collection."""
+    if value is None:
+        return Value("none")
     parts = value.values() if isinstance(value, dict) else value
     is_sequence = isinstance(value, (list, tuple))
     if (is_sequence or isinstance(value, dict)) and any(describe(one).is_array for one in parts):
@@ -135,6 +137,10 @@ class Observed:
     def one(self, what: str, place: Any) -> Value | None:
         """What is known of the value at a place, or None."""
         return _single(self.facts[what].get(place))
+
+    def was_none(self, place: Place) -> bool:
+        """Whether an argument of a call was None at least once."""
+        return Value("none") in self.facts["given"].get(place, ())
 
     def takes_arrays(self, path: str) -> bool:
         """Whether a function was given arrays or networks."""

@@ -97,7 +97,16 @@ class Port:
                 return created(type(value), self._program.arguments_of(value))
             return self._counterpart(value, target.nn)
 
-        network = created(type(self.reference), self.arguments)
+        try:
+            network = created(type(self.reference), self.arguments)
+        except Exception as error:
+            if not self.hands:
+                raise
+            lines = "\n".join(map(str, self.hands))
+            raise SettingError(
+                f"port: the port of {self.class_name} cannot be created ({error}) before these "
+                f"lines have been written:\n{lines}"
+            ) from error
         network.load_neutral_state(backends.wrap(self.reference).neutral_state())
         return network
 

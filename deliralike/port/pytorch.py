@@ -174,6 +174,11 @@ def members(value: Any) -> list[str]:
     return [name for name, _ in value.named_children()]
 
 
+def has_named_members(_: Any) -> bool:
+    """Whether networks of a class that is no container give members by ``network["name"]``."""
+    return False
+
+
 def describe(value: Any) -> Value:
     """What is known of a value."""
     torch = sys.modules["torch"]

@@ -141,6 +141,9 @@ class Rewriter(Definitions):
         if isinstance(table, cst.Attribute) and table.attr.value in self.table.MEMBERS:
             name = code(updated.slice[0].slice).strip()
             return self._parsed(f"getattr({code(table.value)}, {name})")
+        cls = vars(self.source.module).get(self.class_name)
+        if m.matches(original.value, m.Name("self")) and self.table.has_named_members(cls):
+            return self._parsed(f"getattr(self, {code(updated.slice[0])})")
         entries = self._entries(original)
         if entries is None:
             return updated
@@ -339,6 +342,11 @@ class Rewriter(Definitions):
             owner,
             value,
             seen=[self._argument(one) for one in original.args],
+            missing=[
+                code(one.value)
+                for one in original.args
+                if self.observed.was_none(self.source.end(one.value))
+            ],
             result=self.observed.one("results", end),
             returned=[(one, axes.get(id(one), 0)) for one in returned],
             by_instance=self.by_instance,
@@ -395,8 +403,11 @@ class Rewriter(Definitions):
                 return updated.args[0].value
             layer, given = self.table.DRAWING[name], self.table.drawing(call)
             return self._parsed(self.layer_for(name, layer, given))
-        is_layer = isclass(self.source.meaning(original.func)) and self._has(name)
+        meaning = self.source.meaning(original.func)
+        is_layer = isclass(meaning) and self._has(name)
         is_in_both = name in self.table.IN_BOTH
+        if self.table.is_network_class(meaning) and not is_layer and not is_in_both:
+            raise NeedsHand(f"there is no {name} in nn")
         if self.in_construction and not is_layer and not is_in_both:
             return self._parsed(self.table.in_numpy(call))
         if name in self.table.FUNCTIONS and not is_layer:
@@ -438,6 +449,9 @@ class Rewriter(Definitions):
         for prefix, line in self.table.IMPORTS.items():
             if prefix in text:
                 self.program.lines.add(line)
+        for name, source in self.table.LAYER_SOURCES.items():
+            if f"{name}(" in text:
+                self.program.layer_sources[name] = source
         try:
             return cst.parse_expression(text)
         except cst.ParserSyntaxError:
@@ -468,6 +482,7 @@ class Rewriter(Definitions):
         if m.matches(first, m.Expr(m.Call())):
             name = self.table.name_of(self.source.meaning(first.value.func))
             if name in self.table.WITHOUT_EFFECT:
+                self.program.leave_out(self.source, original, f"{name}, without an effect here")
                 return cst.RemoveFromParent()
         named = self._members_set(updated)
         return self._attribute_set(updated) if named is None else named

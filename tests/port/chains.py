@@ -151,3 +151,66 @@ class ByHand(chainer.Chain):
     def __call__(self, x):
         noise = self.xp.random.normal(size=x.shape).astype(x.dtype)
         return F.depth2space(self.out(self.lstm(x + noise)).reshape(1, 4, 1, -1), 2)
+
+
+class Normed(chainer.Chain):
+    def __init__(self, in_channels, out_channels, bn_kwargs={}):
+        super().__init__()
+        with self.init_scope():
+            self.conv = L.Convolution2D(in_channels, out_channels, 3, pad=1, nobias=True)
+            self.bn = L.BatchNormalization(out_channels, **bn_kwargs)
+
+    def forward(self, x):
+        return F.relu(self.bn(self.conv(x)))
+
+
+class Stages(chainer.Chain):
+    """Members by names that are put together, what is reported, enlarging in three ways."""
+
+    def __init__(self, count=2, channels=3):
+        super().__init__()
+        self.count = count
+        for at in range(count):
+            options = {"eps": 1e-3, "decay": 0.7} if at else {"decay": 0.95}
+            self.add_link(f"stage{at}", Normed(channels, 4, options))
+            channels = 4
+        with self.init_scope():
+            self.out = L.Convolution2D(4, 2, 1)
+
+    def __call__(self, x, t=None):
+        size = x.shape[2:]
+        for at in range(self.count):
+            x = self[f"stage{at}"](x)
+        small = F.average_pooling_2d(x, 2)
+        x = F.unpooling_2d(small, 2, cover_all=False) + F.unpooling_2d(small, 2, outsize=size)
+        x = self.out(x)[:, :, 1:, 1:] + F.unpooling_2d(self.out(small), 2)
+        if t is None:
+            return F.softmax(x)
+        loss = F.softmax_cross_entropy(x, t)
+        chainer.report({"loss": loss, "accuracy": F.accuracy(x, t)}, self)
+        return loss
+
+
+class Ignoring(chainer.Chain):
+    """A word that stands for none."""
+
+    def __init__(self, n_vocab):
+        super().__init__()
+        with self.init_scope():
+            self.embed = L.EmbedID(n_vocab, 5, ignore_label=-1)
+            self.out = L.Linear(5, 3)
+
+    def forward(self, xs):
+        return self.out(F.sum(self.embed(xs), axis=1))
+
+
+class FoundOut(chainer.Chain):
+    """A number of channels that is found out, handed on by the block around it."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.first = Normed(None, 4)
+
+    def forward(self, x):
+        return self.first(x)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from deliralike import port
+from deliralike.errors import SettingError
 
 pytest.importorskip("libcst")
 
@@ -26,6 +27,8 @@ CASES = {
     "generator": (chains.Generator, image(3, 5), {"n_hidden": 5}),
     "mixed": (chains.Mixed, image(3, 3, 7, 9), {}),
     "words": (chains.Words, tokens(3, 7), {"n_vocab": 11, "n_units": 6}),
+    "stages": (chains.Stages, image(3, 3, 8, 6), {}),
+    "ignoring": (chains.Ignoring, (tokens(3, 7)[0] - 1,), {"n_vocab": 11}),
 }
 
 
@@ -70,3 +73,13 @@ def test_a_mistake_in_the_table_is_found():
     found.source = found.source.replace("momentum=0.2", "momentum=0.8")
     proof = found.prove("torch")
     assert proof.headline.startswith("DIVERGES"), proof.headline
+
+
+def test_channels_that_are_found_out_behind_an_argument_need_a_hand():
+    found = port(chains.FoundOut, image(2, 3, 5, 7))
+    (remark,) = found.hands
+    assert "in_channels was None" in remark.text
+    with pytest.raises(
+        SettingError, match="cannot be created .*before these lines .*\n.*chains.py"
+    ):
+        found.prove("torch")
