@@ -87,6 +87,24 @@ class Call:
         return is_seen or first.startswith(("(", "[")) or first.endswith(".shape")
 
 
+#: What stands for a call: a function that gives its source, or a text for `written`.
+Entry = Callable[[Call], str] | str
+
+
+def written(entry: Entry, call: Call) -> str:
+    """The source that an entry of a table gives for a call.
+
+    A text names what a method belongs to ``{x}``, the first arguments ``{a}`` and ``{b}``, all of
+    them ``{args}``, and a sequence of numbers ``{many}``.
+    """
+    if callable(entry):
+        return entry(call)
+    given = (*call.args, *call.kwargs.values())
+    first, second, *_ = (*given, "", "")
+    text = entry.replace("nn.", f"{NN}.")
+    return text.format(x=call.x, a=first, b=second, args=joined(given, {}), many=call.many())
+
+
 def tuple_of(parts: Sequence[str]) -> str:
     """The source of a tuple."""
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"

@@ -16,7 +16,7 @@ from typing import Any
 
 import libcst as cst
 
-from deliralike.port.calls import NN, Call, NeedsHand, call_of_nn, joined
+from deliralike.port.calls import NN, Call, Entry, NeedsHand, call_of_nn, joined
 from deliralike.port.observing import Value, collection
 from deliralike.port.resolving import names_of_objects
 
@@ -63,7 +63,7 @@ IMPORTS = {
     "start.": "from deliralike import start",
     "IgnoringEmbedding(": "from deliralike.nn.layers.linear import Embedding",
 }
-NUMPY_METHODS: dict[str, Callable[[Call], str]] = {}
+NUMPY_METHODS: dict[str, Entry] = {}
 
 
 @cache
@@ -394,6 +394,8 @@ _UNLIKE = {
     ),
     "DepthwiseConvolution2D": "nn.Conv2d(..., groups=in_channels), whose weight has other axes",
     "PReLU": "nn.PReLU has one axis where this has none: reshape its weight",
+    "depth2space": "nn.pixel_shuffle orders the channels differently",
+    "local_convolution_2d": "there is none in nn",
     "Classifier": "port its predictor, and give the loss to the trainer",
 }
 
@@ -405,7 +407,7 @@ def _unlike(name: str) -> Callable[[Call], str]:
     return written
 
 
-LINKS: dict[str, Callable[[Call], str]] = {
+LINKS: dict[str, Entry] = {
     "Linear": _linear,
     **{
         f"Convolution{suffix}": _convolution(f"Conv{dims}d", *_SHARED)
@@ -464,23 +466,13 @@ def _as(name: str, arguments: str, **renamed: str) -> Callable[[Call], str]:
     return written
 
 
-def _pool(name: str, dims: int) -> Callable[[Call], str]:
-    def written(call: Call) -> str:
-        given = _given(
-            call, "x", "ksize", "stride", "pad", *(("cover_all",) if name == "max" else ())
-        )
-        stride, pad = given.get("stride", "None"), given.get("pad", "0")
-        whole = given.get("cover_all", "True") if name == "max" else "False"
-        return call_of_nn(
-            f"{name}_pool{dims}d",
-            given["x"],
-            given["ksize"],
-            stride=None if stride == "None" else stride,
-            padding=None if pad == "0" else pad,
-            ceil_mode=None if whole == "False" else whole,
-        )
+def _max_pool(dims: int) -> Entry:
+    given = "x ksize stride pad cover_all=True"
+    return _as(f"max_pool{dims}d", given, ksize="kernel_size", pad="padding", cover_all="ceil_mode")
 
-    return written
+
+def _mean_pool(dims: int) -> Entry:
+    return _as(f"avg_pool{dims}d", "x ksize stride pad", ksize="kernel_size", pad="padding")
 
 
 def _permuted(call: Call) -> str:
@@ -558,24 +550,16 @@ def _loss(call: Call) -> str:
     return call_of_nn("cross_entropy", given["x"], given["t"], ignore_index=ignored)
 
 
-def _by_hand_sigmoid(call: Call) -> str:
-    return call_of_nn("clip", f"0.2 * {call.args[0]} + 0.5", "0.0", "1.0")
-
-
-def _identity(call: Call) -> str:
-    return call.x or call.args[0]
-
-
-FUNCTIONS: dict[str, Callable[[Call], str]] = {
+FUNCTIONS: dict[str, Entry] = {
     **LINKS,
-    "identity": _identity,
+    "identity": "{a}",
     "absolute": _as("abs", "x"),
     "leaky_relu": _as("leaky_relu", "x slope=0.2", slope="negative_slope"),
     "elu": _as("elu", "x alpha"),
     "softplus": _as("softplus", "x beta"),
-    "hard_sigmoid": _by_hand_sigmoid,
+    "hard_sigmoid": "nn.clip(0.2 * {a} + 0.5, 0.0, 1.0)",
     "clipped_relu": lambda call: call_of_nn("clip", call.args[0], "0.0", (*call.args, "20.0")[1]),
-    "clip": lambda call: call_of_nn("clip", *call.args),
+    "clip": "nn.clip({args})",
     "softmax": _as("softmax", "x axis=1", axis="dim"),
     "log_softmax": _as("log_softmax", "x axis=1", axis="dim"),
     "logsumexp": _as("logsumexp", "x axis", axis="dim"),
@@ -591,12 +575,12 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "vstack": _as("vstack", "xs"),
     "expand_dims": lambda call: call_of_nn("unsqueeze", *(_given(call, "x", "axis").values())),
     "squeeze": _as("squeeze", "x axis", axis="dim"),
-    "swapaxes": lambda call: call_of_nn("swapaxes", *call.args),
-    "tile": lambda call: call_of_nn("tile", *call.args),
-    "flip": lambda call: call_of_nn("flip", *call.args),
+    "swapaxes": "nn.swapaxes({args})",
+    "tile": "nn.tile({args})",
+    "flip": "nn.flip({args})",
     "cumsum": _as("cumsum", "x axis", axis="dim"),
     "reshape": _reshaped,
-    "flatten": lambda call: call_of_nn("reshape", call.x or call.args[0], "(-1,)"),
+    "flatten": "nn.reshape({a}, (-1,))",
     "transpose": _permuted,
     "split_axis": _split,
     "separate": _as("unbind", "x axis=0", axis="dim"),
@@ -606,16 +590,10 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "resize_images": _resized,
     "unpooling_2d": _unpooled,
     "softmax_cross_entropy": _loss,
-    "mean_squared_error": lambda call: call_of_nn("mse_loss", *call.args),
-    "depth2space": lambda call: _refused(call, "nn.pixel_shuffle orders the channels differently"),
-    "local_convolution_2d": lambda call: _refused(call, "there is none in nn"),
-    **{f"max_pooling_{dims}d": _pool("max", dims) for dims in (1, 2, 3)},
-    **{f"average_pooling_{dims}d": _pool("avg", dims) for dims in (1, 2, 3)},
+    "mean_squared_error": "nn.mse_loss({args})",
+    **{f"max_pooling_{dims}d": _max_pool(dims) for dims in (1, 2, 3)},
+    **{f"average_pooling_{dims}d": _mean_pool(dims) for dims in (1, 2, 3)},
 }
-
-
-def _refused(call: Call, why: str) -> str:
-    raise NeedsHand(f"{call.name}: {why}")
 
 
 def plain(call: Call) -> str:
@@ -624,21 +602,22 @@ def plain(call: Call) -> str:
     return call_of_nn(call.name, *x, *call.args, **call.kwargs)
 
 
-METHODS: dict[str, Callable[[Call], str]] = {
+METHODS: dict[str, Entry] = {
     "reshape": _reshaped,
     "transpose": _permuted,
-    "astype": _identity,
-    **{name: FUNCTIONS[name] for name in ("sum", "mean", "max", "min", "argmax", "flatten")},
+    "astype": "{x}",
+    "flatten": "nn.reshape({x}, (-1,))",
+    **{name: FUNCTIONS[name] for name in ("sum", "mean", "max", "min", "argmax")},
 }
 #: Attributes of networks that others do not have, and what to write.
 UNLIKE_ATTRIBUTES = {
     "xp": "arrays are made by functions of nn, random numbers by layers such as nn.Dropout"
 }
-ATTRIBUTES: dict[str, Callable[[str], str]] = {
-    "array": lambda x: x,
-    "data": lambda x: x,
-    "size": lambda x: f"math.prod({x}.shape)",
-    "T": lambda x: f"{NN}.t({x})",
+ATTRIBUTES: dict[str, Entry] = {
+    "array": "{x}",
+    "data": "{x}",
+    "size": "math.prod({x}.shape)",
+    "T": "nn.t({x})",
 }
 
 
@@ -667,7 +646,7 @@ def _children(call: Call) -> str:
 
 
 MEMBERS: tuple[str, ...] = ()
-SETTERS: dict[str, Callable[[Call], str]] = {
+SETTERS: dict[str, Entry] = {
     "add_link": _link_added,
     "add_param": _param_added,
     "add_persistent": _persistent,

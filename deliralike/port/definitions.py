@@ -13,6 +13,7 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.calls import NN, NeedsHand, code
+from deliralike.port.finishing import begun
 from deliralike.port.observing import CONSTRUCTION, FORWARD
 from deliralike.port.start_code import StartCode
 
@@ -238,15 +239,10 @@ class Definitions(cst.CSTTransformer):
         if function.is_left_out:
             self.program.leave_out(self.source, original, f"{function.path} was not called")
             return cst.RemoveFromParent()
-        body = updated.body
-        if isinstance(body, cst.IndentedBlock):
-            resolved = [
-                cst.parse_statement(f"if {name} == {word}:\n    {name} = {made}\n")
-                for name, word, made in function.defaults
-            ]
-            statements = list(body.body) or [_PASS]
-            at = 1 if updated.get_docstring() is not None else 0
-            body = body.with_changes(body=[*statements[:at], *resolved, *statements[at:]])
+        if not updated.body.body:
+            updated = begun(updated, "pass")
+        for argument, word, made in function.defaults:
+            updated = begun(updated, f"if {argument} == {word}:\n    {argument} = {made}\n")
         decorators = self._decorators(original.decorators, updated.decorators)
         renamed = cst.Name(self.table.RENAMED.get(original.name.value, original.name.value))
         name = renamed if len(self.path) == 1 and not self.functions else updated.name
@@ -255,7 +251,7 @@ class Definitions(cst.CSTTransformer):
             sizes = self.program.sizes[self.source.module.__name__, self.class_name]
             added = [cst.Param(cst.Name(size)) for size in sizes]
             params = params.with_changes(kwonly_params=[*params.kwonly_params, *added])
-        return updated.with_changes(name=name, params=params, body=body, decorators=decorators)
+        return updated.with_changes(name=name, params=params, decorators=decorators)
 
     # Branches
     # ---------------------------------------------------------------------------------------------
@@ -277,6 +273,15 @@ class Definitions(cst.CSTTransformer):
         if node.orelse is not None or not isinstance(body, cst.IndentedBlock):
             return False
         return all(map(_complains, body.body)) and self._was_passed_over(body)
+
+    def visit_Assert(self, node: cst.Assert) -> bool:
+        return not self.source.is_installed
+
+    def leave_Assert(self, original: cst.Assert, updated: cst.Assert) -> Any:
+        if not self.source.is_installed:
+            return updated
+        self.program.leave_out(self.source, original, "a check that was passed")
+        return cst.RemoveFromParent()
 
     def visit_Else(self, node: cst.Else) -> None:
         self.branches.add(id(node.body))

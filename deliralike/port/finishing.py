@@ -98,20 +98,20 @@ class _Finisher(cst.CSTTransformer):
     ) -> cst.FunctionDef:
         self.depth -= 1
         for name, default in self.defaults:
-            updated = _begun(
-                updated, f'if {name} == "{default}":\n    {name} = {self._handed_on(default)}\n'
-            )
+            chosen = f"{name} = {self._handed_on(default)}"
+            updated = begun(updated, f'if {name} == "{default}":\n    {chosen}\n')
         self.defaults = []
         if not self.depth and self._starts_plain_class(original):
-            return _with_argument(updated)
+            return begun(_taking_nn(updated, 1), "self.nn = nn")
         if self.depth or not uses_vocabulary(original, self.needing):
             return updated
         kind = self._kind(original)
         if kind != "method":
-            params = list(updated.params.params)
-            params.insert(1 if kind == "class" else 0, cst.Param(cst.Name("nn")))
-            return updated.with_changes(params=updated.params.with_changes(params=params))
-        return updated if self.inline else _with_vocabulary(updated)
+            return _taking_nn(updated, 1 if kind == "class" else 0)
+        if self.inline:
+            return updated
+        first = [*updated.params.params, cst.Param(cst.Name("self"))][0]
+        return begun(updated, f"nn = {first.name.value}.nn")
 
     def leave_Name(self, original: cst.Name, updated: cst.Name) -> cst.BaseExpression:
         if original.value == NN:
@@ -180,38 +180,25 @@ def _called_name(func: cst.BaseExpression) -> str:
 _START = m.FunctionDef(m.Name("__init__"))
 
 
-def _begun(function: cst.FunctionDef, text: str) -> cst.FunctionDef:
-    """A function with one more statement at its begin."""
-    body = function.body
-    at = 0 if function.get_docstring() is None else 1
-    statements = [*body.body[:at], cst.parse_statement(text), *body.body[at:]]
-    return function.with_changes(body=body.with_changes(body=statements))
-
-
-def _with_argument(function: cst.FunctionDef) -> cst.FunctionDef:
-    """Let ``__init__`` take ``nn`` and keep it."""
-    params = list(function.params.params)
-    params.insert(1, cst.Param(cst.Name("nn")))
-    kept = cst.parse_statement("self.nn = nn")
-    return function.with_changes(
-        params=function.params.with_changes(params=params),
-        body=function.body.with_changes(body=[kept, *function.body.body]),
-    )
-
-
-def _with_vocabulary(function: cst.FunctionDef) -> cst.FunctionDef:
-    """Put ``nn = self.nn`` at the beginning, behind ``super().__init__()``."""
-    body = function.body
-    if not isinstance(body, cst.IndentedBlock):
-        return function
+def begun(function: cst.FunctionDef, text: str) -> cst.FunctionDef:
+    """A function that begins with one more statement, behind ``super().__init__()``."""
+    body: Any = function.body
+    if not isinstance(body, cst.IndentedBlock):  # a function of one line
+        body = cst.IndentedBlock([cst.SimpleStatementLine(body.body)])
     statements = list(body.body)
-    self_name = function.params.params[0].name.value if function.params.params else "self"
     at = 0 if function.get_docstring() is None else 1
     first = code(statements[at]).strip() if len(statements) > at else ""
     if first.startswith("super(") and first.endswith("__init__()"):
         at += 1
-    statements.insert(at, cst.parse_statement(f"nn = {self_name}.nn"))
+    statements.insert(at, cst.parse_statement(text))
     return function.with_changes(body=body.with_changes(body=statements))
+
+
+def _taking_nn(function: cst.FunctionDef, at: int) -> cst.FunctionDef:
+    """A function with one more argument, ``nn``."""
+    params = list(function.params.params)
+    params.insert(at, cst.Param(cst.Name("nn")))
+    return function.with_changes(params=function.params.with_changes(params=params))
 
 
 def _as_function(node: Any, finisher: _Finisher) -> cst.FunctionDef:

@@ -16,7 +16,18 @@ import libcst as cst
 import numpy as np
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, Call, NeedsHand, arguments, call_of_nn, code, joined, tuple_of
+from deliralike.port.calls import (
+    NN,
+    Call,
+    Entry,
+    NeedsHand,
+    arguments,
+    call_of_nn,
+    code,
+    joined,
+    tuple_of,
+    written,
+)
 from deliralike.port.observing import Value, collection
 from deliralike.port.resolving import names_of_objects
 
@@ -219,15 +230,6 @@ def _reshaped(call: Call) -> str:
     return call_of_nn("reshape", call.x, call.many())
 
 
-def _axes(name: str) -> Callable[[Call], str]:
-    def written(call: Call) -> str:
-        if call.x:
-            return call_of_nn(name, call.x, call.many())
-        return plain(call)
-
-    return written
-
-
 def _flatten(call: Call) -> str:
     given = call.bound(*(() if call.x else ("input",)), "start_dim", "end_dim")
     x = call.x or given["input"]
@@ -272,14 +274,6 @@ def _to(call: Call) -> str:
 
 # Types that are no floating numbers, by their names in the framework.
 _WHOLE = {"long": "int64", "int64": "int64", "int": "int64", "int32": "int64", "bool": "bool"}
-
-
-def _cast(dtype: str) -> Callable[[Call], str]:
-    return lambda call: call_of_nn("cast", call.x, f'"{dtype}"')
-
-
-def _same(call: Call) -> str:
-    return call.x or call.args[0]
 
 
 def _created(call: Call) -> str:
@@ -379,7 +373,7 @@ def _batch_norm(call: Call) -> str:
     raise NeedsHand("batch_norm: a layer, nn.BatchNorm2d, keeps and updates its statistics")
 
 
-FUNCTIONS: dict[str, Callable[[Call], str]] = {
+FUNCTIONS: dict[str, Entry] = {
     "batch_norm": _batch_norm,
     "flatten": _flatten,
     "reshape": _reshaped,
@@ -400,11 +394,11 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "randn_like": _random,
     "bernoulli": _random,
     "normal": _random,
-    "finfo": lambda _: "np.finfo(np.float32)",
+    "finfo": "np.finfo(np.float32)",
     "nonzero": _by_values,
     "unique": _by_values,
     "checkpoint.checkpoint": _checkpoint,
-    "autograd.Variable": _same,
+    "autograd.Variable": "{a}",
     "modules._pair": _pair(2),
     "modules._triple": _pair(3),
     "modules._single": _pair(1),
@@ -412,53 +406,38 @@ FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "timm.DropPath": lambda call: _drop_path(call, "drop_prob", "scale_by_keep", "True"),
     "torchvision.StochasticDepth": lambda call: _drop_path(call, "p", "mode", '"row"'),
 }
-METHODS: dict[str, Callable[[Call], str]] = {
+METHODS: dict[str, Entry] = {
     **{name: FUNCTIONS[name] for name in ("flatten", "reshape", "var", "std")},
     "view": _reshaped,
-    "view_as": lambda call: call_of_nn("reshape", call.x, f"{call.args[0]}.shape"),
-    "reshape_as": lambda call: call_of_nn("reshape", call.x, f"{call.args[0]}.shape"),
-    "permute": _axes("permute"),
-    "repeat": _axes("tile"),
-    "tile": _axes("tile"),
-    "flip": _axes("flip"),
+    "view_as": "nn.reshape({x}, {a}.shape)",
+    "reshape_as": "nn.reshape({x}, {a}.shape)",
+    "permute": "nn.permute({x}, {many})",
+    "repeat": "nn.tile({x}, {many})",
+    "tile": "nn.tile({x}, {many})",
+    "flip": "nn.flip({x}, {many})",
     "expand": _expand,
-    "expand_as": lambda call: call_of_nn("broadcast_to", call.x, f"{call.args[0]}.shape"),
+    "expand_as": "nn.broadcast_to({x}, {a}.shape)",
     "size": _size,
-    "dim": lambda call: f"{call.x}.ndim",
-    "ndimension": lambda call: f"{call.x}.ndim",
-    "numel": lambda call: f"math.prod({call.x}.shape)",
-    "contiguous": _same,
-    "cuda": _same,
-    "cpu": _same,
-    "clone": _same,
-    "requires_grad_": _same,
-    "type_as": _converted,
-    "float": _converted,
-    "double": _converted,
-    "half": _converted,
-    "to": _to,
-    "type": _to,
-    "long": _cast("int64"),
-    "int": _cast("int64"),
-    "bool": _cast("bool"),
-    "new_zeros": _created,
-    "new_ones": _created,
-    "new_full": _created,
-    "item": _by_values,
-    "tolist": _by_values,
-    "nonzero": _by_values,
-    "bernoulli_": _random,
-    "normal_": _random,
-    "uniform_": _random,
+    "dim": "{x}.ndim",
+    "ndimension": "{x}.ndim",
+    "numel": "math.prod({x}.shape)",
+    **dict.fromkeys(("contiguous", "cuda", "cpu", "clone", "requires_grad_"), "{x}"),
+    **dict.fromkeys(("type_as", "float", "double", "half"), _converted),
+    **dict.fromkeys(("to", "type"), _to),
+    **dict.fromkeys(("long", "int"), 'nn.cast({x}, "int64")'),
+    "bool": 'nn.cast({x}, "bool")',
+    **dict.fromkeys(("new_zeros", "new_ones", "new_full"), _created),
+    **dict.fromkeys(("item", "tolist", "nonzero"), _by_values),
+    **dict.fromkeys(("bernoulli_", "normal_", "uniform_"), _random),
 }
 #: Attributes of networks that others do not have, and what to write.
 UNLIKE_ATTRIBUTES: dict[str, str] = {}
-ATTRIBUTES: dict[str, Callable[[str], str]] = {
-    "T": lambda x: f"{NN}.t({x})",
-    "mT": lambda x: f"{NN}.swapaxes({x}, -2, -1)",
-    "data": lambda x: x,
-    "is_cuda": lambda _: "False",
-    "device": lambda _: "None",  # new arrays lie where the others are
+ATTRIBUTES: dict[str, Entry] = {
+    "T": "nn.t({x})",
+    "mT": "nn.swapaxes({x}, -2, -1)",
+    "data": "{x}",
+    "is_cuda": "False",
+    "device": "None",  # new arrays lie where the others are
 }
 
 
@@ -477,10 +456,6 @@ def _np(name: str) -> Callable[[Call], str]:
         return f"np.{name}({joined((*first, *call.args), kwargs)})"
 
     return written
-
-
-def _np_method(name: str) -> Callable[[Call], str]:
-    return lambda call: f"{call.x}.{name}({joined(call.args, {})})"
 
 
 def _np_filled(call: Call) -> str:
@@ -554,7 +529,7 @@ def _np_tensor(call: Call) -> str:
     return f"np.zeros({call.many()})"
 
 
-NUMPY_FUNCTIONS: dict[str, Callable[[Call], str]] = {
+NUMPY_FUNCTIONS: dict[str, Entry] = {
     **dict.fromkeys(("zeros", "ones", "empty", "full"), _np_filled),
     "pow": _np("power"),
     "arange": _np_range,
@@ -565,13 +540,13 @@ NUMPY_FUNCTIONS: dict[str, Callable[[Call], str]] = {
     "stack": _np_axis("stack"),
     "unsqueeze": _np_axis("expand_dims"),
     "flatten": lambda call: _np_flat(call.args[0], *call.args[1:], *call.kwargs.values()),
-    "randn": lambda call: f"np.random.standard_normal({call.kwargs.get('size') or call.many()})",
-    "rand": lambda call: f"np.random.random({call.kwargs.get('size') or call.many()})",
+    "randn": "np.random.standard_normal({many})",
+    "rand": "np.random.random({many})",
     "tensor": _np_array,
     "as_tensor": _np_array,
-    **dict.fromkeys(("from_numpy", "autograd.Variable"), lambda call: call.args[0]),
+    **dict.fromkeys(("from_numpy", "autograd.Variable"), "{a}"),
     **dict.fromkeys(("Tensor", "FloatTensor"), _np_tensor),
-    "LongTensor": lambda call: f"np.asarray({call.args[0]}, np.int64)",
+    "LongTensor": "np.asarray({a}, np.int64)",
 }
 
 
@@ -582,7 +557,7 @@ def in_numpy(call: Call) -> str:
         NeedsHand: NumPy has none of this name.
     """
     if call.name in NUMPY_FUNCTIONS:
-        return NUMPY_FUNCTIONS[call.name](call)
+        return written(NUMPY_FUNCTIONS[call.name], call)
     if call.name.startswith("init."):
         raise NeedsHand(f"{call.name}: start values are given by deliralike.start")
     if call.name.startswith("utils."):
@@ -592,36 +567,37 @@ def in_numpy(call: Call) -> str:
     return _np(call.name)(call)
 
 
-NUMPY_METHODS: dict[str, Callable[[Call], str]] = {
-    **{
-        name: _np_method(name)
-        for name in ("sum", "mean", "max", "min", "item", "tolist", "any", "all")
-    },
-    "view": lambda call: f"{call.x}.reshape({joined(call.args, {})})",
-    "reshape": lambda call: f"{call.x}.reshape({joined(call.args, {})})",
-    "permute": lambda call: f"{call.x}.transpose({joined(call.args, {})})",
-    "transpose": lambda call: f"np.swapaxes({call.x}, {joined(call.args, {})})",
-    "t": lambda call: f"{call.x}.T",
-    "unsqueeze": _np_axis("expand_dims"),
-    "squeeze": lambda call: f"np.squeeze({joined((call.x, *call.args), {})})",
-    "repeat": lambda call: f"np.tile({call.x}, {tuple_of(call.args)})",
-    "flatten": lambda call: _np_flat(call.x, *call.args, *call.kwargs.values()),
-    "float": lambda call: f"{call.x}.astype(float)",
-    "type": lambda call: call.x,
-    "long": lambda call: f"{call.x}.astype(np.int64)",
-    "int": lambda call: f"{call.x}.astype(np.int32)",
-    "bool": lambda call: f"{call.x}.astype(bool)",
-    "to": lambda call: call.x,
-    **{name: METHODS[name] for name in ("size", "dim", "numel")},
-    "clone": lambda call: f"{call.x}.copy()",
+def _np_split(call: Call) -> str:
+    """NumPy splits at places, PyTorch into sizes."""
+    axis = joined(call.args[1:], {}) or "0"
+    return f"np.split({call.x}, np.cumsum({call.args[0]})[:-1], {axis})"
+
+
+NUMPY_METHODS: dict[str, Entry] = {
+    **{name: _np(name) for name in ("sum", "mean", "max", "min", "any", "all")},
     **{name: _np(name) for name in ("sin", "cos", "exp", "log", "sqrt", "abs")},
-    "pow": lambda call: f"np.power({call.x}, {call.args[0]})",
-    "split": lambda call: (
-        f"np.split({call.x}, np.cumsum({call.args[0]})[:-1], {joined(call.args[1:], {}) or 0})"
-    ),
-    "masked_fill": lambda call: f"np.where({call.args[0]}, {call.args[1]}, {call.x})",
-    "masked_fill_": lambda call: f"np.where({call.args[0]}, {call.args[1]}, {call.x})",
-    **dict.fromkeys(("contiguous", "cpu", "cuda", "detach", "numpy", "type_as"), _same),
+    **{name: METHODS[name] for name in ("size", "dim", "numel")},
+    "item": "{x}.item()",
+    "tolist": "{x}.tolist()",
+    "view": "{x}.reshape({args})",
+    "reshape": "{x}.reshape({args})",
+    "permute": "{x}.transpose({args})",
+    "transpose": "np.swapaxes({x}, {args})",
+    "t": "{x}.T",
+    "unsqueeze": _np_axis("expand_dims"),
+    "squeeze": "{x}.squeeze({args})",
+    "repeat": "np.tile({x}, {many})",
+    "flatten": lambda call: _np_flat(call.x, *call.args, *call.kwargs.values()),
+    "float": "{x}.astype(float)",
+    "long": "{x}.astype(np.int64)",
+    "int": "{x}.astype(np.int32)",
+    "bool": "{x}.astype(bool)",
+    "clone": "{x}.copy()",
+    "pow": "np.power({x}, {a})",
+    "split": _np_split,
+    **dict.fromkeys(("masked_fill", "masked_fill_"), "np.where({a}, {b}, {x})"),
+    **dict.fromkeys(("contiguous", "cpu", "cuda", "detach", "numpy"), "{x}"),
+    **dict.fromkeys(("type_as", "type", "to"), "{x}"),
 }
 
 
@@ -714,11 +690,11 @@ def _member(call: Call) -> str:
 
 
 #: Methods of modules that set an attribute.
-SETTERS = {
+SETTERS: dict[str, Entry] = {
     "register_buffer": _buffer,
     "register_parameter": _member,
     "add_module": _member,
-    "__getattr__": lambda call: f"getattr({call.x}, {call.args[0]})",
+    "__getattr__": "getattr({x}, {a})",
 }
 #: Tables of a network's members by name.
 MEMBERS = ("_modules", "_parameters", "_buffers")

@@ -10,7 +10,16 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from deliralike.port.calls import NN, Call, NeedsHand, arguments, code, joined, tuple_of
+from deliralike.port.calls import (
+    NN,
+    Call,
+    NeedsHand,
+    arguments,
+    code,
+    joined,
+    tuple_of,
+    written,
+)
 from deliralike.port.definitions import EQUAL, Definitions
 from deliralike.port.dropping import arguments_of_drop
 from deliralike.port.observing import Choice, Partial, Value
@@ -55,10 +64,11 @@ class Rewriter(Definitions):
         why = self.table.UNLIKE_ATTRIBUTES.get(original.attr.value)
         if why is not None and value is not None and value.kind == "network":
             self.program.needs_hand(self.where(original), f"{original.attr.value}: {why}")
-        written = self.table.ATTRIBUTES.get(original.attr.value)
-        if value is None or not value.is_array or written is None:
+        entry = self.table.ATTRIBUTES.get(original.attr.value)
+        if value is None or not value.is_array or entry is None:
             return updated
-        return cst.parse_expression(written(code(updated.value)))
+        call = Call(original.attr.value, (), {}, code(updated.value))
+        return cst.parse_expression(written(entry, call))
 
     def _unsaved(self, name: str, text: str) -> cst.BaseExpression | None:
         """A buffer that is not saved, which the port keeps as an array of NumPy."""
@@ -287,7 +297,7 @@ class Rewriter(Definitions):
             value.kind == "container" and call.name == "add_module"
         )
         if value.kind in ("network", "container") and is_setter:
-            return self._parsed(self.table.SETTERS[call.name](call))
+            return self._parsed(written(self.table.SETTERS[call.name], call))
         return updated
 
     def _module(self, call: cst.Call) -> str:
@@ -411,7 +421,7 @@ class Rewriter(Definitions):
         if self.in_construction and not is_layer and not is_in_both:
             return self._parsed(self.table.in_numpy(call))
         if name in self.table.FUNCTIONS and not is_layer:
-            return self._parsed(self.table.FUNCTIONS[name](call))
+            return self._parsed(written(self.table.FUNCTIONS[name], call))
         name = self.table.CLASSES.get(name, name)
         if not self._has(name):
             raise NeedsHand(f"there is no {name} in nn")
@@ -436,10 +446,10 @@ class Rewriter(Definitions):
 
     def _method(self, call: Call, updated: cst.Call) -> cst.BaseExpression:
         if self.in_construction:
-            written = self.table.NUMPY_METHODS.get(call.name)
-            return updated if written is None else self._parsed(written(call))
+            entry = self.table.NUMPY_METHODS.get(call.name)
+            return updated if entry is None else self._parsed(written(entry, call))
         if call.name in self.table.METHODS:
-            return self._parsed(self.table.METHODS[call.name](call))
+            return self._parsed(written(self.table.METHODS[call.name], call))
         name = call.name.removesuffix("_")
         if self._has(name):
             return self._parsed(self.table.plain(call.called(name)))

@@ -158,7 +158,7 @@ CORPUS = {
         Linknet encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
         FPN encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
         PSPNet encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
-        PAN encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
+        PAN encoder_name="resnet18",encoder_weights=None,classes=3 3x128x128
         DeepLabV3 encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
         DeepLabV3Plus encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64
         UPerNet encoder_name="resnet18",encoder_weights=None,classes=3 3x64x64

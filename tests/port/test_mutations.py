@@ -73,7 +73,7 @@ def written(name, monkeypatch):
             for entry, write in table.items():
 
                 def noting(*given, entry=entry, write=write):
-                    text = write(*given)
+                    text = write(*given) if callable(write) else pytorch.written(write, *given)
                     texts[text] = entry
                     return text
 

@@ -57,7 +57,7 @@ def test_it_is_proved_on_chainer_without_a_touch(name):
     assert proof.headline.startswith("PROVED"), proof.headline
 
 
-@pytest.mark.parametrize("name", ["residual", "language model"])
+@pytest.mark.parametrize("name", ["residual", "language model", "patches"])
 def test_it_is_proved_on_jax(name):
     proof = ported(name).prove("jax")
     assert proof.headline.startswith("PROVED"), proof.headline

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.backends import einops_arrays
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.chainer import (
     arrays,
-    einops_arrays,
     iterators,
     mixed_precision,
     native_functions,
@@ -271,4 +271,4 @@ def _is_finite(value: Any) -> bool:
 
 BACKEND = ChainerBackend()
 BACKEND.bind(ChainerFunctions(), AbstractChainerNetwork)
-einops_arrays.register(BACKEND.nn)
+einops_arrays.register("chainer", lambda value: isinstance(value, Variable), BACKEND.nn)

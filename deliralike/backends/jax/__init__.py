@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from deliralike.backends import einops_arrays
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.jax import (
     arrays,
@@ -313,6 +314,7 @@ def _optimizer_class(network: AbstractNetwork) -> type[JaxOptimizer]:
 
 BACKEND = JaxBackend()
 BACKEND.bind(JaxFunctions(), AbstractJaxNetwork, NATIVE)
+einops_arrays.register("flax", lambda value: isinstance(value, nnx.Variable), BACKEND.nn)
 SynchronizedBatchNorm1d = batch_norm.SynchronizedBatchNorm1d.on(BACKEND)
 SynchronizedBatchNorm2d = batch_norm.SynchronizedBatchNorm2d.on(BACKEND)
 SynchronizedBatchNorm3d = batch_norm.SynchronizedBatchNorm3d.on(BACKEND)

@@ -1,33 +1,37 @@
-"""einops on Chainer's arrays: the file that tells einops how to move and reduce them."""
+"""einops on the arrays of a backend: the file that tells einops how to move and reduce them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from deliralike.backends.chainer.arrays import Variable
-
 _registered: list[type] = []  # einops asks those that exist
 
 
-def register(nn: Any) -> None:
-    """Let einops work on Chainer's arrays by the functions of the backend, where it is installed.
+def register(framework: str, is_array: Callable[[Any], bool], nn: Any) -> None:
+    """Let einops work on arrays by the functions of a backend, where einops is installed.
 
-    einops 0.7 has dropped Chainer; it asks each subclass of its backends for the arrays it knows.
+    einops has dropped Chainer, and does not know flax's parameters; it asks each subclass of its
+    backends for the arrays that it takes.
+
+    Args:
+        framework: The module that has these arrays.
+        is_array: Whether a value is one.
+        nn: The functions of the backend.
     """
     if find_spec("einops") is None:
         return
     base: Any = import_module("einops._backends").AbstractBackend
 
-    class ChainerArrays(base):
+    class Arrays(base):
         """The operations that einops needs."""
 
-        framework_name = "chainer"
+        framework_name = framework
 
         def is_appropriate_type(self, tensor: Any) -> bool:
-            return isinstance(tensor, Variable)
+            return is_array(tensor)
 
         def reshape(self, x: Any, shape: Sequence[int]) -> Any:
             return nn.reshape(x, tuple(shape))
@@ -56,9 +60,9 @@ def register(nn: Any) -> None:
             return nn.cat(tuple(tensors), axis)
 
         def is_float_type(self, x: Any) -> bool:
-            return bool(x.dtype.kind == "f")
+            return "float" in str(x.dtype)
 
         def einsum(self, pattern: str, *x: Any) -> Any:
             return nn.einsum(pattern, *x)
 
-    _registered.append(ChainerArrays)
+    _registered.append(Arrays)
