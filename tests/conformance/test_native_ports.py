@@ -220,7 +220,7 @@ def test_all_mistakes_of_a_flax_port_at_once():
     proof = compare(UNet(), FlaxUNet(chosen), SCENES, weights="load", levels=QUICK, names=NAMES)
     for norm in ("enter.norm", "leave.norm"):
         why = sole(proof, norm, "running_mean")
-        assert "momentum=0.9 instead of 0.1" in why and "running variance biased" in why
+        assert "momentum 0.9 instead of 0.1" in why and "running variance biased" in why
     assert "asymmetric SAME ((0, 1), (0, 1))" in sole(proof, "down", "output")
     why = sole(proof, "the network", "output")
     assert why.startswith("Explained by order of concatenation [1, 0] (exact match")

@@ -269,50 +269,6 @@ def test_layers_that_are_scanned_over():
     assert proof(Stack, Scanned(), normal(5, 6)).proved
 
 
-class Normed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.bn = nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x):
-        return self.fc(torch.relu(self.bn(self.conv(x))).mean((2, 3)))
-
-
-class Folded(nnx.Module):
-    """The norm is part of the convolution."""
-
-    def __init__(self):
-        rngs = nnx.Rngs(0)
-        self.conv, self.fc = nnx.Conv(3, 4, (3, 3), rngs=rngs), nnx.Linear(4, 4, rngs=rngs)
-
-    def __call__(self, x):
-        return self.fc(nnx.relu(self.conv(x)).mean((1, 2)))
-
-
-def test_a_norm_that_is_folded_into_a_convolution():
-    found = proof(Normed, Folded(), normal(5, 3, 8, 9))
-    assert found.proved
-    assert "train" not in found.level("L1").figures["differences"]
-
-
-@pytest.mark.parametrize(("off", "verdict"), [(1.0, "proved"), (1.01, "diverges")])
-def test_a_folded_norm_with_weights_of_its_own_is_judged(off, verdict):
-    torch.manual_seed(0)
-    network, port = Normed(), Folded()
-    network.bn.running_mean.uniform_(-1, 1)
-    network.bn.running_var.uniform_(0.5, 2)
-    network.eval()
-    fused = torch.nn.utils.fusion.fuse_conv_bn_eval(network.conv, network.bn)  # in float32
-    port.conv.kernel[...] = jnp.asarray(fused.weight.detach().numpy().transpose(2, 3, 1, 0))
-    port.conv.bias[...] = jnp.asarray(off * fused.bias.detach().numpy())
-    port.fc.kernel[...] = jnp.asarray(network.fc.weight.detach().numpy().T)
-    port.fc.bias[...] = jnp.asarray(network.fc.bias.detach().numpy())
-    found = compare(network, port, (normal(5, 3, 8, 9), labels(5, 4)), levels=QUICK)
-    assert found.verdict == verdict
-    assert verdict == "proved" or "bn.bias" in found.headline
-
-
 class Words(nn.Module):
     """An embedding of which a batch uses some rows, and a buffer that a port lacks."""
 

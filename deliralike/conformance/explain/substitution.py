@@ -24,7 +24,6 @@ from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.families import family_of
-from deliralike.conformance.explain.loss_table import LOSSES
 from deliralike.conformance.explain.search import Search
 from deliralike.conformance.findings import (
     LIMIT,
@@ -80,10 +79,10 @@ def _arrays(handed: Named) -> Tensors:
 def _matters(one: Substitute, names: Sequence[str]) -> bool:
     """Whether some tensors depend on what a call gives, so that it may be the cause.
 
-    Anything may be made to give one number, unless it is a loss, of which much is known.
+    Anything may be made to give one number.
     """
     leaves = nest.leaves(one.accused.reference.outputs)
-    if one.accused.kind not in LOSSES and all(np.size(leaf) == 1 for leaf in leaves):
+    if all(np.size(leaf) == 1 for leaf in leaves):
         return False
     follows = one.follow(nest.map(partial(_times, 0.5), one.accused.reference.outputs))
     return any(relative_difference(one.reference[n], follows.get(n)) > 0.0 for n in names)
