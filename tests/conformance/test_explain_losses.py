@@ -209,50 +209,6 @@ def test_a_disturbed_loss_has_no_known_cause():
     assert not explained(lambda z: entropy(z) + 1e-4 * np.sin(3 * z).sum()).known
 
 
-# Dice: overlaps written anew, sample by sample
-# -----------------------------------------------------------------------------
-
-P = probabilities(numbers(2, 3, 8, seed=4))
-REGIONS = np.moveaxis(np.eye(3)[np.arange(16).reshape(2, 8) * 7 % 3], -1, 1)
-
-
-def coefficients(p, groups, above=1e-5, below=1e-5, power=1):
-    """Of each group of (sample, class) pairs."""
-    found = []
-    for group in groups:
-        overlap = sum((p[i, k] * REGIONS[i, k]).sum() for i, k in group)
-        total = sum((p[i, k] ** power).sum() + (REGIONS[i, k] ** power).sum() for i, k in group)
-        found.append((2.0 * overlap + above) / (total + below))
-    return np.array(found)
-
-
-EACH = [[(i, k)] for i in range(2) for k in range(3)]
-
-
-@pytest.mark.parametrize(
-    ("loss", "words"),
-    [
-        (
-            lambda p: (1 - coefficients(p, EACH, 0.37, 0.37)).mean(),
-            ["smooth=0.37 instead of 1e-05"],
-        ),
-        (lambda p: (1 - coefficients(p, EACH, power=2)).mean(), ["squares in the denominator"]),
-        (lambda p: (1 - coefficients(p, EACH)).sum(), ["sum instead of mean"]),
-        (lambda p: -coefficients(p, EACH).mean(), ["negative coefficient"]),
-        (
-            lambda p: (1 - coefficients(p, [[(0, k), (1, k)] for k in range(3)])).mean(),
-            ["over the whole batch"],
-        ),
-        (lambda p: (1 - coefficients(p, EACH[1:3] + EACH[4:])).mean(), ["background", "left out"]),
-    ],
-)
-def test_dice(loss, words):
-    usual = both(lambda p: (1 - coefficients(p, EACH)).mean(), P)
-    found = explain_loss(P, REGIONS, usual, both(loss, P), {"smooth": 1e-5}, "dice_loss")
-    assert found is not None and found.known, str(found)
-    assert all(word in found.cause for word in words), found.cause
-
-
 # Focal losses and weights that are solved for
 # -----------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from flax import nnx
 from torch import nn
-from torch.nn import functional as F
 
 from deliralike.conformance import compare
 from deliralike.errors import UnknownName
@@ -35,43 +34,6 @@ def proof(reference, candidate, *inputs, classes=4, **options):
 
 # Layouts, one by one
 # -----------------------------------------------------------------------------
-
-
-class NormBetween(nn.Module):
-    """A layer norm with the channels last between convolutions with the channels first."""
-
-    def __init__(self):
-        super().__init__()
-        self.c1, self.ln = nn.Conv2d(3, 8, 3, padding=1), nn.LayerNorm(8)
-        self.c2, self.fc = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 4)
-
-    def forward(self, x):
-        x = self.ln(self.c1(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        return self.fc(F.gelu(self.c2(x)).mean((2, 3)))
-
-
-class FlaxNormBetween(nnx.Module):
-    """The channels last throughout, and the names of the original."""
-
-    def __init__(self, epsilon=1e-5, approximate=False):
-        rngs = nnx.Rngs(0)
-        self.c1, self.c2 = (nnx.Conv(n, 8, (3, 3), rngs=rngs) for n in (3, 8))
-        self.ln, self.fc = nnx.LayerNorm(8, epsilon=epsilon, rngs=rngs), nnx.Linear(8, 4, rngs=rngs)
-        self.approximate = approximate
-
-    def __call__(self, x):
-        x = nnx.gelu(self.c2(self.ln(self.c1(x))), approximate=self.approximate)
-        return self.fc(x.mean((1, 2)))
-
-
-def test_axes_of_one_size_between_layouts():
-    """Samples, channels, rows and columns are eight each; one mistake is in a layer, one between
-    layers."""
-    found = proof(NormBetween, FlaxNormBetween(1e-3, approximate=True), normal(8, 3, 8, 8))
-    norm, gelu = found.level("L3").findings
-    assert (norm.place, norm.what, gelu.kind) == ("ln", "output", "gelu")
-    assert "eps=0.001 instead of 1e-05" in norm.explanation.cause
-    assert "tanh" in gelu.explanation.cause
 
 
 class Flattened(nn.Module):
