@@ -301,7 +301,6 @@ class FailingBlock:
         reference, candidate: What each computed from that.
         noise: How far rounding alone may bring a tensor from the reference's, where that is more
             than usual.
-        beside: The network's parameters and buffers, of a function that is given one of them.
     """
 
     path: str
@@ -315,4 +314,3 @@ class FailingBlock:
     reference: Observed
     candidate: Observed
     noise: Mapping[str, float] = field(default_factory=dict)
-    beside: Arrays = field(default_factory=dict)

@@ -161,19 +161,16 @@ class Ladder:
         self._begin("L0")
         settings, sides, why = self.settings, None, ""
         try:
-            sides = bring_together(self.given, self.batch, settings.names, settings.weights)
+            sides = bring_together(self.given, self.batch, settings.names)
             self.match, self.batch = sides.match, sides.batch
         except (DtypeError, CapabilityError, StateError) as error:
             why = str(error)
             self.match = matched_by_names(self.given, settings.names)
         if "L0" in settings.levels:
             reference, candidate = self.given
-            if sides is not None and sides.folded:
-                reference = sides.reference
             found = structure.level(reference, candidate, self.match, settings.weights)
             if sides is not None:
                 found = self._with_effect(found, sides)
-                found = replace(found, notes=(*found.notes, *sides.notes))
             self._add(found)
         if why:
             self._leave_out(f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:])
@@ -205,7 +202,9 @@ class Ladder:
             if effective.isdisjoint(left_over):
                 self._forgive(left_over)
             return
+        is_one_sided = bool(left_over) and not (match.missing and match.unexpected)
         is_certain = sides.settled or self.reshaped or _have_equal_names(match)
+        is_certain = is_certain or (is_one_sided and not match.ambiguous)
         if semantic.status == FAILED and not is_certain:
             found = self.levels["L3"].findings if "L3" in self.levels else ()
             explained = [one for one in found if one.explained]
@@ -285,17 +284,15 @@ class Ladder:
         """Compare what both sides compute, and go on where it is the same."""
         self.running = Running.of(sides, self.batch, self.masks)
         modes = self.running.modes
-        names = ("eval",) if sides.folded else tuple(semantics.MODES)
-        for at, name in enumerate(names):
+        for at, name in enumerate(semantics.MODES):
             self._begin("L1", f" ({name})", 0.1 + 0.2 * at)
             modes[name] = self.running.mode(name)
             collect(self.running.reference.network)
-        if not (sides.folded or self.running.raises or modes["train"].agrees):
+        if not (self.running.raises or modes["train"].agrees):
             if modes["eval"].agrees:
                 self._turn_masks(sides)
             if not modes["train"].agrees:
                 self._skip_masks()
-        untrained = sides.folded or self._held_otherwise(sides)
         found = semantics.level(modes)
         notes = self._of_dropout()
         if found.status == PASSED:
@@ -311,7 +308,7 @@ class Ladder:
             return
         figures = {**found.figures, "by_layer": self._by_layer()}
         self._add(replace(found, figures=figures, notes=(*found.notes, *notes, *self.notes)))
-        self._after(found, untrained, sides)
+        self._after(found, sides)
 
     def _turn_masks(self, sides: Sides) -> None:
         """Turn the masks of features that the candidate flattens in another order.
@@ -344,9 +341,13 @@ class Ladder:
         if made[0] == made[1]:
             return
         masks.lone = self.running.lone_drops()
+        masks.rate_of_reference = True
         training = self.running.mode("train") if any(masks.lone.values()) else None
+        masks.rate_of_reference = False
         if training is None or not training.agrees:
             masks.lone = {}
+            return
+        if masks.differing_rates():
             return
         masks.skips = False
         dropping = self.running.mode("train")
@@ -371,12 +372,8 @@ class Ladder:
         )
         return semantics.level(modes), (*notes, note)
 
-    def _after(self, values: Level, untrained: tuple[str, ...], sides: Sides) -> None:
-        """Places where values differ; where they agree all that is judged then.
-
-        Args:
-            untrained: Norms or running statistics for which evaluation alone was compared.
-        """
+    def _after(self, values: Level, sides: Sides) -> None:
+        """Places where values differ; where they agree all that is judged then."""
         if values.status != PASSED:
             level = self.levels.get("L0")
             reference, candidate = (side.network for side in self.given)
@@ -391,26 +388,7 @@ class Ladder:
             self._leave_out("level L1 failed", "L4", "L7", status=NOT_NEEDED)
             return
         self._leave_out("nothing differs", "L3", status=NOT_NEEDED)
-        if untrained:
-            why = f"{', '.join(untrained)} held in another form: only evaluation is compared"
-            self._leave_out(why, "L4", "L7")
-            return
         self._further(sides)
-
-    def _held_otherwise(self, sides: Sides) -> tuple[str, ...]:
-        """Running statistics that are held in another form: evaluation alone is compared then."""
-        held = () if sides.match is None else sides.match.together
-        statistics = tuple(name for name in held if "running_" in name)
-        modes = self.running.modes
-        if (
-            not statistics
-            or self.running.raises
-            or modes["train"].agrees
-            or not modes["eval"].agrees
-        ):
-            return ()
-        del modes["train"]
-        return statistics
 
     def _of_dropout(self) -> tuple[str, ...]:
         """What is said of the frameworks' own dropout."""

@@ -135,8 +135,8 @@ class Masks:
         return self._mask(run, shape, rate, wanted), rate
 
     def differing_rates(self) -> list[tuple[int, Drop, Drop]]:
-        """The calls, by number, for which the sides' rates differ."""
-        pairs = zip(self.drops.get(REFERENCE, ()), self.drops.get(CANDIDATE, ()), strict=False)
+        """The calls of both sides, by number, for which their rates differ."""
+        pairs = zip(self.called(REFERENCE), self.called(CANDIDATE), strict=False)
         found = []
         for at, (one, two) in enumerate(pairs):
             is_known = not math.isnan(one.rate + two.rate)

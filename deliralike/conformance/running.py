@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from deliralike.conformance.attempts import Attempts
-from deliralike.conformance.by_name import block_kinds, owner
+from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.findings import LIMIT, short
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.levels import semantics
@@ -106,18 +105,9 @@ class Running:
         return located
 
     def lone_drops(self) -> dict[int, list[int]]:
-        """The calls of dropout, by side, that it alone makes: told by shape and block, or by shape."""
-        both = (self.correspondence.tap, self.correspondence.tap_of)
+        """The calls of dropout, by side, that it alone makes: told by their shapes."""
         calls = [self.drops(which) for which in (REFERENCE, CANDIDATE)]
-        shapes = [[tuple(sorted(drop.shape)) for drop in side] for side in calls]
-        blocks = [
-            [_shared(drop.path, tap) for drop in side]
-            for side, tap in zip(calls, both, strict=True)
-        ]
-        known = find_lone(
-            *(list(zip(*each, strict=True)) for each in zip(shapes, blocks, strict=True))
-        )
-        return known or find_lone(*shapes)
+        return find_lone(*([tuple(sorted(drop.shape)) for drop in side] for side in calls))
 
     # What has no meaning
     # -------------------------------------------------------------------------
@@ -179,13 +169,6 @@ class Running:
         if changed[0] == UNIT:
             return "the loss"
         return f"{changed[0]} ({block_kinds(subject.network)[changed[0].path]})"
-
-
-def _shared(path: str, tap: Callable[[str], str | None]) -> str:
-    """The reference's path of the innermost block around a path that both sides have."""
-    while path and tap(path) is None:
-        path = owner(path)
-    return tap(path) or "" if path else ""
 
 
 def why_apart(*sides: Subject) -> str:

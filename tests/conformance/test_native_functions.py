@@ -268,7 +268,7 @@ def by_hand(network, x, y):
 TORCH, JAX = TorchMlp, FlaxMlp
 LOSSES = [
     (TORCH, smoothed, JAX, by_hand, "no label smoothing instead of 0.1"),
-    (TORCH, plain, JAX, optax_summed, "loss times 6 (sum instead of mean)"),
+    (TORCH, plain, JAX, optax_summed, "sum instead of mean"),
     (
         TORCH,
         plain,

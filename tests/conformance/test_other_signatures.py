@@ -8,7 +8,6 @@ import pytest
 import torch
 from flax import nnx
 from torch import nn
-from torch.nn import functional as F
 
 from deliralike.conformance import compare
 from deliralike.errors import UnknownName
@@ -35,43 +34,6 @@ def proof(reference, candidate, *inputs, classes=4, **options):
 
 # Layouts, one by one
 # -----------------------------------------------------------------------------
-
-
-class NormBetween(nn.Module):
-    """A layer norm with the channels last between convolutions with the channels first."""
-
-    def __init__(self):
-        super().__init__()
-        self.c1, self.ln = nn.Conv2d(3, 8, 3, padding=1), nn.LayerNorm(8)
-        self.c2, self.fc = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 4)
-
-    def forward(self, x):
-        x = self.ln(self.c1(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        return self.fc(F.gelu(self.c2(x)).mean((2, 3)))
-
-
-class FlaxNormBetween(nnx.Module):
-    """The channels last throughout, and the names of the original."""
-
-    def __init__(self, epsilon=1e-5, approximate=False):
-        rngs = nnx.Rngs(0)
-        self.c1, self.c2 = (nnx.Conv(n, 8, (3, 3), rngs=rngs) for n in (3, 8))
-        self.ln, self.fc = nnx.LayerNorm(8, epsilon=epsilon, rngs=rngs), nnx.Linear(8, 4, rngs=rngs)
-        self.approximate = approximate
-
-    def __call__(self, x):
-        x = nnx.gelu(self.c2(self.ln(self.c1(x))), approximate=self.approximate)
-        return self.fc(x.mean((1, 2)))
-
-
-def test_axes_of_one_size_between_layouts():
-    """Samples, channels, rows and columns are eight each; one mistake is in a layer, one between
-    layers."""
-    found = proof(NormBetween, FlaxNormBetween(1e-3, approximate=True), normal(8, 3, 8, 8))
-    norm, gelu = found.level("L3").findings
-    assert (norm.place, norm.what, gelu.kind) == ("ln", "output", "gelu")
-    assert "eps=0.001 instead of 1e-05" in norm.explanation.cause
-    assert "tanh" in gelu.explanation.cause
 
 
 class Flattened(nn.Module):
@@ -267,50 +229,6 @@ class Scanned(nnx.Module):
 
 def test_layers_that_are_scanned_over():
     assert proof(Stack, Scanned(), normal(5, 6)).proved
-
-
-class Normed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.bn = nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x):
-        return self.fc(torch.relu(self.bn(self.conv(x))).mean((2, 3)))
-
-
-class Folded(nnx.Module):
-    """The norm is part of the convolution."""
-
-    def __init__(self):
-        rngs = nnx.Rngs(0)
-        self.conv, self.fc = nnx.Conv(3, 4, (3, 3), rngs=rngs), nnx.Linear(4, 4, rngs=rngs)
-
-    def __call__(self, x):
-        return self.fc(nnx.relu(self.conv(x)).mean((1, 2)))
-
-
-def test_a_norm_that_is_folded_into_a_convolution():
-    found = proof(Normed, Folded(), normal(5, 3, 8, 9))
-    assert found.proved
-    assert "train" not in found.level("L1").figures["differences"]
-
-
-@pytest.mark.parametrize(("off", "verdict"), [(1.0, "proved"), (1.01, "diverges")])
-def test_a_folded_norm_with_weights_of_its_own_is_judged(off, verdict):
-    torch.manual_seed(0)
-    network, port = Normed(), Folded()
-    network.bn.running_mean.uniform_(-1, 1)
-    network.bn.running_var.uniform_(0.5, 2)
-    network.eval()
-    fused = torch.nn.utils.fusion.fuse_conv_bn_eval(network.conv, network.bn)  # in float32
-    port.conv.kernel[...] = jnp.asarray(fused.weight.detach().numpy().transpose(2, 3, 1, 0))
-    port.conv.bias[...] = jnp.asarray(off * fused.bias.detach().numpy())
-    port.fc.kernel[...] = jnp.asarray(network.fc.weight.detach().numpy().T)
-    port.fc.bias[...] = jnp.asarray(network.fc.bias.detach().numpy())
-    found = compare(network, port, (normal(5, 3, 8, 9), labels(5, 4)), levels=QUICK)
-    assert found.verdict == verdict
-    assert verdict == "proved" or "bn.bias" in found.headline
 
 
 class Words(nn.Module):

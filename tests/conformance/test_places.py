@@ -93,7 +93,7 @@ class OneByOne(chainer.Chain):
     [
         ({"eps": 1e-3}, "stage.1.norm", "eps=0.001 instead of 1e-05"),
         ({"before": True}, "stage.1", ""),  # what stands between two layers has a place alone
-        ({"act": lambda x: x}, "act", "identity instead of gelu"),
+        ({"act": lambda x: x}, "act", "no GELU: it is left out"),
     ],
 )
 def test_blocks_that_one_side_calls_one_by_one_are_looked_into(mistake, place, cause):

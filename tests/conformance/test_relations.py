@@ -54,13 +54,8 @@ GATES = numbers(8, 3, seed=6)
     ("reference", "candidate", "cause"),
     [
         (KERNEL, KERNEL[:, :, ::-1, ::-1], "kernel flipped"),
-        (KERNEL, KERNEL.transpose(1, 0, 2, 3), "IOHW instead of OIHW"),
-        (KERNEL, KERNEL.transpose(2, 3, 1, 0), "HWIO instead of OIHW"),
-        (
-            KERNEL,
-            KERNEL.transpose(2, 3, 1, 0).reshape(4, 4, 3, 3),
-            "HWIO instead of OIHW, reshaped",
-        ),
+        (KERNEL, KERNEL.transpose(1, 0, 2, 3), "axes permuted to (1, 0, 2, 3)"),
+        (KERNEL, KERNEL.transpose(2, 3, 1, 0), "axes permuted to (2, 3, 1, 0)"),
         (KERNEL[0, 0], KERNEL[0, 0].T, "transposed"),
         (
             GATES,
@@ -68,7 +63,6 @@ GATES = numbers(8, 3, seed=6)
             "blocks in the order i, f, o, g",
         ),
         (GATES, GATES * 0.1, "scaled: times 0.1"),
-        (GATES, GATES.astype(np.float32).astype(float), "computed in float32"),
         (GATES, 0 * GATES, "zero"),
     ],
 )
@@ -85,20 +79,6 @@ def test_another_start_is_no_cause_but_something_to_look_at(scale):
     ((_, found),) = explain_weights({"w": KERNEL}, {"w": other})
     assert not found.known
     assert f"spread {other.std():.3g} instead of {KERNEL.std():.3g}" in str(found)
-
-
-def test_noise_is_said():
-    noise = KERNEL * (1 + 1e-7 * numbers(4, 4, 3, 3, seed=7))
-    ((_, found),) = explain_weights({"w": KERNEL}, {"w": noise})
-    assert not found.known and "the difference (noise?) is" in str(found)
-
-
-def test_a_forget_bias_is_told_from_other_shifts():
-    bias = numbers(12, seed=10)
-    ((_, found),) = explain_weights(
-        {"bias_hh_l0": bias}, {"bias_hh_l0": bias + np.repeat([0.0, 1.0, 0.0, 0.0], 3)}
-    )
-    assert found.known and found.cause == "forget gate's bias plus 1"
 
 
 def test_exchanged_tensors_are_named():

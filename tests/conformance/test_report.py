@@ -1,17 +1,11 @@
 """Reports: what a reader sees of a proof, in each form."""
 
 import functools
-import io
 import math
-import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
-from rich.console import Console
 
 from deliralike.conformance.findings import FAILED, Explanation, Finding
 from deliralike.conformance.ladder import TITLES
@@ -101,16 +95,6 @@ def test_text_of_several_is_a_matrix_of_levels():
     assert "ResNet on chainer: DIVERGES at bn1" in lines[-2]
 
 
-def test_a_terminal_gets_colours():
-    console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=80)
-    console.print(diverging())
-    shown = console.file.getvalue()
-    assert shown.startswith("\x1b[1;31mDIVERGES at bn1")  # bold red
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert any(line.startswith("L3     layers alone at equal inputs  failed") for line in lines)
-
-
 def test_of_many_findings_the_text_shows_some_and_counts_the_rest():
     findings = tuple(Finding("L1", f"parameter {index}", "gradient", 1.0) for index in range(50))
     text = str(Proof("A", "B", (level("L1", FAILED, 1.0, findings=findings),)))
@@ -125,16 +109,6 @@ def test_of_many_findings_the_text_shows_some_and_counts_the_rest():
 def test_references_that_differ_are_named_in_the_matrix():
     found = str(Proofs((proved(), proved(reference="MLP on torch"))))
     assert "ResNet on torch, ResNet on jax" in found and "MLP on torch, ResNet on jax" in found
-
-
-def test_proofs_of_one_name_are_numbered_in_the_matrix():
-    lines = str(Proofs((proved(), diverging(), proved()))).splitlines()
-    rows = [line for line in lines if line.endswith(("proved", "diverges"))]
-    assert [row.partition("  ")[0] for row in rows] == [
-        "ResNet on jax (1)",
-        "ResNet on chainer",
-        "ResNet on jax (2)",
-    ]
 
 
 def test_null_gradients_and_reasons_are_told():
@@ -161,11 +135,6 @@ def test_details_stand_below_the_headline_and_the_effect_ends_it():
         "Explained by eps=2e-5 instead of 1e-5 (match 3e-15). No effect on evaluation outputs."
     )
     assert "L3: bn1, output: Only the candidate calls fc." in str(proof)
-
-
-def test_names_are_shown_as_they_are_in_text():
-    assert "<script>alert(1)</script> & a|b [bold]x[/bold] `c` *d*" in str(hostile())
-    assert not any(line.startswith("second line") for line in str(hostile()).splitlines()[1:])
 
 
 def test_only_names_that_differ_are_shown_after_the_levels():
@@ -261,31 +230,10 @@ def test_a_notebook_gets_one_element_with_a_style_of_its_own():
     assert all(rule.startswith(".proof-report") for rule in rules)
 
 
-def test_a_page_has_tables_and_coloured_levels():
-    page = Page(page_of("diverging"))
-    assert "Differences by layer " in page.texts
-    classes = [cell.get("class") for cell in page.all("td")]
-    rows = diverging().level("L1").figures["gradients"]
-    failed = sum(row["difference"] == 1e-5 for row in rows)
-    assert classes.count("status failed") == 3 + failed  # L1, L3, L4
-    assert classes.count("status not-needed") == 1
-
-
 def test_null_gradients_come_last_and_are_not_judged():
     page = page_of("proved")
     assert page.index("conv1.bias</th>") > page.index("layer2.0.bn2.weight</th>")
     assert re.search(r"conv1\.bias</th>.*?class=\"status null\">null</td>", page)
-
-
-def test_another_process_writes_the_same_page():
-    code = "from tests.conformance.proofs import diverging; print(diverging()._repr_html_())"
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        env=os.environ | {"PYTHONHASHSEED": "7"},
-    )
-    assert run.stdout.decode() == f"{diverging()._repr_html_()}\n"
 
 
 def test_layers_that_l3_accuses_are_accused_in_the_table_of_another_level():
@@ -305,18 +253,6 @@ def test_a_bar_is_as_long_as_a_difference_has_decades():
     page = html.page(with_layers([{"path": str(value), "train": value} for value in values]))
     found = re.findall(r'class="(\w+)" style="width: ([\d.]+)rem"', page)
     assert found == [("passed", "0.00"), ("failed", "4.00"), ("failed", "8.00")]
-
-
-def test_differences_by_name_are_a_table():
-    by_mode = {"train": {"output": 2e-15, "loss": math.inf}}
-    levels = (
-        level("L1", figures={"differences": by_mode}),
-        level("L4", figures={"differences": {2: 1e-15, 4: np.float64(0)}}),
-    )
-    found = Proof("A", "B", levels)
-    assert '<th>2</th><td class="number">1.0e-15</td>' in html.page(found)
-    assert '<th>4</th><td class="number">exact</td>' in html.page(found)
-    assert '<th>train, loss</th><td class="number">not finite</td>' in html.page(found)
 
 
 def test_a_title_has_the_verdict_the_place_the_versions_and_the_day():

@@ -172,7 +172,7 @@ def complaints(title):
 def test_every_check_fails_on_something():
     names = {str(check) for check in suite.CHECKS}
     by_hand = {check for _, checks in BROKEN.values() for check in checks}
-    assert by_hand <= names and len(BROKEN) >= 80
+    assert by_hand <= names and len(BROKEN) >= 70
     assert {
         name
         for name in names - by_hand - set(SLIGHTLY) - ELSEWHERE - UNTOUCHED

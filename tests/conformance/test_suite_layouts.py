@@ -95,7 +95,7 @@ PLANTED = {
             "sigmoid",
             with_gradient(lambda x: 1 / (1 + np.exp(-x)), write_to_the_gradient),
         ),
-        "layers/Sigmoid",
+        "functions/sigmoid",
         ": gradient that another array gets 0",
     ),
     "ignoring the signs of strides": (
@@ -158,7 +158,7 @@ def test_a_group_norm_that_adds_to_a_reshape_is_found_on_chainer(monkeypatch):
     monkeypatch.setattr(
         kernels.GroupNorm, "derive", add_in_place_to_groups(kernels.GroupNorm.derive)
     )
-    assert "gradient of input 0" in failure(backends.get("chainer"), "layers/GroupNorm")
+    assert "gradient of input 0" in failure(backends.get("chainer"), "functions/group_norm")
 
 
 # That the arrays lie as they are said to lie

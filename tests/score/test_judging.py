@@ -101,17 +101,6 @@ def test_the_first_finding_alone_is_heard():
     assert found.failed == ("L3",)
 
 
-def test_the_match_is_no_part_of_the_cause():
-    """Else its number could pass for that of the setting."""
-    found = said(proof(finding(cause="eps is another (a guess)", match=1e-11)))
-    assert (found.cause, found.claims) == ("Explained by eps is another (a guess)", True)
-
-
-def test_the_nearest_cause_of_one_that_is_unknown_is_not_heard():
-    found = said(proof(finding(match=1e-3)))
-    assert (found.cause, found.claims) == ("", False)
-
-
 def test_the_input_of_a_layer_is_a_place():
     assert said(proof(finding("", "the input of fc"))).places == ("", "the input of fc")
 
@@ -121,18 +110,6 @@ def test_what_structure_shows_is_a_cause_that_nobody_has_to_claim():
     found = said(Proof("A", "B", (Level("L0", "structure", FAILED, findings=(shape,)),)))
     assert (found.cause, found.claims) == ("fc.weight: shape (3, 4) instead of (4, 3)", False)
     assert found.places == ("fc.weight", "fc")
-
-
-@pytest.mark.parametrize(
-    ("remark", "effect"),
-    [
-        ("Effect on evaluation outputs about 1e-5.", True),
-        ("No effect on evaluation outputs.", False),
-        ("Everything before it is exact.", None),
-    ],
-)
-def test_the_effect_is_read_from_the_remarks(remark, effect):
-    assert said(proof(finding(remarks=(remark,)))).effect is effect
 
 
 # Edits
@@ -196,16 +173,6 @@ def test_a_score_counts_by_kind_and_in_all():
     ]
 
 
-def test_a_score_gives_precision_beside_recall():
-    found = {name: (part, whole) for name, part, whole in score().shares()}
-    assert found["accused places that are right"] == (1, 3)
-    assert found["exact causes that are right"] == (1, 2)
-
-
-def test_a_level_counts_what_none_before_it_finds():
-    assert {row[0]: row[1] for row in score().levels() if row[1] != "0"} == {"L1": "1", "L4": "1"}
-
-
 @pytest.mark.parametrize(
     ("times", "given", "found", "passed"),
     [
@@ -233,12 +200,6 @@ def test_a_report_lists_every_miss_with_what_was_printed():
 
 # Commands
 # -----------------------------------------------------------------------------
-
-
-def test_a_backend_without_ports_is_named(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        command.main(["--port", "nowhere"])
-    assert "no ports to 'nowhere'; there are jax, chainer" in capsys.readouterr().err
 
 
 def test_a_case_that_is_not_there_is_an_error(capsys):

@@ -106,8 +106,6 @@ _NUMBERS: dict[str, tuple[str, float, tuple[float, ...], OfNumber]] = {
     "relu": ("negative_slope", 0.0, (0.01, 0.2), _leaky_relu),
     "elu": ("alpha", 1.0, (0.5, 2.0, 1.0), lambda nn, x, a: nn.elu(x, a)),
     "silu": ("beta", 1.0, (1.702, 0.5, 2.0), lambda nn, x, a: x * nn.sigmoid(x * a)),
-    "softplus": ("beta", 1.0, (2.0, 0.5, 5.0), lambda nn, x, a: nn.softplus(x * a) / a),
-    "relu6": ("upper bound", 6.0, (5.0, 1.0, 20.0), lambda nn, x, a: nn.clip(x, 0.0, a)),
     "hardsigmoid": ("slope", 1.0 / 6.0, (0.2, 0.5), _hardsigmoid),
     "hardswish": ("slope", 1.0 / 6.0, (0.2, 0.5), _hardswish),
 }
@@ -151,14 +149,7 @@ def _of_number(function: OfNumber) -> Callable[..., Any]:
 def _softmax(name: str, given: Arguments) -> list[Convention]:
     rank, other = len(given["x"].shape), _SOFTMAX[name]
     usual = given["dim"] % rank
-
-    def relative(nn: Any, given: Arguments) -> Any:
-        return nn.exp(given["x"] - nn.max_along(given["x"], usual, keepdim=True))
-
-    ways = {
-        other: lambda nn, given: getattr(nn, other)(given["x"], usual),
-        "exponentials whose sum is not one (not normalised)": relative,
-    }
+    ways = {other: lambda nn, given: getattr(nn, other)(given["x"], usual)}
     return [
         setting("dim", range(rank), words=f"{name} over axis", usual=usual),
         instead("function", ways, usual=name),

@@ -1,6 +1,6 @@
-"""Conventions of attention: scales, axes, masks, positions, heads and projections.
+"""Conventions of attention: scales, axes, masks, heads and projections.
 
-It is a function, or a layer with packed projections.
+It is a function, or a layer with packed projections that calls that function.
 """
 
 from __future__ import annotations
@@ -15,111 +15,83 @@ from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
     Known,
+    changing,
     rules,
     setting,
     values,
 )
 from deliralike.conformance.explain.enumeration import divisors, other_orders
-from deliralike.nn.layers import LAYERS
+from deliralike.conformance.explain.stand_in import StandIn
 
 _PARTS = ("query", "key", "value")
-_LAYER = LAYERS["MultiheadAttention"]
+_FLOOR = -30.0  # of a mask, where the softmax is over another axis and no column may be empty
 
 
-# What all kinds share
-# -----------------------------------------------------------------------------
-
-
-def _attend(nn: Any, q: Any, k: Any, v: Any, bias: Any, given: Arguments) -> tuple[Any, Any, Any]:
-    """Outputs ``(..., tokens, width)``, and the weights before and after their dropout."""
-    axis = given.get("axis", -1)
-    bias = _masked(nn, bias, q, k, given)
-    scores = _scores(nn, q, k, given)
-    if bias is not None:
-        # no column may be forbidden altogether
-        scores = scores + (bias if axis == -1 else nn.clip(bias, -30.0, 0.0))
-    weights = scores if given.get("weigh") == "none" else nn.softmax(scores, axis)
-    dropped, used = given.get("dropped"), weights
-    if dropped is not None:
-        used = weights * dropped
-    return nn.matmul(used, v), weights, used
-
-
-def _scores(nn: Any, q: Any, k: Any, given: Arguments) -> Any:
-    scale = given.get("scale")
-    if scale is None:
-        scale = q.shape[-1] ** -0.5
-    return nn.matmul(q, nn.transpose(k, -1, -2)) * scale
-
-
-def _masked(nn: Any, bias: Any, q: Any, k: Any, given: Arguments) -> Any:
-    """What is added to the scores: the given term, or another one."""
-    if "shift" in given:  # how far a token sees
-        allowed = np.tri(q.shape[-2], k.shape[-2], given["shift"], bool)
+def _attend(rule: Arguments, nn: Any, *given: Any, **named: Any) -> tuple[Any, Any]:
+    """The function of `nn` by the rules that are given."""
+    *parts, bias, mask = (*given, None, None)[:5]
+    q, k, v = (parts[i] for i in rule.get("picked", (0, 1, 2)))
+    scale, axis = rule.get("scale"), rule.get("axis", -1)
+    scores = nn.matmul(q, nn.transpose(k, -1, -2))
+    scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if "causal" in rule:
+        allowed = np.tri(q.shape[-2], k.shape[-2], dtype=bool)
         causal = nn.constant(np.where(allowed, 0.0, -np.inf), like=q)
-        return causal if bias is None else bias + causal
-    if bias is not None and given.get("least score") is not None:
-        bias = nn.clip(bias, given["least score"], 0.0)
-    return bias
-
-
-# The function and the layer
-# -----------------------------------------------------------------------------
+        bias = causal if bias is None else bias + causal
+    if bias is not None:
+        least = rule.get("least score", None if axis == -1 else _FLOOR)
+        scores = scores + (bias if least is None else nn.clip(bias, least, 0.0))
+    weights = scores if rule.get("weigh") == "none" else nn.softmax(scores, axis)
+    dropped = mask is not None and not rule.get("undropped")
+    return nn.matmul(weights * mask if dropped else weights, v), weights
 
 
 def _function(nn: Any, given: Arguments) -> Any:
-    q, k, v = (given[_PARTS[i]] for i in given.get("picked", (0, 1, 2)))
-    rule = {"dropped": given.get("weights_mask"), **given}
-    y, weights, _ = _attend(nn, q, k, v, given.get("bias"), rule)
+    parts = [given[name] for name in _PARTS]
+    y, weights = _attend(given, nn, *parts, given.get("bias"), given.get("weights_mask"))
     return y, weights if given["need_weights"] else None
 
 
+class _Attending:
+    """The functions of `nn`, with attention by other rules."""
+
+    def __init__(self, nn: Any, rule: Arguments) -> None:
+        self._nn, self.attention = nn, partial(_attend, rule, nn)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._nn, name)
+
+
 def _multihead(nn: Any, given: Arguments) -> Any:
-    """Multi-head attention as `deliralike.nn.layers.attention`, by rules of its own."""
-    tokens = [_batch_first(nn, given, given[name]) for name in _PARTS]
-    order = given.get("order", (0, 1, 2))
-    made = [_projected(nn, given, x, part) for x, part in zip(tokens, order, strict=True)]
-    q, k, v = (made[i] for i in given.get("picked", (0, 1, 2)))
-    bias, dropped = _own(nn, given, q, k.shape[2])
-    y, _, weights = _attend(nn, q, k, v, bias, {"dropped": dropped, **given})
-    y = nn.permute(y, (0, 2, 1, 3)) if given.get("merged", True) else y
-    y = nn.reshape(y, tuple(tokens[0].shape))
-    if given.get("projected", True):
-        y = nn.linear(y, given["out_proj.weight"], given.get("out_proj.bias"))
-    y = _batch_first(nn, given, y)
-    if not given["need_weights"]:
-        return y, None
-    return y, nn.mean(weights, 1) if given["average_attn_weights"] else weights
+    """The layer of `nn`, in which attention and what is given may be others."""
+    rule = {name: value for name, value in given.items() if name not in ("bias", "scale")}
+    rule["scale"] = given.get("factor")
+    whole, place = given["embed_dim"], f"{given['path']}.attention_dropout".lstrip(".")
+    beside = {
+        "kdim": given["kdim"] or whole,
+        "vdim": given["vdim"] or whole,
+        "is_packed": "in_proj_weight" in given,
+        "attention_dropout": SimpleNamespace(p=given["dropout"], block_path=place),
+        "out_proj": partial(_project, nn, given),
+    }
+    layer = StandIn("MultiheadAttention", _Attending(nn, rule), {**given, **beside})
+    masks = {name: _inverted(given, name) for name in ("key_padding_mask", "attn_mask")}
+    wanted = {name: given[name] for name in ("need_weights", "average_attn_weights")}
+    return layer.forward(*(given[name] for name in _PARTS), **masks, **wanted)
 
 
-def _batch_first(nn: Any, given: Arguments, x: Any) -> Any:
-    """Tokens as ``(batch, tokens, width)``, or back in the order of the axes that is given."""
-    return x if given["batch_first"] else nn.permute(x, (1, 0, 2))
+def _project(nn: Any, given: Arguments, y: Any) -> Any:
+    if given.get("unprojected"):
+        return y
+    return nn.linear(y, given["out_proj.weight"], given.get("out_proj.bias"))
 
 
-def _projected(nn: Any, given: Arguments, x: Any, part: int) -> Any:
-    """Tokens after their part of the packed projection: ``(batch, heads, tokens, width)``."""
-    width, bias = given["embed_dim"], given.get("in_proj_bias")
-    rows = slice(part * width, (part + 1) * width)
-    y = nn.linear(x, given["in_proj_weight"][rows], None if bias is None else bias[rows])
-    heads = given["num_heads"]
-    return nn.permute(nn.reshape(y, (*x.shape[:2], heads, width // heads)), (0, 2, 1, 3))
-
-
-def _own(nn: Any, given: Arguments, q: Any, keys: int) -> tuple[Any, Any]:
-    """The layer's own term of the scores, and its own mask of the weights; None for none."""
-    place = f"{given['path']}.attention_dropout".lstrip(".")
-    dropout = SimpleNamespace(p=given["dropout"], block_path=place)
-    layer = SimpleNamespace(nn=nn, training=given["training"], attention_dropout=dropout)
-    layer._scores_term = partial(_LAYER._scores_term, layer)
-    masks = []
-    for name in ("attn_mask", "key_padding_mask"):
-        mask = given.get(name)
-        if mask is not None and name in given.get("inverted", ()):
-            mask = mask == False if "bool" in str(mask.dtype) else -mask  # noqa: E712
-        masks.append(mask)
-    bias = _LAYER._bias(layer, q, keys, *masks)
-    return bias, _LAYER._dropout_mask(layer, q, SimpleNamespace(shape=(*q.shape[:2], keys)))
+def _inverted(given: Arguments, name: str) -> Any:
+    """A mask, or the contrary one."""
+    mask = given.get(name)
+    if mask is None or given.get("inverted") != name:
+        return mask
+    return mask == False if "bool" in str(mask.dtype) else -mask  # noqa: E712
 
 
 # What is known
@@ -129,9 +101,6 @@ _SOFTMAX = {
     "over the queries (axis -2) instead of the keys": {"axis": -2},
     "over the heads (axis -3)": {"axis": -3},
     "missing": {"weigh": "none"},
-}
-_CAUSAL = {
-    "that the reference does not have": {"shift": 0},
 }
 _PICKED = {
     "queries and keys exchanged (keys in the place of queries)": (1, 0, 2),
@@ -143,7 +112,8 @@ _PICKED = {
 def attention(given: Arguments) -> Known:
     """The function of `nn`."""
     width = given["query"].shape[-1]
-    return _function, _of_scores(width, width, given.get("scale"), given.get("bias") is not None)
+    scale = given.get("scale")
+    return _function, _of_scores("scale", width, width, scale, given.get("bias") is not None)
 
 
 def multihead(given: Arguments) -> Known:
@@ -152,32 +122,42 @@ def multihead(given: Arguments) -> Known:
     masks = [name for name in ("attn_mask", "key_padding_mask") if given.get(name) is not None]
     treated: dict[str, dict[str, Any]] = {f"{name} ignored": {name: None} for name in masks}
     for name in masks:
-        treated[f"{name} inverted"] = {"inverted": (name,)}
+        treated[f"{name} inverted"] = {"inverted": name}
         # A row that is forbidden altogether has no numbers with minus infinity.
-        finite = {"inverted": (name,), "least score": -1e9}
-        treated[f"{name} inverted, forbidden scores of -1e9"] = finite
-    orders = {}
-    for order in other_orders(3):
-        orders[", ".join("qkv"[order.index(i)] for i in range(3))] = order
+        finite = {"inverted": name, "least score": _FLOOR}
+        treated[f"{name} inverted, with scores of {_FLOOR:g}"] = finite
+    orders = {
+        ", ".join("qkv"[order.index(i)] for i in range(3)): order for order in other_orders(3)
+    }
+    parts = ("in_proj_weight", "in_proj_bias")
+
+    def ordered(nn: Any, given: Arguments, order: Any) -> Arguments:
+        found = {}
+        for name in parts:
+            if given.get(name) is not None:
+                thirds = nn.split(given[name], whole, 0)
+                found[name] = nn.concatenate([thirds[i] for i in order], 0)
+        return found
+
     return _multihead, [
         rules("", treated),
-        *_of_scores(whole // heads, whole, None, bool(masks)),
-        values("merged", {"merged wrongly (heads and tokens not exchanged back)": False}, "heads"),
-        values("order", orders, "packed projection in the order", usual="q, k, v"),
-        values("projected", {"not projected (out_proj missing)": False}, "output"),
+        *_of_scores("factor", whole // heads, whole, None, bool(masks)),
+        Convention("packed projection in the order", orders, changing(ordered), "q, k, v"),
+        values("unprojected", {"not projected (out_proj missing)": True}, "output"),
         setting("batch_first", (True, False)),
         setting("num_heads", divisors(whole)),
     ]
 
 
-def _of_scores(width: int, whole: int, scale: float | None, masked: bool) -> list[Convention]:
+def _of_scores(
+    name: str, width: int, whole: int, scale: float | None, masked: bool
+) -> list[Convention]:
     """What is known of scores and weights; `whole` is the width of all heads together."""
     usual = width**-0.5 if scale is None else scale
     scales = {
         "no scale": 1.0,
         f"scale 1/sqrt({whole}) (whole width)": whole**-0.5,
         f"scale 1/{width}": 1.0 / width,
-        f"scale sqrt({width})": width**0.5,
         f"scale 1/sqrt({width})": width**-0.5,
     }
     others = {}
@@ -185,16 +165,16 @@ def _of_scores(width: int, whole: int, scale: float | None, masked: bool) -> lis
         if abs(one - usual) > 1e-12:
             others[f"{words} instead of {usual:.10g}"] = one
     found = [
-        values("scale", others),
-        values("scale", (usual, 0.5, 1.0), "scale", free=True, usual=usual),
+        values(name, others),
+        values(name, (usual, 0.5, 1.0), "scale", free=True, usual=usual),
         rules("softmax", _SOFTMAX),
-        rules("causal mask", _CAUSAL),
-        values("dropped", {"missing": None}, "dropout"),
+        values("causal", {"that the reference does not have": True}, "causal mask"),
+        values("undropped", {"missing": True}, "dropout"),
         values("picked", _PICKED),
     ]
     if masked:
-        floors = {
-            f"forbidden scores of {one:g} instead of minus infinity": one for one in (-1e4, -1e9)
-        }
+        floors = {}
+        for one in (-1e4, -1e9):
+            floors[f"forbidden scores of {one:g} instead of minus infinity"] = one
         found.append(values("least score", floors, "mask:"))
     return found

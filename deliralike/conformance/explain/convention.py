@@ -34,7 +34,6 @@ class Convention:
         free: Whether it is a number that is searched for.
         axis: Along which it is searched for.
         name: Of what a formula reads there, if it is a number.
-        joins: It is also tried together with others that have the same word here.
     """
 
     setting: str
@@ -44,7 +43,6 @@ class Convention:
     free: bool = False
     axis: Axis = LINE
     name: str = ""
-    joins: str = ""
 
     def choices(self, arguments: Arguments) -> Iterator[Choice]:
         """Each alternative to what the reference has."""
@@ -67,10 +65,6 @@ class Choice:
     words: Any
     value: Any
     usual: Any
-
-    def at(self, number: float) -> Choice:
-        """A free one with its number."""
-        return Choice(self.convention, number, number, self.usual)
 
     def formula(self, formula: Formula) -> Formula:
         """Another formula with this alternative applied."""

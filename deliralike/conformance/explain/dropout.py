@@ -7,70 +7,50 @@ import numpy as np
 from deliralike.conformance.causes import number
 from deliralike.conformance.explain.convention import Arguments, Formula, Known, instead
 
-TOLERANCE = 1e-9
+_TOLERANCE = 1e-9
 
 
 def dropout(given: Arguments) -> Known:
     """The candidate's mask and scale, read off its outputs and held against the reference's."""
-    x, p, training = given["x"], given["p"], given["training"]
-    usual, wanted = given["usual"], given["wanted"]
-    kept = (usual != 0.0) | (x == 0.0)
-    scale = 1.0 / (1.0 - p) if training and p < 1.0 else 1.0
-    formula = _masked(kept * scale)
+    x, p, training, wanted = (given[name] for name in ("x", "p", "training", "wanted"))
+    kept = (given["usual"] != 0.0) | (x == 0.0)
+    formula = _masked(kept / (1.0 - p) if training and p < 1.0 else kept * 1.0)
     if wanted is None or wanted.shape != x.shape:
         return formula, []
-    shown = _shown(x, wanted)
-    if shown is None:
-        return formula, []
-    its, factor = shown
-    words = _words(training, p, factor, its, bool((its == kept).all()))
-    return formula, [instead("", {words: _masked(its * _exact(factor, p))})]
-
-
-def _shown(x: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, float] | None:
-    """What is kept, and the one factor of that; None where there is no such factor."""
-    kept = (wanted != 0.0) | (x == 0.0)
-    told = kept & (x != 0.0)
-    ratios = wanted[told] / x[told]
+    its = (wanted != 0.0) | (x == 0.0)
+    shown = its & (x != 0.0)
+    ratios = wanted[shown] / x[shown]
     scale = float(np.median(ratios)) if ratios.size else 1.0
-    if ratios.size and np.abs(ratios - scale).max() > TOLERANCE * max(1.0, abs(scale)):
-        return None
-    return kept, scale
+    if np.abs(ratios - scale).max(initial=0.0) > _TOLERANCE * max(1.0, abs(scale)):
+        return formula, []
+    words = _in_training(p, scale, its) if training else _in_evaluation(scale, its)
+    if training and not np.array_equal(its, kept) and not its.all():
+        words += f"; another mask, {its.mean():.0%} kept"
+    return formula, [instead("", {words: _masked(its * scale)})]
 
 
-def _exact(scale: float, p: float) -> float:
-    """The scale without rounding, where it is one that dropout may have."""
-    likely = [1.0]
-    for value in (p, 1.0 - p, round(1.0 / scale, 9) if scale else 0.0):
-        if value:
-            likely += [1.0 / value, value]
-    return next((one for one in likely if abs(one - scale) < TOLERANCE), scale)
-
-
-def _words(training: bool, p: float, scale: float, kept: np.ndarray, same: bool) -> str:
-    """What a mask and its scale mean."""
-    shown, keep = number(round(scale, 9)), 1.0 - p
-    other = number(round(1.0 - 1.0 / scale, 9) if scale else 1.0)
-    if not training:
-        if kept.all():
-            return f"outputs of evaluation scaled by {shown} (dropout without scaling in training)"
-        how = f" (p={other})" if scale > 1.0 else ", unscaled"
-        return f"dropout on in evaluation{how}"
-    is_usual = abs(scale - 1.0) < TOLERANCE
+def _in_evaluation(scale: float, kept: np.ndarray) -> str:
     if kept.all():
-        return "dropout off in training" if is_usual else f"nothing dropped, but scaled by {shown}"
-    words = f"p={other} instead of {number(p)} (scaled by {shown})"
-    if is_usual:
-        words = f"dropout unscaled: what is kept is not divided by {number(keep)}"
-    elif abs(scale - keep) < TOLERANCE:
-        words = f"dropout multiplied with {number(keep)} instead of divided by it"
-    elif abs(scale * p - 1.0) < TOLERANCE:
-        words = (
-            f"p and keep swapped: p={number(keep)} instead of {number(p)}, scaled by 1/{number(p)}"
-        )
-    elif abs(scale * keep - 1.0) < TOLERANCE:
-        words = "another mask of dropout, scaled as it should be"
-    return words if same else f"{words}; another mask, {kept.mean():.0%} kept"
+        return f"outputs of evaluation scaled by {_short(scale)}"
+    return f"dropout on in evaluation, scaled by {_short(scale)}"
+
+
+def _in_training(p: float, scale: float, kept: np.ndarray) -> str:
+    """What a mask and its scale mean."""
+    keep, is_whole = 1.0 - p, abs(scale - 1.0) < _TOLERANCE
+    if kept.all():
+        return "dropout off in training" if is_whole else f"nothing dropped, scaled by {scale:g}"
+    if is_whole:
+        return f"dropout unscaled: what is kept is not divided by {number(keep)}"
+    if abs(scale - keep) < _TOLERANCE:
+        return f"dropout multiplied with {number(keep)} instead of divided by it"
+    if abs(scale * p - 1.0) < _TOLERANCE:
+        return f"p and keep swapped: p={number(keep)} instead of {number(p)}"
+    return f"p={_short(1.0 - 1.0 / (scale or 1.0))} instead of {number(p)}"
+
+
+def _short(value: float) -> str:
+    return number(round(value, 9))
 
 
 def _masked(factors: np.ndarray) -> Formula:

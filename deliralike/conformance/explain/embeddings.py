@@ -11,7 +11,6 @@ from deliralike.conformance.explain import changes
 from deliralike.conformance.explain.convention import (
     Arguments,
     Known,
-    array,
     output,
     setting,
     told,
@@ -26,7 +25,7 @@ def _rows(nn: Any, given: Arguments) -> Any:
     if padding is None:
         return found
     here = nn.broadcast_to(nn.expand_dims(index == padding, -1), found.shape)
-    return nn.where(here, found * 0.0 if given.get("zero") else nn.stop_gradient(found), found)
+    return nn.where(here, nn.stop_gradient(found), found)
 
 
 def embedding(given: Arguments) -> Known:
@@ -35,16 +34,10 @@ def embedding(given: Arguments) -> Known:
     padding = given.get("padding_idx")
     padding = None if padding is None else padding % count
     root = math.sqrt(width)
-    scales = {
-        f"times sqrt({width})": changes.times(root),
-        f"divided by sqrt({width})": changes.times(1.0 / root),
-    }
-    shifts = {f"off by {by:+d}": changes.plus(by) for by in (1, -1)}
-    found = [output("rows scaled:", scales), array("index", "index", shifts)]
+    scales = {f"times sqrt({width})": changes.times(root)}
+    found = [output("rows scaled:", scales)]
     if padding is not None:
-        zero = {"is zero instead of the stored row": True}
         found.append(values("padding", {"is not zero": None}, "gradient of the padding row"))
-        found.append(values("zero", zero, "output of the padding row"))
     rows = [int(row) for row in np.unique(index)]
     found.append(setting("padding", rows, "padding_idx", usual=padding))
     return told(_rows, {"padding": padding}), found

@@ -12,6 +12,7 @@ from deliralike.conformance.explain import (
     activations,
     attention,
     embeddings,
+    losses,
     norms,
     recurrence,
     shapes,
@@ -20,6 +21,7 @@ from deliralike.conformance.explain import (
 from deliralike.conformance.explain.arguments import called, has_all, is_known, plain
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula, Known
 from deliralike.conformance.explain.dropout import dropout
+from deliralike.conformance.explain.loss_table import LOSSES, conventions
 from deliralike.conformance.findings import is_array
 
 
@@ -30,10 +32,12 @@ class Family:
     Attributes:
         formula: What the reference computes.
         conventions: What other code does instead, the likely ones first.
+        by_outputs: Whether outputs alone tell: where dropout is given zero, nothing shows its mask.
     """
 
     formula: Formula
     conventions: Sequence[Convention]
+    by_outputs: bool = False
 
 
 def family_of(kind: str, given: Arguments) -> Family | None:
@@ -42,7 +46,9 @@ def family_of(kind: str, given: Arguments) -> Family | None:
     if name in _LAYERS:
         return Family(*_LAYERS[name](given))
     if name.startswith("Drop"):
-        return Family(*dropout(given))
+        return Family(*dropout(given), by_outputs=True)
+    if name in LOSSES:
+        return Family(losses.formula_of(name), list(conventions(name, given)))
     if name == "Identity":
         return Family(lambda nn, given: given["x"], ())
     if not (name.islower() and is_known(name)) or not has_all(name, given):
@@ -92,12 +98,10 @@ _FUNCTIONS: Mapping[str, Callable[[Arguments], list[Convention]]] = {
     "interpolate": windows.interpolate,
     "concatenate": shapes.concatenate,
     "flatten": shapes.flatten,
-    "pixel_shuffle": shapes.pixel_shuffle,
     "permute": shapes.permute,
     "pad": shapes.pad,
+    "linear": shapes.linear,
     "mean": partial(shapes.reduction, "mean"),
     "sum": partial(shapes.reduction, "sum"),
     "max_along": partial(shapes.reduction, "max_along"),
-    "matmul": shapes.matmul,
-    "linear": shapes.linear,
 }

@@ -25,7 +25,7 @@ from deliralike.conformance.explain.convention import (
 from deliralike.conformance.explain.enumeration import other_axes
 from deliralike.conformance.explain.relations import order_along
 from deliralike.conformance.findings import FailingBlock, is_floating
-from deliralike.conformance.kinds import Arrays, Shape
+from deliralike.conformance.kinds import Shape
 
 Apply = Callable[..., Convention]  # the words and the changes of one array
 
@@ -52,19 +52,10 @@ def around(accused: FailingBlock, given: Arguments) -> Iterator[Convention]:
             if not place:
                 is_bilinear = accused.kind.startswith(_BILINEAR)
                 words = "input (or weight)" if is_bilinear else "input"
-            yield array("", name, dict(_of_others(given[name], accused.beside)))
             yield from _changes(
                 words, lambda words, ways, at=name: array(words, at, ways), given[name], place
             )
     yield from _outputs(accused)
-
-
-def _of_others(value: np.ndarray, known: Arrays) -> Iterator[tuple[str, Change]]:
-    """Other tensors of the network in the place of the one that a function is given."""
-    own = [name for name, tensor in known.items() if np.array_equal(tensor, value)]
-    for name, tensor in known.items():
-        if own and name not in own and tensor.shape == value.shape:
-            yield f"{name} in the place of {own[0]}", changes.replaced(tensor)
 
 
 def _outputs(accused: FailingBlock) -> Iterator[Convention]:

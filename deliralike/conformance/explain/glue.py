@@ -73,7 +73,6 @@ def _tried(glue: Glue, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
             return
         if mine.dtype.kind == theirs.dtype.kind == "f":
             yield from _sums(sources, mine, theirs)
-            yield from _steps(sources, mine, theirs)
     usual = next((said for said, _ in _of_sources(sources, mine)), "")
     for said, distance in _of_sources(sources, theirs):
         but = f" instead of {usual}" if usual else " alone: what else there should be is missing"
@@ -122,47 +121,26 @@ def _sums(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Tri
         yield Trial(said, relative_difference(mine + factor * source, theirs))
 
 
-def _steps(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
-    """Other steps of sequences ``(batch, steps, width)``, one of each, in some of the columns."""
-    for name, states in sources.items():
-        if mine.ndim != 2 or states.ndim != 3 or len(states) != len(mine) or len(states) < 2:
-            continue
-        width = states.shape[2]
-        for first in range(mine.shape[1] - width + 1):
-            columns = slice(first, first + width)
-            usual, came = (
-                np.abs(states - one[:, None, columns]).sum(-1).argmin(1) for one in (mine, theirs)
-            )
-            other = mine.copy()
-            other[:, columns] = states[np.arange(len(states)), came]
-            said = f"the steps {came.tolist()} of {name} instead of {usual.tolist()}"
-            if (came == states.shape[1] - 1).all():
-                said += " (the last one of all, also after padding)"
-            yield Trial(said, relative_difference(other, theirs))
-
-
 def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
     """Other masks: of truth values, or of scores that are minus infinity where they are hidden."""
-    usual, came = (one if one.dtype.kind == "b" else np.isfinite(one) for one in (mine, theirs))
+    is_boolean = mine.dtype.kind == "b"
+    usual, came = (one if is_boolean else np.isfinite(one) for one in (mine, theirs))
     both = usual & came
-    if mine.dtype.kind == "f" and relative_difference(mine[both], theirs[both]) > MATCH:
+    if not is_boolean and relative_difference(mine[both], theirs[both]) > MATCH:
         found = relations.nearest(mine[both], theirs[both])
         if found is not None and np.array_equal(usual, came):
             yield Trial(f"{_FORMER}, where it is not hidden: {found.cause}", found.distance)
         return
-    none, all_ = ("set nowhere", "set") if mine.dtype.kind == "b" else ("everywhere", "left out")
-    ways = {"inverted": ~usual, none: np.zeros_like(usual), all_: np.ones_like(usual)}
+    ways = {"inverted": ~usual, "set" if is_boolean else "left out": np.ones_like(usual)}
     if usual.ndim > 1:
         for shift, said in enumerate((" without the token itself", "", " with the next token"), -1):
-            rows, columns = usual.shape[-2:]
-            causal = np.tri(rows, columns, shift, bool)
+            causal = np.tri(*usual.shape[-2:], shift, dtype=bool)
             ways[f"causal{said}"] = np.broadcast_to(causal, usual.shape)
-        ways["transposed"] = usual.swapaxes(-1, -2)
     for said, other in ways.items():
         if np.array_equal(other, came):
             yield Trial(f"a mask that is {said}", 0.0)
-    hidden, seen = int((usual & ~came).sum()), int((came & ~usual).sum())
-    if (hidden or seen) and not (usual.all() or np.isnan(theirs).any()):
+    if not usual.all() and not np.isnan(theirs).any():
+        hidden, seen = int((usual & ~came).sum()), int((came & ~usual).sum())
         yield Trial(f"another mask, which hides {hidden} elements more and shows {seen} more", 0.0)
 
 

@@ -6,7 +6,6 @@ prediction goes through first.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -29,7 +28,6 @@ from deliralike.conformance.explain.convention import (
 
 _IGNORED = -100
 OF_LABELS = ("cross_entropy", "focal_loss")
-OF_REGIONS = ("dice_loss", "tversky_loss")
 OF_ELEMENTS = {
     "mse_loss": "squared error",
     "l1_loss": "absolute error",
@@ -39,7 +37,7 @@ OF_ELEMENTS = {
     "binary_cross_entropy": "binary cross-entropy of probabilities",
     "binary_focal_loss": "focal loss",
 }
-LOSSES = (*OF_LABELS, *OF_REGIONS, *OF_ELEMENTS)
+LOSSES = (*OF_LABELS, *OF_ELEMENTS, "dice_loss", "tversky_loss")
 BEFORE: Mapping[str, Change] = {
     "": lambda nn, x: x,
     "softmax": lambda nn, x: nn.softmax(x, 1),
@@ -48,33 +46,18 @@ BEFORE: Mapping[str, Change] = {
 }
 
 
-def conventions(kind: str, given: Arguments, before: str) -> Iterator[Convention]:
-    """What other code has in the place of a loss after a function of `BEFORE`."""
+def conventions(kind: str, given: Arguments) -> Iterator[Convention]:
+    """What other code has in the place of a loss."""
     reduction = given.get("reduction", "mean")
     ways = {"sum": "sum instead of mean", "mean": "mean instead of sum"}
     yield rules("", {words: {"reduction": way} for way, words in ways.items() if way != reduction})
     if kind in OF_LABELS:
         yield from _of_labels(kind, given)
-    elif kind in OF_REGIONS:
-        yield from _of_regions(given)
     elif kind in OF_ELEMENTS:
         yield from _of_elements(kind, given)
     if np.ndim(given[names(kind)[0]]) > 1:
-        yield values("before", dict(_before(before)))
-
-
-def _before(usual: str) -> Iterator[tuple[str, Change]]:
-    for name, other in BEFORE.items():
-        words = f"{name} instead of {usual}"
-        if not usual:
-            words = f"{name} of the scores first ({name} twice, where the loss has its own)"
-        elif not name:
-            words = f"{usual} missing: of the scores"
-        if name != usual:
-            yield words, other
-    if usual:
-        own = BEFORE[usual]
-        yield f"{usual} twice", lambda nn, x: own(nn, own(nn, x))
+        twice = "{0} of the scores first ({0} twice, where the loss has its own)"
+        yield values("before", {twice.format(name): way for name, way in BEFORE.items() if name})
 
 
 def _owns(ways: Mapping[str, Formula]) -> Convention:
@@ -119,7 +102,6 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
     yield _owns({words: partial(_reduced, kind, count) for words, count in divisors.items()})
     labels = {}
     if not kept.all():
-        labels["ignored labels counted as the first class"] = np.where(kept, target, 0)
         last = "ignored labels counted as the last class (index -1 wraps)"
         labels[last] = np.where(kept, target, classes - 1)
     for by in (1, -1):
@@ -157,16 +139,6 @@ _LOGS = {
     "softmax missing: the negative logit": partial(_of_logs, BEFORE[""]),
     "sigmoid instead of softmax": partial(_of_logs, lambda nn, x: -nn.softplus(-x)),
 }
-
-
-def _log_of_more(eps: float, nn: Any, x: Any) -> Any:
-    return nn.log(nn.softmax(x, 1) + eps)
-
-
-for _eps in (1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12):
-    _LOGS[f"{_eps:g} (eps) added to the probabilities inside the logarithm"] = partial(
-        _of_logs, partial(_log_of_more, _eps)
-    )
 
 
 # Targets of the prediction's shape
@@ -217,35 +189,3 @@ def _of_elements(kind: str, given: Arguments) -> Iterator[Convention]:
 
 def _number_like(nn: Any, given: Arguments, value: float) -> Any:
     return nn.constant(np.array([value]), like=given["logits"])
-
-
-# Overlaps of regions
-# -----------------------------------------------------------------------------
-
-
-def _dice(nn: Any, given: Arguments, whole: bool = False, power: int = 1) -> Any:
-    """Dice with the sums over the whole batch, or of squares in the denominator."""
-    p, target = given["probabilities"], given["target"]
-    if not given["include_background"]:
-        p, target = p[:, 1:], target[:, 1:]
-    dims = (*((0,) if whole else ()), *range(2, len(p.shape)))
-    total = nn.sum(p**power, dims) + nn.sum(target**power, dims)
-    found = (2.0 * nn.sum(p * target, dims) + given["smooth"]) / (total + given["smooth"])
-    return nn.sum(1.0 - found) * (1.0 / math.prod(found.shape))
-
-
-def _minus_dice(nn: Any, given: Arguments) -> Any:
-    return called("dice_loss", nn, given) - 1.0
-
-
-def _of_regions(given: Arguments) -> Iterator[Convention]:
-    background = given["include_background"]
-    words = f"the background (channel 0) {'left out' if background else 'counted'}"
-    yield rules("", {words: {"include_background": not background}})
-    ways: dict[str, Formula] = {
-        "overlap and sizes over the whole batch": partial(_dice, whole=True),
-        "squares in the denominator": partial(_dice, power=2),
-        "negative coefficient instead of one minus it": _minus_dice,
-    }
-    yield _owns(ways)
-    yield setting("smooth", (1e-5, 1e-2, 1.0, 1e-7), free=True, axis=POSITIVE)

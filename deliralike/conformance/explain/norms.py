@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -16,6 +16,7 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Known,
     array,
+    changing,
     rules,
     setting,
     told,
@@ -47,7 +48,7 @@ _RUNNING = ("running_mean", "running_var")
 
 def _eps(given: Arguments) -> list[Convention]:
     eps = setting("eps", EPSILONS, free=True, axis=POSITIVE, usual=given.get("eps"))
-    return [eps, values("deviation", _EPS, "eps", joins="variance")]
+    return [eps, values("deviation", _EPS, "eps")]
 
 
 def _rules(given: Arguments) -> list[Convention]:
@@ -55,11 +56,10 @@ def _rules(given: Arguments) -> list[Convention]:
     gradient = {"through the batch statistics (mean and variance)": True}
     return [
         *_eps(given),
-        rules("variance", _VARIANCE, joins="variance"),
+        rules("variance", _VARIANCE),
         values("centred", {"not subtracted (RMS norm, not centred)": False}, "mean"),
         values("deviation", _SQUARE, "divisor"),
         values("constant", gradient, "no gradient"),
-        *_one_pass(given),
     ]
 
 
@@ -71,8 +71,6 @@ def statistics(nn: Any, x: Any, given: Arguments) -> tuple[Any, Any]:
     count = math.prod(x.shape[axis] for axis in axes)
     divisor = max(count - given.get("correction", 0), 1e-30)
     var = nn.sum(centred * centred, axes, keepdim=True) * (1.0 / divisor)
-    if given.get("error") is not None:
-        var = var + nn.constant(given["error"], like=x)
     if given.get("constant"):
         mean, var = nn.stop_gradient(mean), nn.stop_gradient(var)
     return mean, var
@@ -216,7 +214,6 @@ def _evaluating() -> list[Convention]:
     return [
         rules("batch statistics", used),
         rules("running statistics", moved),
-        *_stored(*_RUNNING),
     ]
 
 
@@ -233,10 +230,10 @@ def _moving(given: Arguments) -> list[Convention]:
     biased = {"biased instead of unbiased": True}
     if given.get("biased"):
         biased = {"unbiased instead of biased": False}
-    how: dict[str, Any] = {"free": True, "axis": POSITIVE, "joins": "moves"}
+    how: dict[str, Any] = {"free": True, "axis": POSITIVE}
     table = [
         rules("running statistics", used),
-        values("biased", biased, "running variance", joins="moves"),
+        values("biased", biased, "running variance"),
     ]
     if momentum is None:
         how["usual"] = "a plain average"
@@ -245,65 +242,21 @@ def _moving(given: Arguments) -> list[Convention]:
     swapped = f"{momentum:.10g} (swapped: the weight of the old value)"
     return [
         *table,
-        setting("momentum", (1.0 - momentum,), usual=swapped, joins="moves"),
+        setting("momentum", (1.0 - momentum,), usual=swapped),
         setting("momentum", average),
         setting("momentum", (0.01, 1.0 - momentum, 1.0), **how),
+        Convention("running variance biased; momentum", (0.01, 0.1), _biased, momentum, **how),
     ]
 
 
-def _stored(mean: str, var: str) -> list[Convention]:
-    """What is made of stored statistics, by the names that they are given under."""
-    ignored = "left out (ignored)"
-    variance = {"taken for the standard deviation": changes.squared, ignored: changes.ones}
-    return [
-        array("variance", var, variance),
-        array("mean", mean, {ignored: changes.times(0.0)}),
-    ]
+_biased = changing(lambda nn, given, value: {"momentum": value, "biased": True})
 
 
 def batch_norm_function(given: Arguments) -> Known:
     """The function of `nn` that is given its statistics."""
     names = ("mean", "var")
     usual = {"learned": _per_channel(given["x"].ndim), "stored": names}
-    return told(_with_stored_statistics, usual), [*_eps(given), *_stored(*names)]
-
-
-# One pass: E[x²] - E[x]²
-# -----------------------------------------------------------------------------
-
-_ROUNDINGS = 64.0  # so many of the mean's square there may be
-_PRECISIONS = {"": 2.0**-53, " in float32": 2.0**-24}
-
-
-def _one_pass(given: Arguments) -> Iterator[Convention]:
-    """One pass with the errors that the outputs show, where those are of the size of rounding.
-
-    The errors depend on the order of sums, which no other framework repeats: running the formula
-    does not give the candidate's numbers where the mean is far from zero.
-    """
-    x, wanted = given["x"], given.get("wanted")
-    if wanted is None or wanted.shape != x.shape:
-        return
-    shape, axes = given.get("split", x.shape), given["axes"]
-    learned = []
-    for name, usual in (("weight", 1.0), ("bias", 0.0)):
-        one = given.get(name)
-        one = np.asarray(usual) if one is None else one.reshape(given.get("learned", one.shape))
-        learned.append(np.broadcast_to(one, x.shape).reshape(shape))
-    part, came = x.reshape(shape), wanted.reshape(shape) - learned[1]
-    mean, var = part.mean(axes, keepdims=True), part.var(axes, keepdims=True)
-    centred = (part - mean) * learned[0]
-    with np.errstate(all="ignore"):
-        square = np.square(centred).sum(axes, keepdims=True)
-        error = np.square(square / (came * centred).sum(axes, keepdims=True))
-        error = error - given["eps"] - var
-    if error.size * 4 > x.size:  # too few numbers tell of one variance
-        return
-    for words, precision in _PRECISIONS.items():
-        if (np.abs(error) <= _ROUNDINGS * precision * (np.square(mean) + var)).all():
-            said = f"one-pass variance E[x²] - E[x]²{words} (rounding errors of that size)"
-            yield values("error", {said: error}, "computed with")
-            return
+    return told(_with_stored_statistics, usual), _eps(given)
 
 
 # Norms that are written by hand
@@ -341,7 +294,7 @@ def _of_hand(usual: dict[str, Any], own: Mapping[str, str]) -> list[Convention]:
     found = [*_rules(usual), values("centred", {other: not centred}, "mean")]
     if usual["deviation"]:
         inside = {"under the root instead of outside of it": ""}
-        found.append(values("deviation", inside, "eps", joins="variance"))
+        found.append(values("deviation", inside, "eps"))
     if "weight" in own:
         plus = {"one plus what is learned": changes.plus(1.0)}
         found.append(array("scale", own["weight"], plus))

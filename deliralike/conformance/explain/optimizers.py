@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,10 @@ from deliralike.conformance.explain.convention import Arguments, Convention, For
 from deliralike.conformance.explain.trials import (
     Trial,
     Vectors,
-    combined,
-    divided,
     improved,
     number,
-    pairs,
     plainest,
     run,
-    until_met,
-    with_numbers,
 )
 from deliralike.conformance.explain.updates import (
     SGD,
@@ -37,7 +32,6 @@ from deliralike.conformance.explain.updates import (
     Lion,
     RMSprop,
     Trace,
-    merged,
     simulate,
 )
 from deliralike.conformance.findings import MATCH, Explanation
@@ -45,7 +39,6 @@ from deliralike.conformance.kinds import Named
 from deliralike.optim.rules import Adadelta
 
 _SAME = 1e-9  # up to here a simulation is what was simulated
-_REFINED = 3  # numbers that are tried together with conventions
 _CAUSES = 4  # that fit equally and are named
 _MOST = 1e3  # in the place of what is not finite
 
@@ -61,57 +54,40 @@ def explain(trace: Trace) -> Explanation | None:
     base = _reference_form(trace)
     if base is None:
         return Explanation("the reference follows no known rule", np.inf)
-    bench = _Bench.of(trace, trace.candidate, base)
-    if not bench.among.any():
+    bench = _Bench(trace, trace.candidate, base)
+    if bench.itself <= _SAME:
         return None
     formula = bench.formula
-    free, others = divided(conventions(base, trace))
-    fixed = list(run(others, bench, formula))
+    table = list(conventions(base, trace))
     rate, factor = _scales(base)  # of what fits, the plainest
-    trials = [*run([rate], bench, formula), *fixed]
-    if any(trial.is_met for trial in trials):
-        trials += run([factor], bench, formula)
-    numbered = list(run(free, bench, formula))
-    tried = until_met(
-        trials,
-        numbered,
-        pairs(fixed, bench, formula),
-        with_numbers(fixed, _nearest(numbered), bench, formula),
-    )
-    return _explanation(bench, tried)
-
-
-def _nearest(trials: Sequence[Trial]) -> list[Convention]:
-    """The numbers that come nearest to the candidate's updates by themselves."""
-    ordered = sorted(trials, key=lambda trial: trial.distance)[:_REFINED]
-    return [choice.convention for trial in ordered for choice in trial.choices]
+    fixed = [rate, *(one for one in table if not one.free)]
+    trials = list(run(fixed, bench, formula))
+    further = [factor] if any(trial.is_met for trial in trials) else table
+    trials += run([one for one in further if one.free], bench, formula)
+    return _explanation(bench, trials)
 
 
 def _explanation(bench: _Bench, trials: Sequence[Trial]) -> Explanation:
-    """All that fit equally well, those first that concern all parameters."""
+    """All that fit equally well."""
     met = [trial for trial in trials if trial.is_met]
     if not met:
-        return _unknown(bench)
+        return _unknown(bench.trace)
     best = min(trial.distance for trial in met)
     limit = max(_SAME, 10 * best)
-    causes = dict.fromkeys(bench.qualified(trial) for trial in met if trial.distance <= limit)
-    ordered = sorted(causes, key=lambda cause: cause.endswith(" alone"))
+    causes = dict.fromkeys(trial.cause for trial in met if trial.distance <= limit)
     others = [trial.distance for trial in trials if trial.distance > limit]
-    own = bench.distance(bench.residual(bench.formula))
-    return Explanation(", or ".join(ordered[:_CAUSES]), best, min([*others, own]))
+    return Explanation(", or ".join(list(causes)[:_CAUSES]), best, min([*others, bench.itself]))
 
 
-def _unknown(bench: _Bench) -> Explanation:
+def _unknown(trace: Trace) -> Explanation:
     """The element whose updates are farthest apart, with its numbers side by side."""
-    trace = bench.trace
-    apart = np.abs(trace.candidate - trace.reference) / trace.spread(bench.size)
-    step, place = np.unravel_index(int(np.argmax(apart)), apart.shape)
+    size = np.abs(trace.reference).max(axis=1, keepdims=True) + np.finfo(float).tiny
+    apart = np.abs(trace.candidate - trace.reference) / size
+    at = step, place = np.unravel_index(int(np.argmax(apart)), apart.shape)
     position = int(np.searchsorted(trace.starts, place, side="right")) - 1
-    name, element = trace.names[position], place - trace.starts[position]
-    at, rate = (step, place), trace.rates[step]
-    said = f"{name}[{element}] at step {step + 1}: parameter {trace.parameters[at]:.9g}"
-    said += f", gradient {trace.gradients[at]:.9g}, learning rate {rate:.9g}"
-    said += f", update {trace.candidate[at]:.9g} instead of {trace.reference[at]:.9g}"
+    said = f"{trace.names[position]}[{place - trace.starts[position]}] at step {step + 1}: "
+    said += f"parameter {trace.parameters[at]:.9g}, gradient {trace.gradients[at]:.9g}, update "
+    said += f"{trace.candidate[at]:.9g} instead of {trace.reference[at]:.9g}"
     return Explanation(said, np.inf)
 
 
@@ -119,40 +95,20 @@ def _unknown(bench: _Bench) -> Explanation:
 # -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class _Bench(Vectors):
-    """Simulated updates against those of one side, relative, step by step.
+    """Simulated updates against those of one side, relative to each parameter's, step by step."""
 
-    Attributes:
-        trace: What was fed.
-        target: The updates.
-        base: What conventions change.
-        size: Of each parameter's updates, by step.
-        among: The parameters that are compared.
-    """
-
-    trace: Trace
-    target: np.ndarray
-    base: Form
-    size: np.ndarray
-    among: np.ndarray
     data = 1000  # there are steps and elements enough for any few numbers
 
-    @classmethod
-    def of(
-        cls, trace: Trace, target: np.ndarray, base: Form, among: np.ndarray | None = None
-    ) -> _Bench:
-        """For all parameters that do not behave as the base does, or those that are named."""
+    def __init__(self, trace: Trace, target: np.ndarray, base: Form) -> None:
+        """Compare changes of a form with updates."""
+        self.trace, self.target, self.base = trace, target, base
         its, mine, whole = (
             trace.by_parameter(x * x) ** 0.5 for x in (target, trace.reference, trace.parameters)
         )
-        largest = np.maximum(its, mine)
         floor = 1e-3 * np.maximum(whole, np.finfo(float).tiny)  # where neither moved
-        size = np.where(largest > 0, largest, floor)
-        every = cls(trace, target, base, size, np.ones(len(trace.names), bool))
-        if among is None:
-            among = every.by_parameter(every.formula) > _SAME
-        return replace(every, among=among)
+        size = np.maximum(its, mine)
+        self.size = trace.spread(np.where(size > 0, size, floor))
 
     @property
     def given(self) -> Arguments:
@@ -163,40 +119,20 @@ class _Bench(Vectors):
         """The updates of a form: `nn` is not used."""
         return simulate(Form(self.base.kind, given), self.trace)
 
-    def _apart(self, formula: Formula) -> np.ndarray:
-        apart = (formula(np, self.given) - self.target) / self.trace.spread(self.size)
-        return np.nan_to_num(apart, nan=_MOST, posinf=_MOST, neginf=-_MOST)
-
     def residual(self, formula: Formula) -> np.ndarray:
-        """Relative differences of the parameters that are compared."""
-        return self._apart(formula)[:, self.trace.spread(self.among)]
+        """Relative differences of all parameters."""
+        apart = (formula(np, self.given) - self.target) / self.size
+        return np.nan_to_num(apart, nan=_MOST, posinf=_MOST, neginf=-_MOST)
 
     def distance(self, residual: np.ndarray) -> float:
         """The root mean square over steps and parameters; at most 10."""
-        starts = np.cumsum([0, *np.array(self.trace.sizes)[self.among][:-1]])
-        squares = np.add.reduceat(residual**2, starts, axis=1)
+        squares = self.trace.by_parameter(residual**2)
         return float(np.sqrt(np.minimum(squares, 100.0).mean()))
 
-    def by_parameter(self, formula: Formula) -> np.ndarray:
-        """The distance of each parameter, of all."""
-        squares = self.trace.by_parameter(self._apart(formula) ** 2)
-        return np.sqrt(np.minimum(squares, 100.0).mean(0))
-
-    def qualified(self, trial: Trial) -> str:
-        """The cause, with the parameters that it concerns where others follow the reference."""
-        formula = combined(trial.choices, self.formula)
-        if self.among.all() or (self.by_parameter(formula) <= MATCH).all():
-            return trial.cause
-        vectors, names = (
-            self.trace.are_vectors,
-            list(itertools.compress(self.trace.names, self.among)),
-        )
-        concerned = ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
-        if np.array_equal(self.among, vectors):
-            concerned = "biases and other vectors"
-        elif np.array_equal(self.among, ~vectors):
-            concerned = "parameters with several axes"
-        return f"{trial.cause}, of {concerned} alone"
+    @cached_property
+    def itself(self) -> float:
+        """The distance of the base."""
+        return self.distance(self.residual(self.formula))
 
 
 # The table
@@ -346,7 +282,7 @@ _WORDS = {"start": "squares that start at", "bound": "clip_bound"}
 
 
 def numbers(form: Form) -> Iterator[Convention]:
-    """Those that matter to a form; one that differs between parameters is multiplied."""
+    """Those that matter to a form; what updates are multiplied by comes first."""
     rate, factor = _scales(form)
     yield rate
     for name, (axis, starts) in _NUMBERS.items():
@@ -374,8 +310,6 @@ def _scales(form: Form) -> tuple[Convention, Convention]:
 
 def _number(form: Form, name: str, axis: Axis, starts: Sequence[float]) -> Convention:
     usual, words = getattr(form, name), _WORDS.get(name, name)
-    if np.ndim(usual):
-        return number(f"{words} times", name, (0.5, 2.0), LOG, unit=usual)
     own = (float(usual),) if usual else ()
     return number(words, name, tuple(dict.fromkeys((*own, *starts))), axis, usual=float(usual))
 
@@ -401,27 +335,18 @@ _STARTS = (
 )
 
 
-def identify(
-    trace: Trace, target: np.ndarray, among: np.ndarray | None = None
-) -> tuple[Form, float]:
-    """The rule, with its numbers, whose updates are nearest to these; and how far it is.
-
-    Args:
-        trace: What the optimizer was fed.
-        target: Its updates.
-        among: The parameters to look at; all when None.
-    """
-    chosen = np.ones(len(trace.names), bool) if among is None else among
+def identify(trace: Trace, target: np.ndarray) -> tuple[Form, float]:
+    """The rule, with its numbers, whose updates are nearest to these; and how far it is."""
     starts = [*_STARTS]
     for how in ("l2", "decoupled"):
         starts += [form.replace(weight_decay=0.01, decay_form=how) for form in _STARTS]
     rough: list[tuple[float, Form]] = []
     for form in starts:
-        rough.append(_settled(_Bench.of(trace, target, form, chosen), 6))
+        rough.append(_settled(_Bench(trace, target, form), 6))
         if rough[-1][0] <= _SAME:
             return rough[-1][1], rough[-1][0]
     rough.sort(key=lambda one: one[0])
-    best = [_settled(_Bench.of(trace, target, form, chosen), 40) for _, form in rough[:4]]
+    best = [_settled(_Bench(trace, target, form), 40) for _, form in rough[:4]]
     distance, form = min(best, key=lambda one: one[0])
     return form, distance
 
@@ -452,23 +377,8 @@ def _settled(bench: _Bench, iterations: int) -> tuple[float, Form]:
 
 def _reference_form(trace: Trace) -> Form | None:
     """The reference's own form if it reproduces its updates, else one that does, else None."""
-    if trace.form is not None:
-        bench = _Bench.of(trace, trace.reference, trace.form)
-        if not bench.among.any():
-            return trace.form
+    own = trace.form
+    if own is not None and _Bench(trace, trace.reference, own).itself <= _SAME:
+        return own
     form, distance = identify(trace, trace.reference)
-    return form if distance <= MATCH else _of_groups(trace)
-
-
-def _of_groups(trace: Trace) -> Form | None:
-    """One form of matrices and one of biases and other vectors, as parameter groups often are."""
-    vectors = trace.are_vectors
-    if vectors.all() or not vectors.any():
-        return None
-    found = {kind: identify(trace, trace.reference, vectors == kind) for kind in (False, True)}
-    if max(distance for _, distance in found.values()) > MATCH:
-        return None
-    of_matrices, of_vectors = found[False][0], found[True][0]
-    if not of_vectors.weight_decay:
-        of_vectors = of_vectors.replace(decay_form=of_matrices.decay_form)
-    return merged([of_vectors if one else of_matrices for one in vectors], trace.sizes)
+    return form if distance <= MATCH else None

@@ -56,9 +56,6 @@ def _relations(reference: Any, candidate: Any) -> Iterator[Way]:
         yield from _scaled(r, c)
         for name in ACTIVATIONS:
             yield f"{name} of it", applied(name, r)
-        zero = (c == 0.0) & (r != 0.0)
-        if 0.0 < zero.mean() < 1.0 and r.size >= _SEVERAL:  # as another mask of dropout makes them
-            yield f"zero in {zero.mean():.0%} of the elements", np.where(zero, 0.0, r)
     if r.size == c.size > 1:
         yield from _moved(r, c)
 

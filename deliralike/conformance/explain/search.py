@@ -1,32 +1,23 @@
 """The cause of a block's difference: conventions are executed until one gives what the candidate gave.
 
-Outputs, buffers and gradients are all compared. Where no single convention explains them, those for
-the outputs and those for the buffers are executed together: a batch norm with another epsilon *and*
-another momentum differs in its outputs by the one and in its buffers by the other.
+Outputs, buffers and gradients are all compared.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
-from deliralike.conformance.explain import losses, relations
-from deliralike.conformance.explain.arguments import bound, names
 from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.families import Family, family_of
 from deliralike.conformance.explain.generic_transforms import around
-from deliralike.conformance.explain.loss_table import LOSSES
-from deliralike.conformance.explain.losses import Composition, Term, Total
-from deliralike.conformance.explain.trials import EXACT, Trial, joined, run
+from deliralike.conformance.explain.trials import Trial, run
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation, FailingBlock
-from deliralike.conformance.places import ARGUMENT, Quantity
 
 PATIENCE = 4.0  # seconds
 _NEAR = 0.03  # of the reference's own distance: what is farther is no hint
@@ -49,8 +40,6 @@ def explain(
     Returns:
         None where candidate and reference agree, or nothing can be said.
     """
-    if accused.kind in LOSSES:
-        return _of_loss(accused, backend)
     bench = Bench(accused, backend)
     if bench.itself.distance <= LIMIT:
         return _absent(accused)
@@ -74,14 +63,13 @@ class Search:
     def __init__(self, bench: Bench, family: Family, end: float) -> None:
         self.bench, self.family, self.end = bench, family, end
         self.itself = bench.itself
-        with_gradients = () if bench.reshaped else bench.gradients
-        self.computed = bench.outputs + with_gradients
-        self.everything = self.computed + bench.buffers
+        with_gradients = () if bench.reshaped or family.by_outputs else bench.gradients
+        self.everything = bench.outputs + with_gradients + bench.buffers
 
     def explanation(self) -> Explanation | None:
         """What is known; None where nothing can be said."""
         trials: list[Trial] = []
-        found = self.own(trials) or self.any(trials) or self._first(self._joined(trials), trials)
+        found = self.own(trials) or self.any(trials) or self._joined(trials)
         return found or self._in_part(trials) or _nearest(trials, self.itself)
 
     def own(self, trials: list[Trial] | None = None) -> Explanation | None:
@@ -91,9 +79,7 @@ class Search:
             trials: Where those go that were executed.
         """
         own, formula = self.family.conventions, self.family.formula
-        return self._first(
-            chain(run(own, self.bench, formula), joined(own, self.bench, formula)), trials
-        )
+        return self._first(run(own, self.bench, formula), trials)
 
     def any(self, trials: list[Trial] | None = None) -> Explanation | None:
         """The same, of those that any block may have."""
@@ -114,19 +100,15 @@ class Search:
                 return None
         return None
 
-    def _joined(self, trials: Sequence[Trial]) -> Iterator[Trial]:
-        """The nearest one for what is computed and the nearest one for buffers, executed together."""
-        buffers, near = self.bench.buffers, [*trials]
-        if not buffers or not near:
-            return
-        first = min(near, key=lambda one: max(one.within(self.computed), EXACT))
-        if not self._explains(first, self.computed):
-            return
-        ordered = sorted(near, key=lambda one: max(one.within(buffers), EXACT))
-        for second in ordered[:3]:
-            trial = self.bench.tried(first.choices + second.choices, self.family.formula)
-            if trial is not None:
-                yield trial
+    def _joined(self, trials: list[Trial]) -> Explanation | None:
+        """What gives the outputs and what is nearest for the buffers, executed together."""
+        buffers, computed = self.bench.buffers, self.bench.outputs
+        first = min(trials, key=lambda one: one.within(computed), default=self.itself)
+        if not buffers or not self._explains(first, computed):
+            return None
+        second = min(trials, key=lambda one: one.within(buffers))
+        trial = self.bench.tried(first.choices + second.choices, self.family.formula)
+        return None if trial is None else self._first([trial], trials)
 
     def reproduces(self) -> bool:
         """Whether the family's formula gives what the reference gave, so that it may stand for it."""
@@ -150,24 +132,15 @@ class Search:
         return trial.within(names) <= _limit(self.itself.within(names))
 
     def _in_part(self, trials: Sequence[Trial]) -> Explanation | None:
-        """A cause of the outputs, with relations for what it leaves; None without one."""
+        """A convention that gives the outputs alone, as a hint; None without one."""
         wrong = [name for name in self.bench.outputs if self.itself.distances[name] > LIMIT]
-        same = [self.itself]
-        if wrong:
-            same = [one for one in trials if self._explains(one, wrong)]
+        same = [one for one in trials if wrong and self._explains(one, wrong)]
         if not same:
             return None
         best = min(same, key=lambda one: len(self._left(one)))
-        left, causes, match = self._left(best), [*_causes(best)], best.within(wrong)
-        for name in left:
-            found = relations.nearest(best.tensors.get(name), self.bench.wanted.get(name))
-            if found is None or found.distance > _limit(best.distances.get(name, np.inf)):
-                but = Cause(f"(the outputs match, but not {', '.join(left)})")
-                causes = [*_causes(best), but]
-                return Explanation.of(causes, best.within(left)) if best.choices else None
-            causes.append(Cause(name, found.cause))
-            match = max(match, found.distance)
-        return Explanation.of(causes, match, self.itself.within(left or wrong)) if causes else None
+        left = self._left(best)
+        but = Cause(f"(the outputs match, but not {', '.join(left)})")
+        return Explanation.of([*_causes(best), but], best.within(left))
 
     def _left(self, trial: Trial) -> list[str]:
         """The tensors that a trial does not explain."""
@@ -199,19 +172,3 @@ def _absent(accused: FailingBlock) -> Explanation | None:
     mine, its = accused.reference.parameters, accused.candidate.parameters
     lacking = [name for name, value in mine.items() if value is not None and its.get(name) is None]
     return Explanation.seen(f"no gradient of {', '.join(lacking)} (missing)") if lacking else None
-
-
-def _of_loss(accused: FailingBlock, backend: Backend) -> Explanation | None:
-    """The cause of a loss of `nn`, which has a value and the gradient of its first argument."""
-    given = bound(accused.kind, accused.settings, {}, accused.args, accused.kwargs)
-    prediction, target = (given[name] for name in names(accused.kind)[:2])
-    weight = next((one for one in nest.leaves(accused.cotangent) if one is not None), 0.0)
-    totals = []
-    for side in (accused.reference, accused.candidate):
-        gradient = side.inputs.get(Quantity(ARGUMENT, "args[0]"))
-        if np.size(side.outputs) != 1 or side.outputs is None or gradient is None or not weight:
-            return None
-        totals.append(Total(np.ravel(side.outputs).item(), {"x": gradient / weight}))
-    mine, its = totals
-    term = Term(accused.kind, given, mine)
-    return losses.explain(Composition(backend, {"x": prediction}, (term,), mine, its, (target,)))

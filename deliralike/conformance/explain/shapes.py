@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -16,42 +16,29 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Formula,
     array,
-    changing,
-    factor,
     instead,
     setting,
     values,
 )
 from deliralike.conformance.explain.enumeration import other_orders
-from deliralike.conformance.kinds import Shape
 from deliralike.nn.geometry import pad_pairs
 
 _MANY = 5  # parts, or axes, of which every order is tried
 
 
 def concatenate(given: Arguments) -> list[Convention]:
-    """The parts in another order, along another axis, one of them scaled."""
+    """The parts in another order, or along another axis."""
     arrays = given["arrays"]
     count, rank = len(arrays), arrays[0].ndim
     orders = {str(list(order)): _in_order(order) for order in other_orders(count, most=_MANY)}
     if count > _MANY:
         backwards = range(count)[::-1]
         orders = {str(list(backwards)): _in_order(backwards)}
-    found = [array("order of concatenation", "arrays", orders), setting("dim", range(rank))]
-    for one in range(count):
-        found.append(factor(f"scale of part {one}", changing(partial(_scaled, one))))
-    return found
+    return [array("order of concatenation", "arrays", orders), setting("dim", range(rank))]
 
 
 def _in_order(order: Sequence[int]) -> Change:
     return lambda nn, arrays: [arrays[i] for i in order]
-
-
-def _scaled(one: int, nn: Any, given: Arguments, value: float) -> Arguments:
-    """One part times a number."""
-    parts = list(given["arrays"])
-    parts[one] = parts[one] * value
-    return {"arrays": parts}
 
 
 def flatten(given: Arguments) -> list[Convention]:
@@ -68,18 +55,6 @@ def flatten(given: Arguments) -> list[Convention]:
         whole = changes.permuted((*before, *axes, *after))
         orders[f"with its axes in the order {axes}"] = whole
     return [array("flattened", "x", orders), setting("start_dim", range(rank))]
-
-
-def pixel_shuffle(given: Arguments) -> list[Convention]:
-    """Channels to space in another order."""
-    r, (n, c, h, w) = given["upscale_factor"], given["x"].shape
-
-    def depth_first(nn: Any, given: Arguments) -> Any:
-        x = nn.reshape(given["x"], (n, r, r, c // (r * r), h, w))
-        return nn.reshape(nn.permute(x, (0, 3, 4, 1, 5, 2)), (n, -1, h * r, w * r))
-
-    words = "in DCR order (depth, column, row) instead of CRD"
-    return [instead("channels to space", {words: depth_first})]
 
 
 def permute(given: Arguments) -> list[Convention]:
@@ -128,41 +103,13 @@ def _maximum(nn: Any, given: Arguments) -> Any:
     return x
 
 
-def matmul(given: Arguments) -> list[Convention]:
-    """Factors transposed."""
-    turned = {"transposed": changes.exchanged(-1, -2)}
-    return [array("first factor", "x", turned), array("second factor", "y", turned)]
-
-
 def linear(given: Arguments) -> list[Convention]:
-    """The weight transposed or reshaped the other way round; features in another order."""
-    out, width = given["weight"].shape
-    transposed = changes.exchanged(0, 1)
-
-    def stored(nn: Any, weight: Any) -> Any:
-        return nn.reshape(transposed(nn, weight), (out, width))
-
-    def reshaped(nn: Any, weight: Any) -> Any:
-        return transposed(nn, nn.reshape(weight, (width, out)))
-
-    ways: dict[str, Change] = {
-        "stored as (in, out) and read as (out, in)": stored,
-        "reshaped instead of transposed": reshaped,
-    }
-    if out == width:
-        ways = {"transposed": transposed} | ways
-    orders = {}
-    for split in _splits(width):
-        shown = " x ".join(str(one) for one in split if one > 1)
-        words = f"the first two axes of {shown} exchanged, as by flattening in another order"
-        order = np.arange(width).reshape(split).swapaxes(0, 1).ravel()
-        orders[words] = changes.selected(order, -1)
-    return [array("weight", "weight", ways), array("features of the input:", "x", orders)]
-
-
-def _splits(size: int) -> Iterator[Shape]:
-    """Three factors of a number, of which the first two may be exchanged."""
-    for first in range(2, size):
-        for second in range(2, size // first + 1):
-            if size % (first * second) == 0:
-                yield first, second, size // (first * second)
+    """Features of the input in another order, as by flattening a picture in another one."""
+    width, orders = given["weight"].shape[1], {}
+    for channels in range(2, width):
+        size = width // channels
+        if width % channels == 0 and size > 1:
+            order = np.arange(width).reshape(channels, size).T.ravel()
+            words = f"the axes of {channels} x {size} exchanged, as by flattening in another order"
+            orders[words] = changes.selected(order, -1)
+    return [array("features of the input:", "x", orders)]

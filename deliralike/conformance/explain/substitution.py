@@ -24,7 +24,6 @@ from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.families import family_of
-from deliralike.conformance.explain.loss_table import LOSSES
 from deliralike.conformance.explain.search import Search
 from deliralike.conformance.findings import (
     LIMIT,
@@ -77,16 +76,17 @@ def _arrays(handed: Named) -> Tensors:
     return {name: np.asarray(value) for name, value in handed.items()}
 
 
-def _matters(one: Substitute, names: Sequence[str]) -> bool:
-    """Whether some tensors depend on what a call gives, so that it may be the cause.
+def _matters(one: Substitute, bench: Bench) -> bool:
+    """Whether something that differs depends on what a call gives, so that it may be the cause.
 
-    Anything may be made to give one number, unless it is a loss, of which much is known.
+    Anything may be made to give one number.
     """
     leaves = nest.leaves(one.accused.reference.outputs)
-    if one.accused.kind not in LOSSES and all(np.size(leaf) == 1 for leaf in leaves):
+    if all(np.size(leaf) == 1 for leaf in leaves):
         return False
+    wrong = [name for name, apart in bench.itself.distances.items() if apart > LIMIT]
     follows = one.follow(nest.map(partial(_times, 0.5), one.accused.reference.outputs))
-    return any(relative_difference(one.reference[n], follows.get(n)) > 0.0 for n in names)
+    return any(relative_difference(one.reference[n], follows.get(n)) > 0.0 for n in wrong)
 
 
 def _times(by: float, leaf: Any) -> Any:
@@ -119,19 +119,20 @@ def explain(
         backend: The reference's.
     """
     end = time.process_time() + _PATIENCE
-    every = [_suspected(one, backend, end) for one in substitutes]
-    suspects = [pair for pair in every if pair is not None]
+    benches = [_Downstream(one, backend) for one in substitutes]
+    suspects = [pair for pair in zip(substitutes, benches, strict=True) if _matters(*pair)]
     for one, bench in suspects:
         explanation = _left_out(one, bench)
         if explanation is not None:
             return one, explanation
-    searches = [(one, _known(one, bench, end)) for one, bench in suspects]
     # What is known of some call comes before what any call may do otherwise.
     for attempt in (Search.own, Search.any):
-        for one, search in searches:
-            if time.process_time() > end:
-                return None
-            explanation = None if search is None else attempt(search)
+        for one, bench in suspects:
+            family = family_of(one.accused.kind, bench.given)
+            if family is None or time.process_time() > end:
+                continue
+            search = Search(bench, family, end)
+            explanation = attempt(search) if search.reproduces() else None
             if explanation is not None:
                 return one, _with_name(explanation, one)
     return None
@@ -143,21 +144,3 @@ def _with_name(explanation: Explanation, one: Substitute) -> Explanation:
     if not arguments.is_known(kind):
         return explanation
     return replace(explanation, cause=f"{explanation.cause}, in {kind}()")
-
-
-def _suspected(one: Substitute, backend: Backend, end: float) -> tuple[Substitute, Bench] | None:
-    """A call with its bench; None where nothing that differs depends on it."""
-    if time.process_time() > end:
-        return None
-    bench = _Downstream(one, backend)
-    wrong = [name for name, apart in bench.itself.distances.items() if apart > LIMIT]
-    return (one, bench) if _matters(one, wrong) else None
-
-
-def _known(one: Substitute, bench: Bench, end: float) -> Search | None:
-    """The search for one call; None where its formula is not known."""
-    family = family_of(one.accused.kind, bench.given)
-    if family is None or time.process_time() > end:
-        return None
-    search = Search(bench, family, end)
-    return search if search.reproduces() else None

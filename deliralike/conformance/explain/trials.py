@@ -6,7 +6,6 @@ candidate gave; numbers are searched for.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -125,39 +124,17 @@ def number(
     axis: Axis = LINE,
     also: Named | None = None,
     usual: Any = None,
-    unit: Any = 1.0,
+    unit: float = 1.0,
 ) -> Convention:
     """A number that is searched for.
 
     Args:
         also: What else is then set.
-        unit: What is multiplied by it, for a setting that has one value for each parameter.
+        unit: What is multiplied by it.
     """
     others = dict(also or {})
-    apply = changing(lambda nn, given, value: {**others, name: np.multiply(value, unit)})
+    apply = changing(lambda nn, given, value: {**others, name: value * unit})
     return Convention(words, tuple(starts), apply, usual, free=True, axis=axis, name=name)
-
-
-def until_met(*attempts: Iterable[Trial]) -> list[Trial]:
-    """What several attempts try, one after another until one of them meets the candidate."""
-    trials: list[Trial] = []
-    for attempt in attempts:
-        trials += attempt
-        if any(trial.is_met for trial in trials):
-            break
-    return trials
-
-
-def divided(table: Iterable[Convention]) -> tuple[list[Convention], list[Convention]]:
-    """Conventions with a number that is searched for, and all others."""
-    free: list[Convention] = []
-    fixed: list[Convention] = []
-    for one in table:
-        if one.free:
-            free.append(one)
-        else:
-            fixed.append(one)
-    return free, fixed
 
 
 def run(
@@ -176,51 +153,11 @@ def run(
                 yield trial
 
 
-def joined(conventions: Iterable[Convention], bench: Vectors, formula: Formula) -> Iterator[Trial]:
-    """Choices of two and three conventions that join; a number is searched for last."""
-    ordered = sorted((one for one in conventions if one.joins), key=lambda one: one.free)
-    for count in (2, 3):
-        for some in itertools.combinations(ordered, count):
-            settings = {one.setting for one in some}
-            if len({one.joins for one in some}) > 1 or len(settings) < count:
-                continue
-            *first, last = some
-            choices = (one.choices(bench.given) for one in first)
-            for before in itertools.product(*choices):
-                yield from run([last], bench, formula, before)
-
-
-def pairs(trials: Sequence[Trial], bench: Vectors, formula: Formula) -> Iterator[Trial]:
-    """Two choices at a time that change other settings."""
-    for one, two in itertools.combinations(trials, 2):
-        if not _keys(one) & _keys(two):
-            trial = bench.tried((*one.choices, *two.choices), formula)
-            if trial is not None:
-                yield trial
-
-
-def with_numbers(
-    trials: Sequence[Trial], conventions: Sequence[Convention], bench: Vectors, formula: Formula
-) -> Iterator[Trial]:
-    """Some trials, each together with a number that is searched for."""
-    for trial in trials:
-        others = [one for one in conventions if one.name not in _keys(trial)]
-        yield from run(others, bench, formula, trial.choices)
-
-
 def combined(choices: Iterable[Choice], formula: Formula) -> Formula:
     """A formula with several choices applied."""
     for choice in choices:
         formula = choice.formula(formula)
     return formula
-
-
-def _keys(trial: Trial) -> set[str]:
-    keys: set[str] = set()
-    for choice in trial.choices:
-        if not choice.convention.free:
-            keys.update(choice.value)
-    return keys
 
 
 # Numbers

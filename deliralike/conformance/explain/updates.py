@@ -6,7 +6,7 @@ them, as parameter groups have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -251,25 +251,6 @@ _KINDS: Mapping[type, type] = {
     rules.Adadelta: rules.Adadelta,
     rules.Lion: Lion,
 }
-
-
-def merged(forms: Sequence[Form | None], sizes: tuple[int, ...]) -> Form | None:
-    """Return one form for parameters that each have their own; numbers that differ become arrays.
-
-    None if the forms do not fit together.
-    """
-    known = [form for form in forms if form is not None]
-    if not known or len(known) < len(forms) or len({form.kind for form in known}) > 1:
-        return None
-    changes = {}
-    for name in {name for form in known for name in form.changes}:
-        values = [getattr(form, name) for form in known]
-        changes[name] = values[0]
-        if any(value != values[0] for value in values):
-            if not all(isinstance(value, float) for value in values):
-                return None
-            changes[name] = np.repeat(values, sizes)
-    return Form(known[0].kind, changes)
 
 
 # One run

@@ -12,8 +12,7 @@ import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
-from deliralike.conformance.explain import types
-from deliralike.conformance.explain.enumeration import other_axes, other_orders
+from deliralike.conformance.explain.enumeration import other_orders
 from deliralike.conformance.explain.relations import nearest
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.kinds import Arrays
@@ -54,9 +53,6 @@ def _explained(name: str, reference: Arrays, came: Array, wrong: list[str]) -> E
         distance = relative_difference(other, came)
         if distance <= limit:
             return Explanation(cause, distance, apart)
-    short = types.explain({name: value}, {name: came})
-    if short is not None:
-        return short
     found = nearest(value, came)
     if found is not None and found.distance <= limit:
         return Explanation(found.cause, found.distance, apart)
@@ -71,31 +67,10 @@ def _ways(name: str, reference: Arrays, came: Array, wrong: list[str]) -> Iterat
             if other != name and array.shape == came.shape:
                 how = "exchanged" if other in wrong else "a copy of the other"
                 yield f"holds {other} ({how})", array
-    if came.size > 1:
-        yield from _layouts(value)
+    if value.ndim > 2:
+        yield "kernel flipped", np.flip(value, tuple(range(2, value.ndim)))
     if value.shape == came.shape:
         yield from _blocks(value, name)
-        yield from _shifted_gates(value, came)
-
-
-def _layouts(x: Array) -> Iterator[Way]:
-    """Kernels flipped, axes in another order, with and without a reshape to the old shape."""
-    if x.ndim > 2:
-        yield "kernel flipped", np.flip(x, tuple(range(2, x.ndim)))
-    named = {
-        (1, 0): "transposed",
-        (2, 3, 1, 0): "HWIO instead of OIHW",
-        (0, 2, 3, 1): "OHWI instead of OIHW",
-        (1, 0, 2, 3): "IOHW instead of OIHW (input and output channels exchanged)",
-        (0, 1, 3, 2): "kernel transposed (height and width exchanged)",
-    }
-    for order in other_axes(x.shape):
-        words = named.get(order, f"transposed: axes in the order {list(order)}")
-        moved = x.transpose(order)
-        yield words, moved
-        yield f"{words}, reshaped", moved.reshape(x.shape)
-    if x.ndim > 1:
-        yield "written in Fortran's order and read in C's", x.ravel("F").reshape(x.shape)
 
 
 def _blocks(x: Array, name: str) -> Iterator[Way]:
@@ -110,16 +85,6 @@ def _blocks(x: Array, name: str) -> Iterator[Way]:
             words = ", ".join(letters[place] for place in order)
             moved = np.concatenate([parts[place] for place in order])
             yield f"blocks in the order {words} instead of {', '.join(letters)}", moved
-        yield f"the {count} blocks interleaved", np.stack(parts, 1).reshape(x.shape)
-
-
-def _shifted_gates(value: Array, came: Array) -> Iterator[Way]:
-    """A number added to the bias of one gate, which is read off the candidate."""
-    if value.ndim == 1 and len(value) % 4 == 0 and len(value) > 4:
-        gates = ("block i", "forget gate's bias", "block g", "block o")
-        for place, part in enumerate(np.split(came - value, 4)):
-            added = np.repeat(np.arange(4) == place, len(value) // 4) * part.mean()
-            yield f"{gates[place]} plus {part.mean():.6g}", value + added
 
 
 def compared(wanted: Array, came: Array) -> Explanation:
@@ -134,7 +99,4 @@ def compared(wanted: Array, came: Array) -> Explanation:
     said = f"[{at}] is {came[place]:.9g} instead of {wanted[place]:.9g}"
     if wanted.size >= _MANY:
         said += f"; spread {came.std():.3g} instead of {wanted.std():.3g}"
-        noise = apart.std() / (wanted.std() or 1.0)
-        said += f"; the difference (noise?) is {noise:.0e} of the spread, with mean "
-        said += f"{apart.mean():.1e}"
     return Explanation(said, np.inf)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from deliralike.conformance.explain.convention import (
     setting,
     values,
 )
+from deliralike.conformance.kinds import Named
 from deliralike.nn import geometry
 from deliralike.nn.geometry import Pads
 
@@ -83,34 +83,23 @@ def convolution(given: Arguments) -> list[Convention]:
     if np.any(pads):
         modes = {f"{mode} padding": (pads, mode) for mode in _MODES}
     return [
-        Convention("padding", padded, _PADDED, pads, joins="windows"),
+        Convention("padding", padded, _PADDED, pads),
         array("kernel", "weight", {"flipped": changes.flipped(*range(2, weight.ndim))}),
         Convention("padding mode", modes, _PADDED, "zeros"),
-        setting("stride", (1, 2, 3, 4), usual=stride[0], joins="windows"),
+        setting("stride", (1, 2, 3, 4), usual=stride[0]),
         rules("dilation", {2: {"dilation": 2, "padding": wider}}, usual=dilation[0]),
-        setting("dilation", (1, 2, 3), usual=dilation[0], joins="windows"),
+        setting("dilation", (1, 2, 3), usual=dilation[0]),
     ]
 
 
 def transposed_convolution(given: Arguments) -> list[Convention]:
-    """Kernels not flipped, outputs cut elsewhere."""
+    """Kernels not flipped, and other settings."""
     n = given["weight"].ndim - 2
-    padding = geometry.per_axis(given["padding"], n, "padding")
-
-    def cut(formula: Formula, nn: Any, given: Arguments, shift: int) -> Any:
-        whole = formula(nn, {**given, "padding": 0, "bias": None})
-        y = nn.pad(whole, [(shift - p, -p - shift) for p in padding])
-        bias = given.get("bias")
-        return y if bias is None else y + nn.reshape(bias, (1, -1) + (1,) * n)
-
-    shifts = {f"{(by,) * n} elements off (padding on the other side)": by for by in (1, -1)}
-    found = [
-        array("transposed kernel", "weight", {"not flipped": changes.flipped(*range(2, n + 2))}),
-        Convention("output of the transposed convolution cropped", shifts, cut),
-    ]
+    turned = changes.flipped(*range(2, n + 2))
+    found = [array("transposed kernel", "weight", {"not flipped": turned})]
     for name in ("output_padding", "padding", "stride"):
         usual = geometry.per_axis(given[name], n, name)[0]
-        found.append(setting(name, (0, 1, 2, 3)[name == "stride" :], usual=usual))
+        found.append(setting(name, (1, 2, 3) if name == "stride" else (0, 1, 2, 3), usual=usual))
     return found
 
 
@@ -182,71 +171,34 @@ def _other_pool(function: str, *settings: Any) -> Formula:
 
 def adaptive(name: str, given: Arguments) -> list[Convention]:
     """The other pooling, or sums; `name` is that of the function."""
-    count = float(np.prod(given["x"].shape[2:]) / np.prod(given["output_size"] or 1))
-    other = {"adaptive_avg_pool": "adaptive_max_pool"}.get(name, "adaptive_avg_pool")
-    usual, words = ("average", "maximum")[:: 1 if other == "adaptive_max_pool" else -1]
-    ways: dict[str, Formula] = {
-        words: lambda nn, given: getattr(nn, other)(given["x"], given["output_size"]),
-        "sum": lambda nn, given: nn.adaptive_avg_pool(given["x"], given["output_size"]) * count,
-    }
-    return [instead("pooling", ways, usual=usual)]
+    kinds = {"adaptive_avg_pool": "average", "adaptive_max_pool": "maximum"}
+    usual = kinds.pop(name)
+    ((other, words),) = kinds.items()
+    size = given["output_size"]
+    return [
+        instead(
+            "pooling", {words: lambda nn, given: getattr(nn, other)(given["x"], size)}, usual=usual
+        )
+    ]
 
 
-# Resizing: every convention is one matrix for each axis
+# Resizing
 # -----------------------------------------------------------------------------
 
-
-def _positions(size: int, out: int, how: str, step: float) -> np.ndarray:
-    """Where each output element lies in the input; it covers `step` of that."""
-    index = np.arange(out, dtype=np.float64)
-    if how == "corners":
-        return index * ((size - 1) / max(out - 1, 1))
-    return (index + 0.5) * step - 0.5 if how == "half" else index * step
-
-
-def _nearest(size: int, out: int, step: float, how: str, shift: float) -> np.ndarray:
-    index = np.floor(_positions(size, out, how, step) + shift).astype(int)
-    return np.eye(size)[np.clip(index, 0, size - 1)]
-
-
-def _linear(size: int, out: int, step: float, how: str, wide: bool = False) -> np.ndarray:
-    """Linear interpolation; `wide` averages over what an output element covers (antialiasing)."""
-    centre, width = _positions(size, out, how, step), max(step, 1.0)
-    if not wide:
-        centre, width = np.clip(centre, 0, size - 1), 1.0
-    weight = np.maximum(0.0, 1.0 - np.abs(np.arange(size)[None, :] - centre[:, None]) / width)
-    return weight / weight.sum(axis=1, keepdims=True)
-
-
-_FLOOR = "nearest neighbours (floor)"
-# Each a function of two sizes, and of how much of the input an output element covers.
-RESIZINGS: Mapping[str, Callable[[int, int, float], np.ndarray]] = {
-    _FLOOR: partial(_nearest, how="plain", shift=1e-9),
-    "linear, align_corners=False": partial(_linear, how="half"),
-    "linear, align_corners=True": partial(_linear, how="corners"),
-    "nearest-exact (half-pixel centres)": partial(_nearest, how="half", shift=0.5 + 1e-9),
-    "linear with antialiasing": partial(_linear, how="half", wide=True),
-    "linear without half-pixel centres (asymmetric)": partial(_linear, how="plain"),
+# How else `nn` resizes, by words for it.
+_RESIZINGS: Mapping[str, Named] = {
+    "nearest neighbours (floor)": {"mode": "nearest", "align_corners": None},
+    "linear, align_corners=False": {"mode": "linear", "align_corners": False},
+    "linear, align_corners=True": {"mode": "linear", "align_corners": True},
+    "nearest-exact (half-pixel centres)": {"mode": "nearest-exact", "align_corners": None},
+    "linear with antialiasing": {"mode": "linear", "align_corners": False, "antialias": True},
+    "bicubic": {"mode": "bicubic", "align_corners": False},
 }
 
 
 def interpolate(given: Arguments) -> list[Convention]:
-    """Positions and kernels of resizing, those of a given size and those of a given factor."""
-    size, factors = given["x"].shape[2:], given["scale_factor"]
-    if factors is None:
-        out = geometry.per_axis(given["size"], len(size), "size")
-        steps = tuple(old / new for old, new in zip(size, out, strict=True))
-    else:
-        scales = np.broadcast_to(factors, len(size)).tolist()
-        out, steps = tuple(map(geometry.resized, size, scales)), tuple(1.0 / one for one in scales)
-    usual = _FLOOR
+    """Positions and kernels of resizing."""
+    usual = "nearest neighbours (floor)"
     if given["mode"] != "nearest":
         usual = f"linear, align_corners={bool(given['align_corners'])}"
-
-    def resized(formula: Formula, nn: Any, given: Arguments, matrix: Any) -> Any:
-        x = given["x"]
-        for axis, way in enumerate(map(matrix, size, out, steps), start=2):
-            x = nn.resample(x, way, axis)
-        return x
-
-    return [Convention("resizing", RESIZINGS, resized, usual)]
+    return [rules("resizing", _RESIZINGS, usual=usual)]

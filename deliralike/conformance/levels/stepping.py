@@ -20,7 +20,7 @@ import numpy as np
 from deliralike.conformance.by_name import without
 from deliralike.conformance.explain import optimizers as explaining
 from deliralike.conformance.explain.schedules import explain_schedule
-from deliralike.conformance.explain.updates import Form, Trace, form_of, merged
+from deliralike.conformance.explain.updates import Form, Trace, form_of
 from deliralike.conformance.findings import (
     LIMIT,
     NOT_REACHED,
@@ -100,7 +100,10 @@ def level(
             findings.append(Finding("L4", f"optimizer {name}", f"raises {raised}", np.inf))
             continue
         findings += run.findings(are_own)
-        notes += run.notes()
+        if run.hides:
+            notes.append(
+                f"optimizer {name}: a side hides its learning rate, which did not change therefore"
+            )
         differences[name] = run.worst
     worst = max([*differences.values(), *(f.difference for f in findings)])
     return Level.judged("L4", TITLE, worst, findings, notes, differences=differences)
@@ -354,14 +357,6 @@ class _Run:
             said, size = f"{what} {first} at step {step + 1}", max(found.values())
             yield Finding("L4", place, said, size, explanation=explanation, remarks=(remark,))
 
-    def notes(self) -> Iterator[str]:
-        """What a reader should know."""
-        if self.hides:
-            yield (
-                f"optimizer {self.name}: a side hides its learning rate, which did not change "
-                "therefore"
-            )
-
     @property
     def worst(self) -> float:
         """The largest difference of an update."""
@@ -390,7 +385,7 @@ class _Run:
             rates=np.array(self.rates),
             reference=rows(2),
             candidate=rows(3),
-            form=_form(self.reference.optimizer, names, sizes),
+            form=_form(self.reference.optimizer, names),
         )
 
 
@@ -404,22 +399,16 @@ def _beyond(steps: Sequence[Mapping[str, float]]) -> dict[tuple[int, str], float
     return found
 
 
-def _form(
-    optimizer: AbstractOptimizer, names: Sequence[str], sizes: tuple[int, ...]
-) -> Form | None:
-    """The form of an optimizer that follows neutral rules; None for others."""
+def _form(optimizer: AbstractOptimizer, names: Sequence[str]) -> Form | None:
+    """The form of an optimizer that follows one neutral rule; None for others."""
     groups = optimizer.groups
     if groups is None:
         return None
+    first = groups.rules[groups.index(names[0])]
+    if any(groups.rules[groups.index(name)] != first for name in names):
+        return None
     hooks = [one for one in optimizer.pre_update_hooks if not isinstance(one, AccumulateGradients)]
-    forms = []
-    for name in names:
-        rule = groups.rules[groups.index(name)]
-        form = form_of(rule, hooks)
-        if form is not None:
-            form = form.replace(rate=_ratio(rule.lr, groups.rules[0].lr))
-        forms.append(form)
-    return merged(forms, sizes)
+    return form_of(first, hooks)
 
 
 # Schedules
@@ -477,7 +466,3 @@ def _relative(reference: float, candidate: float) -> float:
 
 def _or_one(rate: float | None) -> float:
     return 1.0 if rate is None else rate
-
-
-def _ratio(above: float, below: float) -> float:
-    return above / below if below else 1.0

@@ -1,7 +1,5 @@
 """Level L0 (structure): names, shapes, types, ties and start values of two networks.
 
-It also checks that their weights are finite.
-
 Without a match the names must be equal, as those of networks written once are; with one they may
 differ.
 """
@@ -37,15 +35,11 @@ class Weight:
 
     Attributes:
         value: In the neutral layout.
-        dtype: Its type's name.
-        usual: Whether it is of the network's own floating type, or holds whole numbers.
         is_parameter, trainable: As in `deliralike.network.state.Slot`.
         tie: The first of the names that it has in the network.
     """
 
     value: np.ndarray
-    dtype: str
-    usual: bool
     is_parameter: bool
     trainable: bool
     tie: str
@@ -70,16 +64,13 @@ def level(
     judged = weights == "judge"
     values = sides.values()
     apart = [name for name, (difference, limit) in values.items() if difference > limit]
-    findings = [*_not_numbers(sides.ours, "reference"), *_not_numbers(sides.own, "candidate")]
-    findings += [*_names(sides), *_properties(sides, *networks), *_ties(sides), *_held_twice(sides)]
+    findings = [*_names(sides), *_properties(sides, *networks), *_ties(sides)]
     if judged:
         findings += [_start_value(name, *values[name]) for name in apart]
         findings = _explained(findings, sides)
     kinds = block_kinds(reference.network)
     findings = [replace(one, kind=kinds.get(owner(one.place), "")) for one in findings]
-    notes = list(_notes_of_names(sides))
-    if match is not None:
-        notes += _notes_of_match(match)
+    notes = [] if match is None else list(_notes_of_match(match))
     if apart and not judged:
         worst = max(apart, key=lambda name: values[name][0])
         notes.append(
@@ -110,7 +101,7 @@ def reshaped(
     found, kinds = [], block_kinds(reference)
     for name, its in match.candidate.tensors.items():
         ours = match.reference.tensors.get(name)
-        is_left = match.together.count(name) == 2 or name in {*match.missing} & {*match.unexpected}
+        is_left = name in match.missing and name in match.unexpected
         if ours is not None and ours.shape != its.shape and is_left:
             finding = _of_shape(name, ours.shape, its.shape, reference, candidate)
             found.append(replace(finding, kind=kinds[owner(name)]))
@@ -145,12 +136,11 @@ def with_shapes(level: Level, found: Sequence[Finding]) -> Level:
 def look(network: AbstractNetwork) -> dict[str, Weight]:
     """Every parameter and buffer by its neutral name."""
     first: dict[int, str] = {}
-    main, found = network.dtype_name, {}
+    found = {}
     for name, slot in network.neutral_slots().items():
         value = slot.read()
         tie = first.setdefault(id(slot.native), name) if slot.is_parameter else name
-        usual = value.dtype.kind != "f" or value.dtype.name == main
-        found[name] = Weight(value, value.dtype.name, usual, slot.is_parameter, slot.trainable, tie)
+        found[name] = Weight(value, slot.is_parameter, slot.trainable, tie)
     return found
 
 
@@ -183,19 +173,15 @@ class _Sides:
         return [name for name in self.ours if name in self.theirs]
 
     def is_fused(self, name: str) -> bool:
-        """Whether the candidate's layer of a tensor holds what is of several of the reference's.
-
-        That is also so where some of it is held in another form.
-        """
+        """Whether the candidate's layer of a tensor holds what is of several of the reference's."""
         if self.match is None:
             return False
         owners = set(map(owner, self.match.candidate_names(name)))
-        apart = {owner(theirs) for theirs in self.match.together if theirs in self.own}
         beside = set()
         for pair in self.match.names:
             if owners & {owner(unit.source) for unit in pair.candidate}:
                 beside.add(owner(pair.reference[0].source))
-        return bool(owners & apart) or len(beside) > 1
+        return len(beside) > 1
 
     def values(self) -> dict[str, tuple[float, float]]:
         """How far each tensor is, and how far it may be, where that can be said.
@@ -235,7 +221,6 @@ def _through(match: Match, own: Mapping[str, Weight]) -> dict[str, Weight]:
             parts[0],
             value=value,
             tie=back.get(parts[0].tie, name) if name in alone else name,
-            usual=all(part.usual for part in parts),
             trainable=all(part.trainable for part in parts),
         )
     return found
@@ -247,15 +232,6 @@ def _values(weights: Mapping[str, Weight]) -> Tensors:
 
 # Findings
 # -----------------------------------------------------------------------------
-
-
-def _not_numbers(weights: Mapping[str, Weight], side: str) -> Iterator[Finding]:
-    for name, weight in weights.items():
-        bad = {"NaN": np.isnan(weight.value).sum(), "infinite": np.isinf(weight.value).sum()}
-        for word, count in bad.items():
-            if count:
-                what = f"{count} of {weight.value.size} values are {word} in the {side}"
-                yield _finding(name, what)
 
 
 def _names(sides: _Sides) -> Iterator[Finding]:
@@ -289,9 +265,6 @@ def _properties(
         shape, its = ours.value.shape, theirs.value.shape
         if shape != its:
             yield _of_shape(name, shape, its, reference, candidate)
-        other_kind = ours.value.dtype.kind != theirs.value.dtype.kind and sides.match is None
-        if other_kind or (ours.usual != theirs.usual and ours.dtype != theirs.dtype):
-            yield _finding(name, f"type {theirs.dtype}, in the reference {ours.dtype}")
         if sides.is_fused(name):
             continue  # what was constant may be part of what is trained
         are_trained = (
@@ -330,19 +303,6 @@ def _groups(weights: Mapping[str, Weight], names: Iterable[str]) -> dict[str, fr
     for group in members.values():
         found |= dict.fromkeys(group, frozenset(group))
     return found
-
-
-def _held_twice(sides: _Sides) -> Iterator[Finding]:
-    """Parameters that are several of the candidate's, which are not tied there."""
-    match = sides.match
-    if match is None:
-        return
-    tied = [pair.reference[0].source for pair in match.names if pair.decided == "tie"]
-    for name in dict.fromkeys(tied):
-        several = {sides.own[one].tie: one for one in match.candidate_names(name)}
-        if len(several) > 1:
-            names = " and ".join(several.values())
-            yield _finding(name, f"held by {names}, which are not tied in the candidate")
 
 
 def _start_value(name: str, difference: float, limit: float) -> Finding:
@@ -386,19 +346,10 @@ def _explained(findings: Sequence[Finding], sides: _Sides) -> list[Finding]:
 # -----------------------------------------------------------------------------
 
 
-def _notes_of_names(sides: _Sides) -> Iterator[str]:
-    order = [name for name in sides.theirs if name in sides.ours]
-    pairs = zip(sides.both, order, strict=True)
-    first = next((name for name, other in pairs if name != other), None)
-    if sides.match is None and first is not None:
-        yield f"The names stand in another order in the candidate, from {first} on."
-
-
 def _notes_of_match(match: Match) -> Iterator[str]:
     parameters = match.parameters_left_over()
     lists = {
         "Left out as was asked": match.left_out,
-        "Held in another form, and compared by what they compute together": match.together,
         "Buffers of the reference alone, not compared": without(match.missing, parameters),
         "Buffers of the candidate alone, not compared": without(match.unexpected, parameters),
     }

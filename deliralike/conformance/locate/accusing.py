@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.by_name import below
 from deliralike.conformance.explain import arguments
-from deliralike.conformance.findings import OWN, FailingBlock, Observed, is_array
+from deliralike.conformance.findings import OWN, FailingBlock, Observed
 from deliralike.conformance.kinds import Named
 from deliralike.conformance.locate.place import Allowed
-from deliralike.conformance.observe import Around, Held, Unit, bare
+from deliralike.conformance.observe import Around, Call, Held, Unit, bare
 from deliralike.conformance.observe.corresponding import SharedCall
 from deliralike.conformance.places import Quantity, Tap
 from deliralike.network.arguments import recorded_arguments
@@ -49,59 +47,39 @@ class Suspect:
         """The gradient of the unit's scalar with respect to the call's output."""
         return nest.unflatten(nest.flatten(self.tap.mine.output)[1], self.weights.output)
 
+    def block(self, unit: Unit, path: str, layer: tuple[str, Named]) -> FailingBlock:
+        """The call with all data to explain it."""
+        pair, call = self.pair or (Observed(), Observed()), self.tap.mine
+        return failing_block(unit, path, layer, call, pair, self.cotangent, self.noise)
 
-def accused(
+
+def failing_block(
     unit: Unit,
     path: str,
     layer: tuple[str, Named],
-    suspect: Suspect,
-    weighted: bool = True,
+    call: Call,
+    pair: tuple[Observed, Observed],
+    cotangent: Any = None,
+    noise: Allowed | None = None,
 ) -> FailingBlock:
-    """A suspect with all data to explain it.
+    """A call with all data to explain it.
 
     Args:
         unit: The reference's.
         path: Of the block, seen from the network.
         layer: The class or function, with its settings.
-        suspect: What differs.
-        weighted: Whether the cotangent of its output is known.
+        call: The reference's.
+        pair: What both sides gave.
+        cotangent: Of the call's output; None where it is not known.
+        noise: What rounding alone may do.
     """
-    call = suspect.tap.mine
-    mine, theirs = suspect.pair or (Observed(), Observed())
     args, kwargs = filled(unit.network, call.given)
-    state, beside = {}, {}
-    slots = unit.network.neutral_slots()
+    state = {}
     if call.path is not None:
-        state = {name: slot.read() for name, slot in below(call.path, slots).items()}
-    elif any(isinstance(leaf, Held) for leaf in nest.leaves(call.given)):
-        beside = {name: slot.read() for name, slot in slots.items()}
-    cotangent = suspect.cotangent if weighted else None
-    noise = {str(name): far for name, far in suspect.noise.items()}
-    found = FailingBlock(
-        path, *layer, state, args, kwargs, cotangent, unit.training, mine, theirs, noise, beside
-    )
-    block = dict(unit.network.named_blocks()).get(call.path or "")
-    return _as_in_nn(found) if unit.backend.has_channels_last(block) else found
-
-
-def _as_in_nn(layer: FailingBlock) -> FailingBlock:
-    """A layer whose channels come last, with all its arrays as the layer of `nn` takes them."""
-    sides = []
-    for side in (layer.reference, layer.candidate):
-        gradients = {name: _channels_second(one) for name, one in side.inputs.items()}
-        sides.append(
-            replace(side, outputs=nest.map(_channels_second, side.outputs), inputs=gradients)
-        )
-    args, kwargs, cotangent = nest.map(
-        _channels_second, (layer.args, layer.kwargs, layer.cotangent)
-    )
-    mine, theirs = sides
-    changes = {"args": args, "kwargs": kwargs, "cotangent": cotangent}
-    return replace(layer, **changes, reference=mine, candidate=theirs)
-
-
-def _channels_second(leaf: Any) -> Any:
-    return np.moveaxis(leaf, -1, 1) if is_array(leaf) and leaf.ndim > 2 else leaf
+        slots = below(call.path, unit.network.neutral_slots())
+        state = {name: slot.read() for name, slot in slots.items()}
+    words = {str(name): far for name, far in (noise or {}).items()}
+    return FailingBlock(path, *layer, state, args, kwargs, cotangent, unit.training, *pair, words)
 
 
 def filled(network: AbstractNetwork, values: Any) -> Any:

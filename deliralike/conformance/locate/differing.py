@@ -30,20 +30,6 @@ def first_difference(
     return first_of(all_differences(reference, candidate), allowed or {})
 
 
-def gradients_apart(
-    reference: Observed, candidate: Observed, names: Sequence[Quantity]
-) -> list[Any]:
-    """By how much the gradients of some arrays differ, in their order; None where one is not known."""
-    found: list[Any] = []
-    for name in names:
-        one, two = reference.inputs.get(name), candidate.inputs.get(name)
-        if one is None or two is None or one.shape != two.shape:
-            found.append(None)
-        else:
-            found.append(one - two)
-    return found
-
-
 def first_of(
     distances: Mapping[Quantity, float], allowed: Allowed
 ) -> tuple[Quantity | None, float]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from deliralike.conformance.by_name import block_kinds
+from deliralike.conformance.by_name import block_kinds, owner
 from deliralike.conformance.findings import LIMIT, Explanation, Finding
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop
 from deliralike.conformance.running import Running
@@ -25,15 +25,20 @@ def of_drops(running: Running) -> list[Finding]:
     if "train" not in running.modes:
         return []
     worst, lone = running.modes["train"].worst, masks.lone
-    mine, its = (len(masks.drops.get(side, ())) for side in (REFERENCE, CANDIDATE))
-    differing = masks.differing_rates() if mine == its else []
-    if mine == its and not differing:
+    made = [len(masks.drops.get(side, ())) for side in _SIDES]
+    is_counted = len(masks.called(REFERENCE)) == len(masks.called(CANDIDATE))
+    differing = masks.differing_rates() if is_counted else []
+    if made[0] == made[1] and not differing:
         return []
     paths = [drop.path for drop in running.drops(REFERENCE)]
-    said = [(paths[at], _of_rate(*drops)) for at, *drops in differing]
-    if not differing:
-        words = f"dropout called {_times(its)} instead of {_times(mine)}{_rates_added(running)}"
-        said = [(paths[at], words) for at in lone.get(REFERENCE, ())[:1]] or [("", words)]
+    called = [path for at, path in enumerate(paths) if at not in lone.get(REFERENCE, ())]
+    said = [(called[at], _of_rate(*rates)) for at, *rates in differing]
+    times = f"called {_times(made[1])} instead of {_times(made[0])}"
+    for at in lone.get(REFERENCE, ()):
+        said.append((paths[at], f"dropout p=0 instead of {_rate(running, REFERENCE, at)}, {times}"))
+    for at, path in _lone_of_candidate(running):
+        said.append((path, f"dropout p={_rate(running, CANDIDATE, at)} instead of 0, {times}"))
+    said = said or [("", f"dropout {times}")]
     masks.off, masks.rate_of_reference = not (lone or differing), bool(differing)
     masks.skips = True
     running.modes["train"] = running.mode("train")
@@ -43,22 +48,29 @@ def of_drops(running: Running) -> list[Finding]:
     return found
 
 
+def _lone_of_candidate(running: Running) -> Iterator[tuple[int, str]]:
+    """The calls that the candidate alone makes, with the innermost block of both around each."""
+    lone = running.masks.lone.get(CANDIDATE, ())
+    drops = running.drops(CANDIDATE) if lone else []
+    for at in lone:
+        path = drops[at].path
+        while path and running.correspondence.tap_of(path) is None:
+            path = owner(path)
+        yield at, running.correspondence.tap_of(path) or "" if path else ""
+
+
+def _rate(running: Running, side: int, at: int) -> str:
+    return f"{running.masks.drops[side][at].rate:g}"
+
+
 def _finding(running: Running, path: str, words: str, worst: float) -> Finding:
     """A difference in dropout, which explains what differs where nothing does without it."""
     equal = running.modes["train"]
     why = Explanation(words, equal.worst) if equal.agrees else None
     said = () if why else (f"There is {words}.",)
-    kind = block_kinds(running.reference.network)[path]
+    kind = block_kinds(running.reference.network).get(path, "")
     finding = Finding("L3", path, "output", worst, kind, "train", LIMIT, why, said)
     return replace(finding, effect=running.effect())
-
-
-def _rates_added(running: Running) -> str:
-    """The rates of calls that the candidate makes more often, as the end of a sentence."""
-    drops = running.masks.drops
-    rates = [Counter(f"{drop.rate:g}" for drop in drops.get(side, ())) for side in _SIDES]
-    more = ", ".join(rates[1] - rates[0])
-    return f", with p={more}" if more else ""
 
 
 def _times(count: int) -> str:

@@ -12,9 +12,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.explain.glue import Glue
-from deliralike.conformance.explain.loss_table import LOSSES
-from deliralike.conformance.findings import LIMIT, Observed, is_array, is_floating, is_number
-from deliralike.conformance.locate.accusing import Suspect, accused, layer_of
+from deliralike.conformance.findings import LIMIT, Observed, is_array, is_floating
 from deliralike.conformance.locate.differing import (
     first_difference,
     forward_differences,
@@ -26,7 +24,6 @@ from deliralike.conformance.locate.units import (
     Units,
 )
 from deliralike.conformance.observe import Call, Calls, Unit
-from deliralike.conformance.observe.corresponding import Correspondence
 from deliralike.conformance.places import (
     INPUT,
     UNIT,
@@ -41,7 +38,6 @@ from deliralike.conformance.places import (
 from deliralike.errors import listed
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.core import innermost
-from deliralike.nn.layers import LAYERS
 
 _AS_INFINITE = 1e9  # scores of this size mask
 
@@ -78,7 +74,7 @@ class _Between:
         differing = self._differing()
         if not differing:
             what, distance = first_difference(self.mine, self.theirs, allowed)
-            if what is not None and self.units.matters(self.forcing, UNIT, what):
+            if what is not None:
                 differing = [(what, distance)]
         if not differing:
             return
@@ -88,14 +84,14 @@ class _Between:
         if not what.gradient:
             standing = substitutes(self.units, self.forcing, self.mine, self.theirs)
             place = replace(place, substitutes=tuple(standing))
-        yield self._accusing(place, what)
+        yield place
 
     def _owner(self, what: Quantity) -> tuple[str, str]:
         """The path and class of the unit, or of the block in it that makes what a tap is given."""
         call = self.forcing.calls.get(what.tap)
-        if call is not None and call.within and what.kind == INPUT:
-            kind = block_kinds(self.units.mine.network)[call.within]
-            return joined(self.units.path, call.within), kind
+        if call is not None and call.caller and what.kind == INPUT:
+            kind = block_kinds(self.units.mine.network)[call.caller]
+            return joined(self.units.path, call.caller), kind
         path = self.units.path
         return path, "" if path == LOSS else kind_of(self.units.mine.network)
 
@@ -146,35 +142,6 @@ class _Between:
             gradients,
             frozenset(beyond) - frozenset(self.forcing.calls),
         )
-
-    def _accusing(self, place: Place, what: Quantity) -> Place:
-        """The place with the function or layer that gives the array, and the candidate lacks."""
-        expected: Any = self.mine.values().get(what)
-        came: Any = self.theirs.values().get(what)
-        if not (is_number(expected) and is_number(came)):
-            return place
-        unit = self.units.mine
-        for name, call in reversed(list(self.forcing.calls.items())):
-            if not self._may_give_all(name, call) or not np.array_equal(call.output, expected):
-                continue
-            tap, pair = Correspondence().alone(name, call), (Observed(call.output), Observed(came))
-            other = Suspect(name, tap, self.forcing.weights[name], what, np.inf, pair)
-            if not name.path:
-                one = accused(unit, place.path, (name.function, {}), other)
-                return replace(place, kind=name.function, accused=(one,))
-            path, layer = joined(self.units.path, name.path), self.units.blocks[name.path]
-            one = accused(unit, path, layer_of(unit, layer), other)
-            return replace(place, accused=(one,))
-        return place
-
-    def _may_give_all(self, name: Tap, call: Call) -> bool:
-        """Whether a call is a function or layer that the candidate lacks, and gives an array."""
-        if name in self.forcing.found.observed or not is_number(call.output):
-            return False
-        if name.path and layer_of(self.units.mine, self.units.blocks[name.path])[0] not in LAYERS:
-            return False
-        # anything may be made to give one number
-        return np.size(call.output) > 1 or name.function in LOSSES
 
     def _details(self) -> Iterator[str]:
         """Which taps one side has and the other has not, and whether they come in another order."""

@@ -12,13 +12,12 @@ import numpy as np
 
 from deliralike import backends
 from deliralike.conformance import explain
-from deliralike.conformance.by_name import block_kinds
 from deliralike.conformance.explain import (
     glue,
     losses,
     substitution,
-    types,
 )
+from deliralike.conformance.explain.arguments import is_known
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -31,9 +30,7 @@ from deliralike.conformance.findings import (
     Level,
 )
 from deliralike.conformance.levels import semantics
-from deliralike.conformance.locate.aliasing import of_aliasing
 from deliralike.conformance.locate.drops import of_drops
-from deliralike.conformance.locate.one_sided import of_tensors
 from deliralike.conformance.locate.place import Place
 from deliralike.conformance.locate.search import localise
 from deliralike.conformance.places import INPUT, OUTPUT, TENSOR, Quantity, Tap
@@ -53,11 +50,6 @@ def level(running: Running) -> Level:
     Where the candidate raises an error, that is the finding, and beside it stand only places whose
     cause is known: what a layer does alone may be what another one does not take.
     """
-    nothing: list[Finding] = []
-    aliased = running.attempt("Writing in place", lambda: of_aliasing(running), nothing)
-    if aliased:
-        size = max(finding.difference for finding in aliased)
-        return Level("L3", TITLE, FAILED, size, tuple(aliased), tuple(running.attempt.notes))
     drops = [] if running.raises else of_drops(running)
     running.masks.off = running.raises  # its calls of dropout have no counterparts
     findings: dict[tuple[str, str, str], Finding] = {}
@@ -116,15 +108,11 @@ _FLOAT32 = (
 def _finding(running: Running, place: Place, mode: str) -> Finding:
     with np.errstate(all="ignore"):  # a wrong convention may overflow, which is no news
         explanation, accused = _explanation(running, place)
-    seen = None if explanation is not None and explanation.known else of_tensors(running, place)
-    if seen is not None:
-        path, explanation = seen
-        kind = block_kinds(running.reference.network)[path]
-        place = replace(place, path=path, kind=kind, what=Quantity(OUTPUT))
     lacking = [one.accused for one in place.substitutes]
     if accused is not None and (accused.path != place.path or _is_among(accused, lacking)):
         kind, what = accused.kind.removeprefix(OWN), Quantity(OUTPUT)
-        if accused.path != place.path and explanation is not None and explanation.is_of_input:
+        is_of_input = explanation is not None and explanation.is_of_input
+        if accused.path != place.path and is_of_input and not is_known(kind):
             what = Quantity(INPUT, tap=Tap(accused.path))
         place = replace(place, path=accused.path, kind=kind, what=what)
     remarks, details = tuple(_exact_before(running.modes[mode], place)), place.details
@@ -192,22 +180,14 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
         found = substitution.explain(place.substitutes, backend)
         return (None, None) if found is None else (found[1], found[0].accused)
 
-    # Of several calls that have no counterpart, the last one is accused by what it gives.
-    is_last = bool(place.accused) and len(place.substitutes) > 1
-    if is_last:
-        yield of_substitutes
     if place.loss is not None:
         yield partial(_about, None, losses.explain, place.loss)
     for accused in place.accused:
-        yield partial(_about, accused, _of_types, accused)
         yield partial(_about, accused, explain.explain, accused, backend)
-    if not is_last:
-        yield of_substitutes
+    yield of_substitutes
     # A single number tells nothing of the formula that it comes from.
     if between is not None and (place.loss is None or np.size(between.reference) > 1):
         yield partial(_about, None, glue.explain, between)
-        numbers = {"": between.reference}, {"": between.candidate}
-        yield partial(_about, None, types.explain, *numbers)
 
 
 def _about(
@@ -215,10 +195,6 @@ def _about(
 ) -> Explained:
     """An explanation, with whom it accuses."""
     return explaining(*given), accused
-
-
-def _of_types(one: FailingBlock) -> Explanation | None:
-    return types.explain(one.reference.values(), one.candidate.values())
 
 
 def _exact_before(mode: semantics.Mode, place: Place) -> Iterator[str]:

@@ -11,11 +11,11 @@ from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.substitution import Substitute
 from deliralike.conformance.findings import FailingBlock, Observed
 from deliralike.conformance.kinds import Named, Tensors
-from deliralike.conformance.locate.accusing import Suspect, accused, layer_of
+from deliralike.conformance.locate.accusing import failing_block, layer_of
 from deliralike.conformance.locate.place import joined
 from deliralike.conformance.locate.units import Forcing, Units
-from deliralike.conformance.observe import Around, Call, Calls, Unit, handed_on
-from deliralike.conformance.places import OUTPUT, Quantity, Tap
+from deliralike.conformance.observe import Call, handed_on
+from deliralike.conformance.places import Tap
 
 
 def substitutes(
@@ -32,8 +32,9 @@ def substitutes(
         layer = None if name in forcing.taps else _layer(units, name, call)
         if layer is not None:
             follow = partial(_handed_on, units, forcing, name)
-            which = _which(name, forcing.calls)
-            yield Substitute(_failing(units, layer, name, call), follow, right, wrong, which)
+            count = sum(one.first == name.first for one in forcing.calls)
+            which = f"call {name.call} of {count}" if count > 1 else ""
+            yield Substitute(_failing(units, layer, call), follow, right, wrong, which)
 
 
 def _layer(units: Units, name: Tap, call: Call) -> tuple[str, Named] | None:
@@ -52,26 +53,15 @@ def _handed_on(units: Units, forcing: Forcing, name: Tap, output: Any) -> Tensor
         return {}
 
 
-def _failing(units: Units, layer: tuple[str, Named], name: Tap, call: Call) -> FailingBlock:
-    tap = units.correspondence.alone(name, call)
-    pair = Observed(call.output, parameters=_parameters(units.mine, call.path)), Observed()
-    suspect = Suspect(name, tap, Around([], []), Quantity(OUTPUT), 0.0, pair)
-    path = joined(units.path, call.within if call.path is None else call.path)
-    return accused(units.mine, path, layer, suspect, weighted=False)
-
-
-def _which(name: Tap, calls: Calls) -> str:
-    """Which one of several calls it is, in words; empty for the only one."""
-    count = sum(one.first == name.first for one in calls)
-    return f"call {name.call} of {count}" if count > 1 else ""
-
-
-def _parameters(unit: Unit, path: str | None) -> dict[str, None]:
-    """The names of the parameters of a block, without gradients; of a function there are none."""
-    if not path:
-        return {}
-    slots = below(path, unit.network.neutral_slots())
-    return {name: None for name, slot in slots.items() if slot.is_parameter}
+def _failing(units: Units, layer: tuple[str, Named], call: Call) -> FailingBlock:
+    path, slots = call.caller if call.path is None else call.path, {}
+    if call.path:
+        slots = below(call.path, units.mine.network.neutral_slots())
+    parameters = {name: None for name, slot in slots.items() if slot.is_parameter}
+    pair = Observed(call.output, parameters=parameters), Observed()
+    is_own = call.path is None and not call.caller
+    where = units.path if is_own else joined(units.path, path)
+    return failing_block(units.mine, where, layer, call, pair)
 
 
 def _forward(one: Observed) -> Tensors:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deliralike.conformance.explain.glue import Glue
-from deliralike.conformance.explain.losses import Composition
+from deliralike.conformance.explain.losses import Loss
 from deliralike.conformance.explain.substitution import Substitute
 from deliralike.conformance.findings import FailingBlock
 from deliralike.conformance.places import Quantity
@@ -39,7 +39,7 @@ class Place:
     accused: tuple[FailingBlock, ...] = ()
     details: tuple[str, ...] = ()
     glue: Glue | None = None
-    loss: Composition | None = None
+    loss: Loss | None = None
     substitutes: tuple[Substitute, ...] = ()
 
 

@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.by_name import below, holds, only
-from deliralike.conformance.composing import composition
 from deliralike.conformance.findings import LIMIT, FailingBlock
 from deliralike.conformance.kinds import Batch
-from deliralike.conformance.locate.accusing import Suspect, accused, filled, layer_of
+from deliralike.conformance.locate.accusing import Suspect, filled, layer_of
 from deliralike.conformance.locate.differing import agrees, all_differences, first_of
 from deliralike.conformance.locate.glue_code import between, kind_of
 from deliralike.conformance.locate.place import LOSS, Place, joined
 from deliralike.conformance.locate.units import Forcing, Units, forced, forced_once, rounding
+from deliralike.conformance.locate.whole_loss import whole_loss
 from deliralike.conformance.memory import collect
-from deliralike.conformance.observe import Around, Call, Cotangents, Recording, Unit, listen
-from deliralike.conformance.observe.arrays import Arrays
+from deliralike.conformance.observe import Call, Cotangents, Recording, Unit, listen
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.observe.raised import in_words
 from deliralike.conformance.places import OUTPUT, UNIT, Quantity
@@ -56,7 +55,7 @@ def localise(
     places = list(look_into(Units(mine, theirs, correspondence, LOSS)))
     places.sort(key=lambda place: place.what.gradient)
     of_loss = [at for at, place in enumerate(places) if place.path == LOSS]
-    whole = composition(mine, theirs, correspondence) if of_loss else None
+    whole = whole_loss(mine, theirs, correspondence) if of_loss else None
     for at in of_loss:
         places[at] = replace(places[at], loss=whole)
     return places
@@ -131,7 +130,7 @@ def _examined(units: Units, forcing: Forcing) -> tuple[list[Suspect], list[Place
         again = itself and replace(name, call=2) in forcing.found.beyond
         # Several calls add up to gradients and statistics: that they are made is said of the unit.
         is_result = what is not None and what.kind == OUTPUT and not what.gradient
-        if what is None or (again and not is_result) or not units.matters(forcing, name, what):
+        if what is None or (again and not is_result):
             continue
         observed = forcing.sides(name)
         suspects.append(
@@ -154,7 +153,7 @@ def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     if call.path is None:
         function = suspect.name.function
         where = joined(units.path, call.caller) if call.caller else units.path
-        one = accused(mine, where, (function, {}), suspect)
+        one = suspect.block(mine, where, (function, {}))
         yield Place(where, function, suspect.what, suspect.difference, (one,))
         return
     where = joined(units.path, call.path)
@@ -174,7 +173,7 @@ def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     for place in inner:
         if place.kind != kind:
             deeper += place.accused
-    known = accused(mine, where, layer, found), *deeper
+    known = found.block(mine, where, layer), *deeper
     place = Place(where, kind, found.what, found.difference, known)
     if inner:
         own = inner[0]
@@ -208,12 +207,8 @@ def _inside(units: Units, suspect: Suspect) -> Iterator[Place]:
     mine = _unit(units.mine, units.blocks[path], tap.mine, deeper.tap)
     mine = replace(mine, tapped=_tapping(deeper, mine))
     theirs = _unit(units.theirs, partner, tap.given, deeper.tap_of)
-
-    def above(given: Arrays) -> bool:
-        return units.arrive({suspect.name: Around(given, [])})
-
     where = joined(units.path, path)
-    yield from look_into(Units(mine, theirs, deeper, where, suspect.cotangent, above))
+    yield from look_into(Units(mine, theirs, deeper, where, suspect.cotangent))
 
 
 def _unit(unit: Unit, block: Any, call: Call, tapped: Callable[[str], str | None]) -> Unit:

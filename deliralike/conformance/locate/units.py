@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,6 @@ from deliralike.conformance.findings import LIMIT, Observed
 from deliralike.conformance.locate.differing import (
     all_differences,
     forward_differences,
-    gradients_apart,
 )
 from deliralike.conformance.locate.place import Allowed
 from deliralike.conformance.observe import (
@@ -28,20 +27,15 @@ from deliralike.conformance.observe import (
     cotangents,
     force,
     listen,
-    pulled,
     record,
 )
-from deliralike.conformance.observe.arrays import Arrays
 from deliralike.conformance.observe.corresponding import Correspondence, SharedCalls
 from deliralike.conformance.places import (
     INPUT,
     OUTPUT,
-    TENSOR,
     UNIT,
     Quantity,
     Tap,
-    arguments,
-    outputs,
 )
 from deliralike.conformance.ulp import EPS, MARGIN, shaken
 
@@ -55,8 +49,6 @@ class Units:
         correspondence: Which block of the candidate is which of the reference.
         path: Of the unit in the reference.
         cotangent: Of its output; None for a unit that gives a loss.
-        above: Whether gradients of the unit's arguments arrive anywhere; None where they count by
-            themselves, as those of the loss.
     """
 
     mine: Unit
@@ -64,41 +56,6 @@ class Units:
     correspondence: Correspondence
     path: str
     cotangent: Any = None
-    above: Callable[[Arrays], bool] | None = None
-
-    def matters(self, forcing: Forcing, name: Tap, what: Quantity) -> bool:
-        """Whether what differs first at a tap, or at the unit, comes to anything.
-
-        Where a function has no derivative each side has a number of its own, which is right as long
-        as no parameter's gradient, nor that of the network's input, depends on it: dropout before
-        a leaky activation multiplies it by zero.
-        """
-        if not what.gradient or what.kind == TENSOR:
-            return True
-        mine, theirs = forcing.sides(name)
-        if name != UNIT:
-            given = arguments(*forcing.calls[name].given)
-            return self.arrive({name: Around(gradients_apart(mine, theirs, given), [])})
-        weights = {}
-        for tap, one in forcing.taps.items():
-            results = outputs(one.mine.output, tap)
-            weights[tap] = Around([], gradients_apart(mine, theirs, results))
-        own = gradients_apart(mine, theirs, arguments(*self.mine.inputs))
-        return self._arrives(own) or self.arrive(weights)
-
-    def arrive(self, weights: Cotangents) -> bool:
-        """Whether cotangents at some taps come to a parameter, or to what the network is given."""
-        if not any(_any(one.inputs) or _any(one.output) for one in weights.values()):
-            return False
-        try:
-            parameters, given = pulled(self.mine, weights)
-        except Exception:  # noqa: BLE001  # of a stranger's network: what is not known counts
-            return True
-        return any(map(np.any, parameters.values())) or self._arrives(given)
-
-    def _arrives(self, given: Arrays) -> bool:
-        """The same of gradients of the unit's own arguments."""
-        return _any(given) and (self.above is None or self.above(given))
 
     @property
     def blocks(self) -> dict[str, Any]:
@@ -134,11 +91,6 @@ class Units:
         if one is self.mine and two is self.theirs:
             return None
         return replace(self, mine=one, theirs=two)
-
-
-def _any(gradients: Arrays) -> bool:
-    """Whether some number is not zero."""
-    return any(one is not None and np.any(one) for one in gradients)
 
 
 def _divided(mine: set[str], theirs: set[str]) -> frozenset[str]:

@@ -7,8 +7,8 @@ it elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -28,10 +28,7 @@ from deliralike.weights.matching.layouts import (
 )
 
 _TRANSPOSED = (0, 1, 3, 2)
-_CLOSE = 0.1  # relative: arrays that differ by a small mistake; others are about 1 apart
 _STILL = 1e-4  # relative: arrays that are so near in a layout say nothing for another one
-_HIDING = -1e3  # what is added to a score that does not count
-_LEAD = 3.0  # so much nearer than any other layout is the one that a close array has
 
 
 @dataclass(frozen=True)
@@ -42,25 +39,12 @@ class Leaf:
         mine, theirs: Positions among the leaves of each nest.
         transform: From the reference's layout to the candidate's.
         by_value: Whether both held the same numbers; else their shapes fit.
-        inverted: Whether what is true in the one is false in the other, as in masks that say what
-            is hidden and what is seen.
     """
 
     mine: int
     theirs: int
     transform: Transform
     by_value: bool
-    inverted: bool = False
-
-    def apply(self, array: np.ndarray) -> np.ndarray:
-        """From the reference's layout and meaning to the candidate's."""
-        moved = self.transform.apply(array)
-        return ~moved if self.inverted else moved
-
-    def invert(self, array: np.ndarray) -> np.ndarray:
-        """From the candidate's layout and meaning to the reference's."""
-        moved = self.transform.invert(array)
-        return ~moved if self.inverted else moved
 
 
 @dataclass
@@ -104,8 +88,7 @@ class Alignment:
 
     Attributes:
         leaves: Of the arrays that both have.
-        complete: Whether every array of the reference has its place, or is a mask that the
-            candidate has in another form.
+        complete: Whether every array of the reference has its place.
     """
 
     leaves: tuple[Leaf, ...] = ()
@@ -116,26 +99,13 @@ class Alignment:
         """Whether values decided everything."""
         return self.complete and all(leaf.by_value for leaf in self.leaves)
 
-    def with_inverted_masks(self, reference: Any, candidate: Any) -> Alignment:
-        """The same with truth values that are the contrary throughout taken for the same mask.
-
-        That is right where a layer gives the same with them: it means the contrary by them.
-        """
-        mine, theirs = nest.leaves(reference), nest.leaves(candidate)
-        found = []
-        for leaf in self.leaves:
-            if not leaf.by_value and _are_contrary(leaf, mine[leaf.mine], theirs[leaf.theirs]):
-                leaf = replace(leaf, by_value=True, inverted=True)
-            found.append(leaf)
-        return replace(self, leaves=tuple(found))
-
     def there(self, reference: Any, like: Any) -> Any:
         """The candidate's nest `like` with the reference's arrays in the places of its own."""
         mine = nest.leaves(reference)
         theirs, structure = nest.flatten(like)
         theirs = list(theirs)
         for leaf in self.leaves:
-            theirs[leaf.theirs] = _moved(leaf.apply, mine[leaf.mine])
+            theirs[leaf.theirs] = _moved(leaf.transform.apply, mine[leaf.mine])
         return nest.unflatten(structure, theirs)
 
     def back(self, candidate: Any, like: Any) -> Any:
@@ -150,7 +120,7 @@ class Alignment:
             if leaf.theirs < len(theirs):
                 array = theirs[leaf.theirs]
                 fits = np.shape(array) == leaf.transform.end
-                invert = leaf.invert if fits else partial(_turned_back, leaf.transform)
+                invert = leaf.transform.invert if fits else partial(_turned_back, leaf.transform)
                 found[leaf.mine] = _moved(invert, array)
         return nest.unflatten(structure, found)
 
@@ -163,12 +133,6 @@ class Alignment:
                 before = found[leaf.theirs]
                 found[leaf.theirs] = moved if before is None else before + moved
         return found
-
-
-def _are_contrary(leaf: Leaf, mine: np.ndarray, theirs: np.ndarray) -> bool:
-    if mine.dtype.kind != "b" or theirs.dtype.kind != "b":
-        return False
-    return np.array_equal(leaf.transform.apply(mine), ~theirs)
 
 
 def _turned_back(transform: Transform, array: np.ndarray) -> np.ndarray:
@@ -215,48 +179,7 @@ def align(reference: Any, candidate: Any, orders: Orders | None = None) -> Align
             if leaf is not None:
                 found[at] = leaf
                 taken[leaf.theirs] = at
-    left = [array for at, array in mine.items() if at not in found]
-    complete = all(_hides_as(array, theirs.values()) for array in left)
-    return Alignment(tuple(found[at] for at in sorted(found)), complete)
-
-
-def _hides_as(mask: np.ndarray, others: Iterable[np.ndarray]) -> bool:
-    """Whether a mask hides nothing, or what another one hides: numbers to add, or truth values."""
-    hidden = _hidden(mask)
-    if hidden is None:
-        return False
-    return not hidden.any() or any(_is_hidden(hidden, other) for other in others)
-
-
-def _is_hidden(hidden: np.ndarray, mask: np.ndarray) -> bool:
-    """Whether a mask hides the same; truth values may say what is hidden, or what is seen."""
-    own = _hidden(mask)
-    if own is None:
-        return False
-    is_boolean = mask.dtype.kind == "b"
-    for mine, its in ((hidden, own), (np.squeeze(hidden), np.squeeze(own))):
-        # (batch, 1, 1, keys) is the same as (batch, 1, queries, keys), as is one without those axes
-        if not _fit_together(mine.shape, its.shape):
-            continue
-        mine, its = np.broadcast_arrays(mine, its)
-        if np.array_equal(mine, its) or (is_boolean and np.array_equal(mine, ~its)):
-            return True
-    return False
-
-
-def _fit_together(one: Shape, other: Shape) -> bool:
-    """Whether arrays of two shapes can be broadcast."""
-    ends = zip(reversed(one), reversed(other), strict=False)
-    return all(a == b or 1 in (a, b) for a, b in ends)
-
-
-def _hidden(mask: np.ndarray) -> np.ndarray | None:
-    """Where a mask hides; None for an array that is no mask."""
-    if mask.dtype.kind == "b":
-        return ~mask
-    added = mask != 0
-    is_mask = mask.dtype.kind == "f" and bool((mask[added] <= _HIDING).all())
-    return added if is_mask else None
+    return Alignment(tuple(found[at] for at in sorted(found)), len(found) == len(mine))
 
 
 def _arrays(values: Any) -> dict[int, np.ndarray]:
@@ -339,36 +262,10 @@ def _fitting(
             value = theirs[other]
             options = transforms(array.shape, value.shape)
             if options and (_long(array.shape) == _long(value.shape)) == same_axes:
-                return Leaf(at, other, _likeliest(array, value, options, orders), False)
+                return Leaf(at, other, orders.preferred(options), False)
     return None
 
 
 def _long(shape: Shape) -> list[int]:
     """The sizes of axes that are longer than one."""
     return sorted(size for size in shape if size > 1)
-
-
-def _likeliest(
-    array: np.ndarray, value: np.ndarray, options: Sequence[Transform], orders: Orders
-) -> Transform:
-    """The option whose values are close, up to a factor; else the one in an order that was seen."""
-    if len(options) == 1:
-        return options[0]
-    distances = [_up_to_a_factor(option.apply(array), value) for option in options]
-    nearest, following = sorted(distances)[:2]
-    preferred = orders.preferred(options)
-    is_still = distances[options.index(preferred)] <= _STILL
-    if nearest <= _CLOSE and following > _LEAD * nearest and not is_still:
-        return options[distances.index(nearest)]
-    return preferred
-
-
-def _up_to_a_factor(array: np.ndarray, value: np.ndarray) -> float:
-    """How far a value is from an array, or from its multiple that is nearest."""
-    plain_distance = relative_difference(array, value)
-    if array.dtype.kind != "f" or not array.any():
-        return plain_distance
-    factor = float(np.vdot(array, value) / np.vdot(array, array))
-    if not np.isfinite(factor):
-        return plain_distance
-    return min(plain_distance, relative_difference(factor * array, value))

@@ -21,7 +21,6 @@ _LEAD = 0.1  # of the distance before: with a mistake, no other choice is so muc
 
 _Groups = Sequence[Sequence[Change]]
 Merit = tuple[bool, int, float]  # it runs; how many activations are the same; minus the distance
-Alone = tuple[int, float]  # how many arrays agree; how near are what layers are given
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Settled:
 def settle(
     match: Match,
     merit: Callable[[Match], tuple[bool, Merit]],
-    alone: Callable[[Match], Alone] | None = None,
+    alone: Callable[[Match], int] | None = None,
 ) -> Settled:
     """Choose, in the order of calls, what gives the most of the reference's activations.
 
@@ -120,7 +119,7 @@ class _Settling:
                 return True
         return False
 
-    def chosen_alone(self, group: Sequence[Change], alone: Callable[[Match], Alone]) -> bool:
+    def chosen_alone(self, group: Sequence[Change], alone: Callable[[Match], int]) -> bool:
         """Take the change with which most layers do alone what they should; whether it is one."""
         if self.agrees or self.tries + len(group) > MOST_TRIES:
             return False
@@ -131,7 +130,7 @@ class _Settling:
         if best > alone(self.match):
             self.match = matches[found.index(best)]
             self.agrees, self.best = self.merit(self.match)
-        return sum(count == best[0] for count, _ in found) == 1
+        return found.count(best) == 1
 
     def by_value(self, group: Sequence[Change]) -> bool:
         """Whether values say what names deny."""

@@ -11,7 +11,7 @@ call. Three runs of a unit:
 
 from deliralike.conformance.observe.arrays import Held, bare
 from deliralike.conformance.observe.forcing import each_alone, force, handed_on
-from deliralike.conformance.observe.recording import cotangents, listen, pulled, record, watch
+from deliralike.conformance.observe.recording import cotangents, listen, record, watch
 from deliralike.conformance.observe.units import (
     Around,
     Call,
@@ -37,7 +37,6 @@ __all__ = [
     "force",
     "handed_on",
     "listen",
-    "pulled",
     "record",
     "watch",
 ]

@@ -5,7 +5,7 @@ So each is judged alone, forward and backward, and so is what the unit does betw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,19 +20,25 @@ from deliralike.conformance.observe.arrays import (
     arrays_of,
     changed,
     copied,
-    instead,
     scalar,
     tied,
     weighted,
     weights_of,
 )
+from deliralike.conformance.observe.arrays import instead as taken
 from deliralike.conformance.observe.routing import Met, forwards, routed, run_with_gradients
 from deliralike.conformance.observe.units import Call, Calls, Cotangents, Forced, Unit
 from deliralike.conformance.places import UNIT, Quantity, Tap, arguments, outputs
 from deliralike.network.base import AbstractNetwork
 
 
-def force(unit: Unit, calls: Calls, weights: Cotangents, cotangent: Any = None) -> Forced:
+def force(
+    unit: Unit,
+    calls: Calls,
+    weights: Cotangents,
+    cotangent: Any = None,
+    instead: Mapping[Tap, Callable[[Met], Any]] | None = None,
+) -> Forced:
     """Return the results of each tap, and of the unit (`UNIT`) between them, at given inputs.
 
     Args:
@@ -40,8 +46,10 @@ def force(unit: Unit, calls: Calls, weights: Cotangents, cotangent: Any = None) 
         calls: What to give to each tap, and what to take as its output afterwards.
         weights: The cotangent of each output, and of each input for what precedes it.
         cotangent: Of the unit's output.
+        instead: What other calls give, in the place of their own results.
     """
     given = _given(calls)
+    replaced = instead or {}
     weighing = {name: (around.inputs, around.output) for name, around in weights.items()}
 
     def run(
@@ -54,7 +62,7 @@ def force(unit: Unit, calls: Calls, weights: Cotangents, cotangent: Any = None) 
         def tap(met: Met) -> Any:
             before = copied(network, met.given)
             if met.name not in given:
-                result = met.result()
+                result = replaced[met.name](met) if met.name in replaced else met.result()
                 others[met.name] = (met.path, *before, copied(network, result))
                 return result
             (into, output), (weight_into, weight_output) = given[met.name], weighing[met.name]
@@ -62,7 +70,7 @@ def force(unit: Unit, calls: Calls, weights: Cotangents, cotangent: Any = None) 
             result = _result(network, met, into, calls)
             own[met.name] = (met.path, before, copied(network, result))
             terms.append(weighted(network, result, weight_output))
-            return changed(network, result, output, instead)
+            return changed(network, result, output, taken)
 
         with routed(unit, network, tap):
             result = unit.output(network, inputs)
@@ -98,7 +106,7 @@ def handed_on(unit: Unit, calls: Calls, results: Mapping[Tap, Any]) -> Observed:
         if met.name not in given:
             return met.result()
         into, output = given[met.name]
-        return changed(network, _result(network, met, into, calls), output, instead)
+        return changed(network, _result(network, met, into, calls), output, taken)
 
     result = forwards(unit, tap)
     handed, output = backend.to_numpy((own, copied(network, result)))
@@ -123,7 +131,7 @@ def each_alone(unit: Unit, calls: Calls) -> dict[Tap, tuple[Any, Any]]:
         before = copied(network, met.given)
         result = _result(network, met, into, calls)
         found[met.name] = before, copied(network, result)
-        return changed(network, result, output, instead)
+        return changed(network, result, output, taken)
 
     forwards(unit, tap)
     return backend.to_numpy(found)
@@ -131,7 +139,7 @@ def each_alone(unit: Unit, calls: Calls) -> dict[Tap, tuple[Any, Any]]:
 
 def _result(network: AbstractNetwork, met: Met, into: Arrays, calls: Calls) -> Any:
     """What a tap makes of given inputs."""
-    forced = changed(network, met.given, into, instead)
+    forced = changed(network, met.given, into, taken)
     return met.result(tied(forced, calls[met.name].same))
 
 

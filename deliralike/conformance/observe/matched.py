@@ -12,7 +12,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.by_name import below, start, without
-from deliralike.conformance.findings import Observed, arrays_in, is_array, is_number
+from deliralike.conformance.findings import Observed, is_array, is_number
 from deliralike.conformance.kinds import Named, Shape
 from deliralike.conformance.layout_adapter import Layout
 from deliralike.conformance.matching import Match
@@ -120,15 +120,8 @@ class Matched(Correspondence):
         return self.layout.loss(loss)
 
     def counterpart(self, calls: Calls, other: Unit, cotangent: Any) -> Counterpart:
-        """As in `Correspondence`: those whose arguments and results are found in the candidate's.
-
-        Where it raises, what follows is taken to be called as the reference calls it.
-        """
-        try:
-            free = record(other, self._cotangent(cotangent))
-        except Exception:  # noqa: BLE001
-            own = listen(other)
-            return Counterpart(dict(self._guessed(calls, own)), calls=own)
+        """As in `Correspondence`: those whose arguments and results are found in the candidate's."""
+        free = record(other, self._cotangent(cotangent))
         shared = dict(self._shared(calls, free.calls))
         return Counterpart(shared, self._free(free), free.calls)
 
@@ -175,15 +168,6 @@ class Matched(Correspondence):
         found = (align(call.output, one.output, self.orders) for one in own.values())
         return any(one.leaves and one.by_value for one in found)
 
-    def _guessed(self, calls: Calls, own: Calls) -> Iterator[tuple[Tap, SharedCall]]:
-        """The same of a candidate that raises: the blocks that follow are called as usual."""
-        shared = dict(self._shared(calls, own))
-        for name, call in calls.items():
-            if name in shared:
-                yield name, shared[name]
-            elif call.path is not None:
-                yield name, self._turned(name, call, own.get(name))
-
     def _tap(
         self, name: Tap, call: Call, theirs: Call | None, of_any_size: bool = False
     ) -> SharedCall | None:
@@ -202,8 +186,6 @@ class Matched(Correspondence):
         output = self._as_weight(align(call.output, theirs.output, self.orders), path, 0)
         if not inputs.complete or not (output.leaves or of_any_size):
             return None
-        if output.leaves and output.by_value:
-            inputs = inputs.with_inverted_masks(call.given, theirs.given)
         return SharedCall(name, call, theirs, inputs, output)
 
     def _resized(self, name: Tap, call: Call, own: Calls) -> SharedCall | None:
@@ -287,29 +269,6 @@ class Matched(Correspondence):
                     free.remove(other)
                     return tap
         return None
-
-    def _turned(self, name: Tap, call: Call, raising: Call | None) -> SharedCall:
-        """The candidate's call of a tap, guessed from the layouts that were seen.
-
-        Where the candidate raises in that call, its arguments say whether they are flattened.
-        """
-        given = [] if raising is None else arrays_in(raising.given)
-        is_flat = any(array.ndim == 2 for array in given)
-
-        def turned(leaf: Any) -> Any:
-            return self.orders.turned(leaf) if is_array(leaf) else leaf
-
-        def into(leaf: Any) -> Any:
-            array = turned(leaf)
-            if is_flat and is_array(array) and array.ndim > 2:
-                return array.reshape(len(array), -1)
-            return array
-
-        args, kwargs = nest.map(into, call.given)
-        output = nest.map(turned, call.output)
-        theirs = replace(call, args=args, kwargs=kwargs, output=output)
-        inputs = align(call.given, (args, kwargs), self.orders)
-        return SharedCall(name, call, theirs, inputs, align(call.output, output, self.orders))
 
     def _free(self, recording: Recording) -> Observed | None:
         """What the unit did by itself, in the names and layouts of the reference."""

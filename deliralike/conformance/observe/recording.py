@@ -10,7 +10,6 @@ from types import FrameType
 from typing import Any
 
 from deliralike import nest
-from deliralike.conformance.kinds import Tensors
 from deliralike.conformance.observe.arrays import (
     Arrays,
     changed,
@@ -18,7 +17,6 @@ from deliralike.conformance.observe.arrays import (
     same_objects,
     scalar,
     tied,
-    weighted,
     weights_of,
     zeros_of,
 )
@@ -27,7 +25,6 @@ from deliralike.conformance.observe.units import (
     Around,
     Call,
     Calls,
-    Cotangents,
     Recording,
     Unit,
 )
@@ -52,7 +49,7 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
             given, same = copied(network, met.given), same_objects(network, met.given)
             output = met.result()
             result = copied(network, output)
-            calls[met.name] = (met.path, *given, result, same, met.maker, met.caller)
+            calls[met.name] = (met.path, *given, result, same, met.caller)
             return output
 
         with routed(unit, network, tap):
@@ -113,34 +110,6 @@ def cotangents(unit: Unit, calls: Calls, cotangent: Any = None) -> dict[Tap, Aro
 
     found, _ = run_with_gradients(unit, run, weights_of(cotangent), zeros, unit.inputs)
     return {name: Around(*parts) for name, parts in found.inputs[1].items()}
-
-
-def pulled(unit: Unit, weights: Cotangents) -> tuple[Tensors, Arrays]:
-    """Return the gradients of parameters and of arguments that come from cotangents at taps alone.
-
-    Args:
-        unit: Its network is left as it was.
-        weights: Of some taps, those of the inputs and of the output.
-    """
-    weighing = {name: (around.inputs, around.output) for name, around in weights.items()}
-
-    def run(network: AbstractNetwork, weighing: Any, inputs: Any) -> Any:
-        terms: list[Any] = []
-
-        def tap(met: Met) -> Any:
-            into, output = weighing.get(met.name, ([], []))
-            terms.append(weighted(network, met.given, into))
-            result = met.result()
-            terms.append(weighted(network, result, output))
-            return result
-
-        with routed(unit, network, tap):
-            unit.output(network, inputs)
-        return sum(terms)
-
-    found, _ = run_with_gradients(unit, run, weighing, unit.inputs)
-    gradients = {name: one for name, one in found.parameters.items() if one is not None}
-    return gradients, nest.leaves(found.inputs[1])
 
 
 def watch(unit: Unit, elements: int | None = None) -> Recording:

@@ -42,14 +42,22 @@ def run_with_gradients(
 ) -> tuple[Gradients, Tensors]:
     """Return the gradients of a function in the unit's mode, and the buffers afterwards.
 
-    The network is left as it was.
+    The network is left as it was. What depends on nothing has no gradient, and is no error.
     """
     network = unit.network
     before = _buffers(network)
+
+    def depending(network: AbstractNetwork, *given: Any) -> Any:
+        *own, zero = given
+        found = function(network, *own)
+        if isinstance(found, tuple):
+            return (found[0] + zero, *found[1:])
+        return found + zero
+
     try:
         with network.training_mode(unit.training), random.portable():
-            found = unit.backend.gradients(function, network, *inputs)
-        return found, _buffers(network)
+            found = unit.backend.gradients(depending, network, *inputs, np.zeros(()))
+        return replace(found, inputs=found.inputs[:-1]), _buffers(network)
     finally:
         _write(network, before)
 
@@ -76,7 +84,6 @@ class Met:
         path: The block's path in the network that runs; None for a function.
         call: What is called.
         given: The arguments ``(args, kwargs)``.
-        maker: The block that is no tap itself and made what is given.
         caller: The innermost block that is no tap itself and makes the call.
     """
 
@@ -84,7 +91,6 @@ class Met:
     path: str | None
     call: Callable[..., Any]
     given: Given
-    maker: str = ""
     caller: str = ""
 
     def result(self, given: Any = None) -> Any:
@@ -115,7 +121,7 @@ class _Routing:
         self.unit, self.tap = unit, tap
         self.counts: Counter[Tap] = Counter()
         self.inside = False
-        self.makers = _Makers(network.backend.is_array)
+        self.callers = [""]  # the blocks that are being called and are no taps
 
     def block(self, path: str, block: Any, call: Any, args: tuple, kwargs: dict) -> Any:
         """The call of a block."""
@@ -123,7 +129,11 @@ class _Routing:
             return call(*args, **kwargs)
         name = self.unit.tapped(path)
         if name is None:
-            return self.makers.block(path, call, args, kwargs)
+            self.callers.append(path)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self.callers.pop()
         return self._through(Tap(name), path, call, (args, kwargs))
 
     def function(self, name: str, functions: Any, call: Any, args: tuple, kwargs: dict) -> Any:
@@ -144,58 +154,12 @@ class _Routing:
     def _through(self, name: Tap, path: str | None, call: Any, given: Any) -> Any:
         self.counts[name] += 1
         tap = replace(name, call=self.counts[name])
-        met = Met(tap, path, call, given, self.makers.maker(given), self.makers.caller)
+        met = Met(tap, path, call, given, self.callers[-1])
         self.inside = True
         try:
-            return self.makers.tapped(self.tap(met))
+            return self.tap(met)
         finally:
             self.inside = False
-
-
-class _Makers:
-    """The blocks that are being called and are no taps, and what those gave that have ended."""
-
-    def __init__(self, is_array: Callable[[Any], bool]) -> None:
-        self._is_array = is_array
-        self._running: list[tuple[str, dict[int, Any]]] = []  # the innermost last
-        self._of_taps: dict[int, Any] = {}  # arrays, kept so that their numbers stay theirs
-        self._made: dict[int, tuple[str, Any]] = {}
-
-    def block(self, path: str, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-        """Call a block that is no tap."""
-        self._running.append((path, self._arrays((args, kwargs))))
-        try:
-            output = call(*args, **kwargs)
-        finally:
-            self._running.pop()
-        for key, array in self._arrays(output).items():
-            if key not in self._of_taps:
-                self._made.setdefault(key, (path, array))
-        return output
-
-    def tapped(self, output: Any) -> Any:
-        """Note what a tap gave."""
-        self._of_taps |= self._arrays(output)
-        return output
-
-    @property
-    def caller(self) -> str:
-        """The innermost block that is being called."""
-        return self._running[-1][0] if self._running else ""
-
-    def maker(self, values: Any) -> str:
-        """The block that gave some arrays; else the one that is being called and made them."""
-        arrays = self._arrays(values)
-        made = {self._made[key][0] if key in self._made else None for key in arrays}
-        if len(made) == 1 and None not in made:
-            return str(made.pop())
-        for path, given in reversed(self._running):
-            if not arrays or arrays.keys() - given.keys():
-                return path
-        return ""
-
-    def _arrays(self, values: Any) -> dict[int, Any]:
-        return {id(leaf): leaf for leaf in nest.leaves(values) if self._is_array(leaf)}
 
 
 # Where pictures have channels last, code moves axes as the other side does not.

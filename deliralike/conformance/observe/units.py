@@ -68,7 +68,6 @@ class Call:
         path: The block's path in the network that was followed; None for a function.
         same: For each leaf of the arguments the first one that is the very same array: layers may
             ask for that.
-        within: The path of the block that is no tap itself and makes what is given.
         caller: The path of the innermost block that is no tap itself and makes the call.
     """
 
@@ -77,7 +76,6 @@ class Call:
     kwargs: dict[str, Any]
     output: Any
     same: tuple[int, ...] = ()
-    within: str = ""
     caller: str = ""
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -94,17 +93,11 @@ def headline_of_all(proofs: ProofsData[Any]) -> str:
 
 
 def titled(proofs: ProofsData[Any]) -> list[tuple[str, ProofData]]:
-    """Return each proof with its title: its candidate, and its reference where these differ.
-
-    Those that would be called the same are numbered.
-    """
-    names = [proof.candidate for proof in proofs]
-    if len({proof.reference for proof in proofs}) > 1:
-        names = [f"{proof.reference}, {proof.candidate}" for proof in proofs]
-    found, counts = [], Counter[str]()
-    for name, proof in zip(names, proofs, strict=True):
-        counts[name] += 1
-        title = f"{name} ({counts[name]})" if names.count(name) > 1 else name
+    """Each proof with its title: its candidate, and its reference where these differ."""
+    several = len({proof.reference for proof in proofs}) > 1
+    found = []
+    for proof in proofs:
+        title = f"{proof.reference}, {proof.candidate}" if several else proof.candidate
         found.append((title, proof))
     return found
 

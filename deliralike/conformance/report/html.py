@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from itertools import compress
 from typing import Any
@@ -217,76 +217,65 @@ def _number(text: str) -> str:
     return f'<td class="number">{escape(text)}</td>'
 
 
-def _variables(values: Mapping[str, str]) -> str:
-    return " ".join(f"--{name}: {value};" for name, value in values.items())
-
-
-_LIGHT = {
-    "ink": "#1c1e21",
-    "faint": "#5c636e",
-    "paper": "#ffffff",
-    "shade": "#f5f6f8",
-    "grid": "#d9dce1",
-    "passed-paper": "#dff2e6",
-    "passed-ink": "#11582f",
-    "failed-paper": "#fde3d8",
-    "failed-ink": "#93300a",
-    "open-paper": "#fdf3cf",
-    "open-ink": "#6b4e00",
-}
-_DARK = {
-    "ink": "#e6e8eb",
-    "faint": "#a2a9b4",
-    "paper": "#16181c",
-    "shade": "#1f2228",
-    "grid": "#3a3f48",
-    "passed-paper": "#153a26",
-    "passed-ink": "#a5e6bf",
-    "failed-paper": "#4d2113",
-    "failed-ink": "#ffc3a8",
-    "open-paper": "#423611",
-    "open-ink": "#f5dc8a",
-}
-
-_STYLE = f"""
-.proof-report {{ {_variables(_LIGHT)} color-scheme: light dark; }}
-@media (prefers-color-scheme: dark) {{ .proof-report {{ {_variables(_DARK)} }} }}
-.proof-report {{ color: var(--ink); background: var(--paper); max-width: 72rem; margin: 0 auto; padding: 1.5rem;
-  font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; box-sizing: border-box; }}
-.proof-report h1 {{ font-size: 1.5rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }}
-.proof-report h2, .proof-report h3 {{ font-size: 1.1rem; margin: 2rem 0 .6rem; }}
-.proof-report .made {{ color: var(--faint); margin: 0 0 1rem; overflow-wrap: anywhere; }}
-.proof-report small {{ color: var(--faint); font-weight: normal; }}
-.proof-report a {{ color: inherit; }}
-.proof-report .verdict {{ padding: .8rem 1rem; margin: 0; border-left: .35rem solid; border-radius: .25rem;
-  overflow-wrap: anywhere; }}
-.proof-report .wide {{ overflow-x: auto; }}
-.proof-report .verdict + .wide {{ margin-top: 1rem; }}
-.proof-report table {{ border-collapse: collapse; color: inherit; font-size: .93rem; margin: 0; }}
-.proof-report th, .proof-report td {{ padding: .3rem .9rem .3rem .6rem; text-align: left; vertical-align: top;
-  border-bottom: 1px solid var(--grid); background: none; color: inherit; max-width: 40rem; }}
-.proof-report thead th {{ color: var(--faint); font-weight: normal; white-space: nowrap; }}
-.proof-report tbody th {{ font-weight: 600; white-space: nowrap; }}
-.proof-report .number, .proof-report .status {{ white-space: nowrap; font-variant-numeric: tabular-nums; }}
-.proof-report .passed, .proof-report .proved {{ background: var(--passed-paper); color: var(--passed-ink); }}
-.proof-report .failed, .proof-report .diverges {{ background: var(--failed-paper); color: var(--failed-ink); }}
-.proof-report .undecided {{ background: var(--open-paper); color: var(--open-ink); }}
-.proof-report .not-needed, .proof-report .not-reached, .proof-report .not-asked {{ color: var(--faint); }}
-.proof-report .matrix td {{ border: 2px solid var(--paper); }}
-.proof-report .matrix td.not-needed, .proof-report .matrix td.not-reached, .proof-report .matrix td.not-asked {{
-  background: var(--shade); }}
-.proof-report dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 0; }}
-.proof-report dt {{ color: var(--faint); }}
-.proof-report dd {{ margin: 0; overflow-wrap: anywhere; }}
-.proof-report ul {{ margin: 0; padding-left: 1.2rem; }}
-.proof-report li {{ margin: .25rem 0; overflow-wrap: anywhere; }}
-.proof-report summary {{ cursor: pointer; padding: .4rem 0; }}
-.proof-report > details > summary {{ font-size: 1.2rem; font-weight: 600; margin-top: 1.5rem; }}
-.proof-report .bar span {{ display: inline-block; height: .7rem; border-right: .2rem solid; }}
-@media (max-width: 40rem) {{ .proof-report {{ padding: 1rem .7rem; }}
-  .proof-report th, .proof-report td {{ padding: .3rem .4rem; }}
-  .proof-report thead th {{ white-space: normal; }}
-  .proof-report dl {{ grid-template-columns: 1fr; }} }}
+_STYLE = """
+.proof-report { --ink: #1c1e21;
+  --faint: #5c636e;
+  --paper: #ffffff;
+  --shade: #f5f6f8;
+  --grid: #d9dce1;
+  --passed-paper: #dff2e6;
+  --passed-ink: #11582f;
+  --failed-paper: #fde3d8;
+  --failed-ink: #93300a;
+  --open-paper: #fdf3cf;
+  --open-ink: #6b4e00; color-scheme: light dark; }
+@media (prefers-color-scheme: dark) { .proof-report { --ink: #e6e8eb;
+  --faint: #a2a9b4;
+  --paper: #16181c;
+  --shade: #1f2228;
+  --grid: #3a3f48;
+  --passed-paper: #153a26;
+  --passed-ink: #a5e6bf;
+  --failed-paper: #4d2113;
+  --failed-ink: #ffc3a8;
+  --open-paper: #423611;
+  --open-ink: #f5dc8a; } }
+.proof-report { color: var(--ink); background: var(--paper); max-width: 72rem; margin: 0 auto; padding: 1.5rem;
+  font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; box-sizing: border-box; }
+.proof-report h1 { font-size: 1.5rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
+.proof-report h2, .proof-report h3 { font-size: 1.1rem; margin: 2rem 0 .6rem; }
+.proof-report .made { color: var(--faint); margin: 0 0 1rem; overflow-wrap: anywhere; }
+.proof-report small { color: var(--faint); font-weight: normal; }
+.proof-report a { color: inherit; }
+.proof-report .verdict { padding: .8rem 1rem; margin: 0; border-left: .35rem solid; border-radius: .25rem;
+  overflow-wrap: anywhere; }
+.proof-report .wide { overflow-x: auto; }
+.proof-report .verdict + .wide { margin-top: 1rem; }
+.proof-report table { border-collapse: collapse; color: inherit; font-size: .93rem; margin: 0; }
+.proof-report th, .proof-report td { padding: .3rem .9rem .3rem .6rem; text-align: left; vertical-align: top;
+  border-bottom: 1px solid var(--grid); background: none; color: inherit; max-width: 40rem; }
+.proof-report thead th { color: var(--faint); font-weight: normal; white-space: nowrap; }
+.proof-report tbody th { font-weight: 600; white-space: nowrap; }
+.proof-report .number, .proof-report .status { white-space: nowrap; font-variant-numeric: tabular-nums; }
+.proof-report .passed, .proof-report .proved { background: var(--passed-paper); color: var(--passed-ink); }
+.proof-report .failed, .proof-report .diverges { background: var(--failed-paper); color: var(--failed-ink); }
+.proof-report .undecided { background: var(--open-paper); color: var(--open-ink); }
+.proof-report .not-needed, .proof-report .not-reached, .proof-report .not-asked { color: var(--faint); }
+.proof-report .matrix td { border: 2px solid var(--paper); }
+.proof-report .matrix td.not-needed, .proof-report .matrix td.not-reached, .proof-report .matrix td.not-asked {
+  background: var(--shade); }
+.proof-report dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 0; }
+.proof-report dt { color: var(--faint); }
+.proof-report dd { margin: 0; overflow-wrap: anywhere; }
+.proof-report ul { margin: 0; padding-left: 1.2rem; }
+.proof-report li { margin: .25rem 0; overflow-wrap: anywhere; }
+.proof-report summary { cursor: pointer; padding: .4rem 0; }
+.proof-report > details > summary { font-size: 1.2rem; font-weight: 600; margin-top: 1.5rem; }
+.proof-report .bar span { display: inline-block; height: .7rem; border-right: .2rem solid; }
+@media (max-width: 40rem) { .proof-report { padding: 1rem .7rem; }
+  .proof-report th, .proof-report td { padding: .3rem .4rem; }
+  .proof-report thead th { white-space: normal; }
+  .proof-report dl { grid-template-columns: 1fr; } }
 """
 _PAGE_STYLE = """
 body { margin: 0; background: #ffffff; }

@@ -33,25 +33,22 @@ _INDEX = np.array([[2, 0], [1, 2]])
 # Element by element
 # -----------------------------------------------------------------------------
 
-# The function, the layer, the formula and the arguments of both.
-ACTIVATIONS: tuple[tuple[Any, ...], ...] = (
-    ("relu", "ReLU", formulas.relu, _X),
-    ("relu6", "ReLU6", lambda x: np.clip(x, 0.0, 6.0), _X * 5.0),
-    ("sigmoid", "Sigmoid", formulas.sigmoid, _X),
-    ("tanh", "Tanh", np.tanh, _X),
-    ("silu", "SiLU", formulas.silu, _X),
-    ("softplus", "Softplus", formulas.softplus, _X),
-    ("leaky_relu", "LeakyReLU", formulas.prelu, _X),
-    ("elu", "ELU", formulas.elu, _X),
-    ("gelu", "GELU", formulas.gelu, _X),
-    ("gelu by tanh", "GELU by tanh", formulas.gelu, _X, "tanh"),
-    ("hardsigmoid", "Hardsigmoid", formulas.hardsigmoid, _X * 2.5),
-    ("hardswish", "Hardswish", lambda x: x * formulas.hardsigmoid(x), _X * 2.5),
-    ("softmax", "Softmax", formulas.softmax, _CUBE, -1),
-    ("log_softmax", "LogSoftmax", formulas.log_softmax, _CUBE, 1),
+_ROWS(
+    ("relu", formulas.relu, _X),
+    ("relu6", lambda x: np.clip(x, 0.0, 6.0), _X * 5.0),
+    ("sigmoid", formulas.sigmoid, _X),
+    ("tanh", np.tanh, _X),
+    ("silu", formulas.silu, _X),
+    ("softplus", formulas.softplus, _X),
+    ("leaky_relu", formulas.prelu, _X),
+    ("elu", formulas.elu, _X),
+    ("gelu", formulas.gelu, _X),
+    ("gelu by tanh", formulas.gelu, _X, "tanh"),
+    ("hardsigmoid", formulas.hardsigmoid, _X * 2.5),
+    ("hardswish", lambda x: x * formulas.hardsigmoid(x), _X * 2.5),
+    ("softmax", formulas.softmax, _CUBE, -1),
+    ("log_softmax", formulas.log_softmax, _CUBE, 1),
 )
-for _name, _, *_row in ACTIVATIONS:
-    _ROWS((_name, *_row))
 _ROWS(
     ("exp", np.exp, _X),
     ("log", np.log, _Y),

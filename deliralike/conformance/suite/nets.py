@@ -204,11 +204,3 @@ class Moved(Network):
         """A scalar with these gradients."""
         nn = self.nn
         return nn.sum(self.weight * weight) + nn.sum(self.bias * bias)
-
-
-class Overlooked(Network):
-    """A mistake: a plain list of layers."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = [self.nn.Linear(2, 2)]

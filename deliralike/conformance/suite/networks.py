@@ -21,7 +21,6 @@ from deliralike.conformance.suite.comparing import (
     made,
     native,
     output,
-    refused,
     true,
     type_of,
     values,
@@ -33,13 +32,11 @@ from deliralike.conformance.suite.nets import (
     Contained,
     Dense,
     Moving,
-    Overlooked,
     Small,
     Started,
     Tied,
     dense,
 )
-from deliralike.errors import ArgumentError, ConstructionError, StateError
 from deliralike.nn.start import Normal, Uniform, draw
 
 _IMAGES, _X = values(3, 2, 5, 4), values(4, 3)
@@ -137,25 +134,6 @@ def reading_and_loading_the_state(backend: Backend) -> None:
     agree_all("after a change of the arrays that were loaded or read", found, state)
     twin.load_neutral_state(found)
     _same_outputs(backend, "another's weights", twin.eval(), network.eval())
-
-
-@check("networks", "L0")
-def weights_that_do_not_fit(backend: Backend) -> None:
-    """They are refused, and the network stays as it was."""
-    network = made(backend, Small)
-    before, right = network.neutral_state(), _weights(network, 5)
-    alone = {"head.bias": right.pop("head.bias")}
-    for what, state in (
-        ("a missing name", right),
-        ("a name too many", right | alone | {"tail.weight": np.ones(2)}),
-        ("a wrong shape", right | {"head.bias": np.ones(5)}),
-    ):
-        with refused(f"weights with {what}", StateError):
-            network.load_neutral_state(state)
-        agree_all(f"after weights with {what}", network.neutral_state(), before)
-    report = network.load_neutral_state(alone, strict=False)
-    equal("what is loaded of one name, not strictly", report.loaded, ("head.bias",))
-    agree_all("after loading one name", network.neutral_state(), before | alone)
 
 
 @check("networks", "L0")
@@ -311,12 +289,3 @@ def abstract_and_native(backend: Backend) -> None:
     wrapped = backend.wrap(network)
     equal("names of a wrapped network", list(wrapped.neutral_state()), list(SMALL))
     _same_outputs(backend, "a wrapped network", wrapped, network)
-
-
-@check("networks", "L7")
-def mistakes_in_building(backend: Backend) -> None:
-    """A plain list of layers, and an argument that there is none of, are refused."""
-    with refused("a plain list of layers", ConstructionError):
-        made(backend, Overlooked)
-    with refused("an unknown argument", ArgumentError):
-        made(backend, Small, widht=3)

@@ -100,11 +100,6 @@ for _title, _settings in _RULES.items():
         agree("a parameter without a gradient", states[-1]["unused"], states[0]["unused"], 0.0)
 
 
-def _squared(network: Any, x: Any, y: Any) -> Any:
-    nn = network.nn
-    return nn.mse_loss(nn.matmul(x, network.weight), y)
-
-
 @check("optimizers", "L4")
 def unused_parameters(backend: Backend) -> None:
     """No decay and no momentum for a parameter without a gradient, also when it had one before."""
@@ -214,17 +209,3 @@ def state_of_an_optimizer(backend: Backend) -> None:
             second.load_neutral_state(state | {"elsewhere/exp_avg": np.ones(2)})
         with refused("a state of another shape", StateError):
             second.load_neutral_state(state | {f"weight/{slots[0]}": np.ones(1)})
-
-
-@check("optimizers", "L4")
-def accumulation(backend: Backend) -> None:
-    """Micro-batches of 2 and 3 samples together make the update of all 5."""
-    x, y = values(5, 3), values(5, 2, seed=1)
-    whole, parts = _optimizer(backend, "sgd"), _optimizer(backend, "sgd")
-    whole.update(_squared, x, y)
-    parts.accumulate = 2
-    parts.update(_squared, x[:2], y[:2])
-    equal("updates after the first micro-batch", parts.steps, 0)
-    parts.update(_squared, x[2:], y[2:])
-    wanted = whole.network.neutral_state()
-    agree_all("after two micro-batches", parts.network.neutral_state(), wanted)

@@ -42,7 +42,6 @@ class Match:
         blocks: Paths of the candidate's blocks by those of the reference's.
         reference, candidate: What was matched.
         left_out: Tensors that the user said to have no counterpart.
-        together: Tensors of both sides that hold the same in another form, as outputs show.
     """
 
     names: tuple[Pair, ...]
@@ -52,7 +51,6 @@ class Match:
     reference: Side = field(repr=False)
     candidate: Side = field(repr=False)
     left_out: tuple[str, ...] = ()
-    together: tuple[str, ...] = ()
 
     @property
     def ambiguous(self) -> tuple[Pair, ...]:
