@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 
 from deliralike import DataParallel, Network, in_replicas
+from tests.named import assert_close
 from tests.parallel import native_norms
-from tests.parallel.networks import built, devices, optimizer_of, replicated, same_named
+from tests.parallel.networks import (
+    built,
+    devices,
+    mean_square,
+    optimizer_of,
+    replicated,
+    same_named,
+)
 
 RNG = np.random.default_rng(2)
 
@@ -45,11 +53,6 @@ def run(network, *inputs):
 
 def statistics(x):
     return x.mean(0), x.var(0, ddof=1)
-
-
-def mean_square(network, x):
-    y = network(x)
-    return network.nn.mean(y * y)
 
 
 # Local policies
@@ -150,8 +153,7 @@ def test_a_frameworks_own_batch_norm_is_synchronised_wherever_it_stands(backend,
         native_norms.stepped_by_numpy(backend.name, rows),
     )
     assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-10, err_msg=name)
+    assert_close(found, wanted, rtol=1e-10, atol=0)
 
 
 def weighted_sum(network, x, cotangent):
