@@ -133,8 +133,9 @@ def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
         return
     ways = {"inverted": ~usual, "set" if is_boolean else "left out": np.ones_like(usual)}
     if usual.ndim > 1:
+        rows, columns = usual.shape[-2:]
         for shift, said in enumerate((" without the token itself", "", " with the next token"), -1):
-            causal = np.tri(*usual.shape[-2:], shift, dtype=bool)
+            causal = np.tri(rows, columns, shift, dtype=bool)
             ways[f"causal{said}"] = np.broadcast_to(causal, usual.shape)
     for said, other in ways.items():
         if np.array_equal(other, came):
