@@ -7,10 +7,10 @@ class Double(Network):
     """Twice the size."""
 
     def __init__(self, channels, ksize=4, norm=True, activation="relu", *, in_channels):
+        super(Double, self).__init__()
         nn = self.nn
         if activation == "relu":
             activation = nn.relu
-        super(Double, self).__init__()
         self.activation = activation
         self.norm = norm
         self.conv = nn.ConvTranspose2d(
@@ -43,4 +43,4 @@ class Generator(Network):
         h = nn.leaky_relu(self.bn(self.project(z)), negative_slope=0.2)
         h = nn.reshape(h, (len(z), self.channels, self.side, self.side))
         h = self.last(self.doubled(h))
-        return nn.max_pool2d(h, 3, stride=2, ceil_mode=True)
+        return nn.max_pool2d(h, kernel_size=3, stride=2, ceil_mode=True)

@@ -9,10 +9,10 @@ def rounded(channels, by=4):
 
 class Excite(Network):
     def __init__(self, channels, ratio=0.25, gate="hardsigmoid"):
+        super().__init__()
         nn = self.nn
         if gate == "hardsigmoid":
             gate = nn.hardsigmoid
-        super().__init__()
         self.reduce = nn.Conv2d(channels, rounded(channels * ratio), 1)
         self.expand = nn.Conv2d(rounded(channels * ratio), channels, 1)
         self.gate = gate

@@ -54,10 +54,10 @@ class Residual(Network):
         norm="partial(BatchNorm2d, momentum=0.05)",
         start_at_zero: bool = True,
     ) -> None:
+        super().__init__()
         nn = self.nn
         if norm == "partial(BatchNorm2d, momentum=0.05)":
             norm = partial(nn.BatchNorm2d, momentum=0.05)
-        super().__init__()
         self.channels = 8
         self.stem = nn.Sequential(
             nn.Conv2d(3, self.channels, kernel_size=5, stride=2, padding=2, bias=False),

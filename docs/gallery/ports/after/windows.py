@@ -39,7 +39,7 @@ class WindowAttention(Network):
         apart = (places[:, :, None] - places[:, None, :]).transpose(1, 2, 0)
         apart += size - 1  # from zero on
         apart[:, :, 0] *= 2 * size - 1
-        self.bias_index = nn.Buffer(apart.sum(-1))
+        self.bias_index = nn.Buffer(np.sum(apart, -1))
         self.qkv = nn.Linear(width, width * 3)
         self.proj = nn.Linear(width, width)
 
@@ -83,7 +83,7 @@ class WindowBlock(Network):
                 for columns in parts:
                     region[:, rows, columns, :] = number
                     number += 1
-            region = np.squeeze(split_windows_np(region, size), -1)
+            region = split_windows_np(region, size).squeeze(-1)
             mask = np.expand_dims(region, 1) - np.expand_dims(region, 2)
             mask = np.where(mask == 0, 0.0, np.where(mask != 0, float(-100.0), mask))
         self.mask = nn.Buffer(mask)
