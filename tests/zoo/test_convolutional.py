@@ -12,7 +12,9 @@ from torchvision.models.googlenet import InceptionAux as GoogLeNetAux
 
 from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
-from deliralike.errors import ShapeError
+from deliralike.errors import SettingError, ShapeError
+from deliralike.zoo.classification.inception import Auxiliary
+from deliralike.zoo.mobile import make_divisible
 from tests.zoo.case import close
 from tests.zoo.cases.inception import SMALL, reference
 
@@ -46,8 +48,37 @@ def test_the_least_size_is_torchvisions_and_a_smaller_input_is_refused(subtests)
                 zoo.outline(name, (3, least + 9, least - 1))
 
 
+NONSENSE = [
+    ("vgg11", {"layers": (1, 2)}),
+    ("vgg11", {"dims": 4}),
+    ("mobilenet_v2", {"blocks": ((1, 2, 3),)}),
+    ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "GELU", 2),)}),
+    ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "ReLU", 1),)}),
+    ("squeezenet1_0", {"plan": (None, (1, 2, 3))}),
+    ("shufflenet_v2_x0_5", {"widths": (3, 4, 5, 6, 7)}),
+    ("shufflenet_v2_x0_5", {"layers": (1, 2)}),
+    ("regnet_x_400mf", {"widths": (16, 20, 32, 48)}),
+    ("regnet_x_400mf", {"layers": (1, 2)}),
+    ("regnet_x_400mf", {"squeeze": 1.5}),
+    ("mnasnet1_0", {"stacks": ((1, 2),)}),
+    ("googlenet", {"blocks": {"6a": ()}}),
+    ("googlenet", {"blocks": {"3a": (1,) * 6, "4a": (1,) * 6, "5a": (1,) * 6}}),
+    ("googlenet", {"transform_input": True, "in_channels": 1}),
+]
+
+
+def test_settings_that_make_no_sense_are_refused(subtests):
+    for name, settings in NONSENSE:
+        with subtests.test(name, settings=settings), pytest.raises(SettingError):
+            zoo.outline(name, **settings)
+
+
 # Stages, stem and head
 # -----------------------------------------------------------------------------
+
+
+FIVE = ("vgg16", "densenet121", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x1_0")
+FIVE += ("regnet_y_400mf", "mnasnet0_5", "googlenet")
 
 
 def test_stages_run_no_further_than_is_asked_for(backend):
@@ -114,6 +145,18 @@ def test_the_old_names_of_densenet_are_those_that_torchvision_renames(monkeypatc
 
 # Auxiliary classifiers
 # -----------------------------------------------------------------------------
+
+
+def test_the_auxiliary_classifier_of_inception_is_torchvisions(backend):
+    theirs = inception.InceptionAux(6, 4).double().train()
+    ours = Auxiliary.on(backend, dtype="float64")(6, 4).train()
+    ours.load_neutral_state({key: value.numpy() for key, value in theirs.state_dict().items()})
+    x = np.random.default_rng(0).standard_normal((3, 6, 17, 18))
+    close(
+        backend.numpy(ours(backend.prepare(x, ours))),
+        theirs(torch.from_numpy(x)).detach().numpy(),
+        1e-9,
+    )
 
 
 def test_inception_in_training_gives_both_outputs_as_torchvision():
@@ -197,3 +240,12 @@ def test_start_values_have_torchvisions_distributions(name, monkeypatch):
 
 # Shared blocks
 # -----------------------------------------------------------------------------
+
+
+def test_widths_are_rounded_as_torchvisions():
+    from torchvision.models._utils import _make_divisible
+
+    for divisor in (1, 8, 12):
+        assert [make_divisible(w / 7, divisor) for w in range(1, 3000)] == [
+            _make_divisible(w / 7, divisor) for w in range(1, 3000)
+        ]

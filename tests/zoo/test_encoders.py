@@ -18,7 +18,7 @@ from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import ArgumentError, SettingError, ShapeError, UnknownName
 from deliralike.zoo.encoders import Encoder
 from tests.zoo.case import close, evaluate, scrambled
-from tests.zoo.cases.encoders import DECODERS, SHORT, SHORT_BOTTLENECK, smp
+from tests.zoo.cases.encoders import DECODERS, NARROW, SHORT, SHORT_BOTTLENECK, smp, without_dropout
 
 # Encoders of every family
 # -----------------------------------------------------------------------------
@@ -188,6 +188,50 @@ def test_a_file_that_needs_other_settings_says_which():
     assert "same_padding=224" in note
 
 
+SMALL = {
+    "densenet121": (
+        {"growth_rate": 4, "layers": (1, 2, 1, 2), "width": 6},
+        {
+            "growth_rate": 4,
+            "block_config": (1, 2, 1, 2),
+            "num_init_features": 6,
+            "out_channels": [3, 6, 10, 13, 10, 13],
+        },
+    ),
+    "mobilenet_v2": (
+        {"width_mult": 0.1},
+        {"width_mult": 0.1, "out_channels": [3, 8, 8, 8, 16, 1280]},
+    ),
+}
+
+
+@pytest.mark.parametrize("encoder", SMALL)
+def test_a_network_on_another_encoder_computes_what_the_reference_does(encoder):
+    ours, theirs = SMALL[encoder]
+    settings = {"decoder_channels": (6, 5, 6, 4, 4)}
+    smp.encoders.encoders["small"] = {
+        "encoder": smp.encoders.encoders[encoder]["encoder"],
+        "params": theirs,
+    }
+    reference = smp.Unet("small", encoder_weights=None, **settings).double().eval()
+    state = scrambled({name: value.numpy() for name, value in reference.state_dict().items()})
+    reference.load_state_dict(
+        {name: torch.from_numpy(np.asarray(value)) for name, value in state.items()}
+    )
+    net = zoo.build(
+        "encoder_unet",
+        backend="torch",
+        dtype="float64",
+        encoder=encoder,
+        encoder_settings=ours,
+        **settings,
+    ).eval()
+    net.load_neutral_state(state)
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 64, 96)))
+    with torch.no_grad():
+        close(net(x).numpy(), reference(x).numpy(), 1e-9)
+
+
 UNPADDED = (
     "alexnet",
     "inception_v3",
@@ -328,6 +372,87 @@ def test_bottlenecks_are_dilated_as_the_reference_does_it(output_stride):
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 3, 64, 48)))
     for came, wanted in zip(net.forward_stages(x).values(), reference(x)[1:], strict=True):
         close(came.detach().numpy(), wanted.detach().numpy(), 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "theirs", "size"),
+    [
+        (
+            "fpn",
+            {
+                "encoder_depth": 3,
+                "merge": "cat",
+                "pyramid_channels": 6,
+                "segmentation_channels": 32,
+            },
+            {
+                "encoder_depth": 3,
+                "decoder_merge_policy": "cat",
+                "decoder_pyramid_channels": 6,
+                "decoder_segmentation_channels": 32,
+                "upsampling": 1,
+            },
+            (32, 48),
+        ),
+        (
+            "pspnet",
+            {"encoder_depth": 5, "psp_channels": 5},
+            {"encoder_depth": 5, "psp_out_channels": 5, "upsampling": 32},
+            (64, 96),
+        ),
+        (
+            "deeplabv3",
+            {"encoder_depth": 3, "output_stride": 16, "decoder_channels": 5, "separable": True},
+            {
+                "encoder_depth": 3,
+                "decoder_channels": 5,
+                "encoder_output_stride": 16,
+                "decoder_aspp_separable": True,
+            },
+            (32, 40),
+        ),
+        (
+            "deeplabv3plus",
+            {"encoder_depth": 3, "output_stride": 8, "decoder_channels": 5, "separable": False},
+            {
+                "encoder_depth": 3,
+                "encoder_output_stride": 8,
+                "decoder_channels": 5,
+                "decoder_aspp_separable": False,
+            },
+            (32, 40),
+        ),
+        (
+            "unetplusplus",
+            {
+                "encoder_depth": 2,
+                "decoder_channels": (16, 16),
+                "attention": "scse",
+                "center": False,
+            },
+            {"encoder_depth": 2, "decoder_channels": (16, 16), "decoder_attention_type": "scse"},
+            (32, 36),
+        ),
+    ],
+    ids=["fpn, cat", "pspnet, 5", "deeplabv3, 3", "deeplabv3plus, 3", "unetplusplus, gated"],
+)
+def test_other_settings_give_the_references_numbers(name, ours, theirs, size):
+    dilates = name.startswith("deeplab")  # the reference cannot dilate a VGG
+    encoder, narrow = ("short", SHORT) if dilates else ("vgg_narrow", NARROW)
+    reference = (
+        without_dropout(DECODERS[name](encoder, encoder_weights=None, **theirs)).double().eval()
+    )
+    state = scrambled({key: value.numpy() for key, value in reference.state_dict().items()})
+    reference.load_state_dict(
+        {key: torch.from_numpy(np.asarray(value)) for key, value in state.items()}
+    )
+    net = zoo.build(name, backend="torch", dtype="float64", **narrow, **ours).eval()
+    net.load_neutral_state(
+        {key: value for key, value in state.items() if key in net.neutral_slots()}
+    )
+    assert [key for key in state if "decoder.center" not in key] == list(net.neutral_slots())
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, *size)))
+    close(net(x).detach().numpy(), reference(x).detach().numpy(), 1e-9)
 
 
 # Start values

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from deliralike import zoo
-from deliralike.errors import ShapeError
+from deliralike.errors import SettingError, ShapeError
 
 
 def scrambled(name, **settings):
@@ -71,16 +71,63 @@ def test_zero_init_residual_silences_the_last_normalisation_alone(name, last, ot
     np.testing.assert_array_equal(state["layer2.0.downsample.1.weight"], 1.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "layer"),
-    [
-        ("unet", (2, 1, 16, 16), "'down_4.convs.conv_0.adn.N'"),
-        ("resnet18", (1, 3, 32, 32), "BatchNorm2d at 'layer4.0.bn1'"),
-    ],
-)
-def test_a_norm_of_one_value_is_refused_in_training(name, shape, layer):
-    with pytest.raises(ShapeError, match=f"{layer}.*more than one value"):
-        zoo.build(name, backend="torch")(torch.zeros(shape))
+NONSENSE = {
+    "fractional classes": ("resnet20", {"num_classes": 2.5}, "num_classes"),
+    "four dims": ("resnet18", {"dims": 4}, "dims=4; wanted 1, 2 or 3"),
+    "three stages": ("resnet18", {"layers": (2, 2, 2)}, "numbers, exactly 4"),
+    "groups in basic": ("resnet18", {"groups": 2}, "block='bottleneck' does"),
+    "dilated basic": (
+        "resnet18",
+        {"replace_stride_with_dilation": (True, True, True)},
+        "block='bottleneck' does",
+    ),
+    "one dilation": (
+        "resnet50",
+        {"replace_stride_with_dilation": True},
+        "three times True or False",
+    ),
+    "averages of dilated stages": ("resnet50d", {"output_stride": 16}, "avg_down=True takes no"),
+    "averages without a convolution": ("resnet50d", {"shortcut": "A"}, "takes shortcut='B'"),
+    "depth": ("resnet20", {"depth": 21}, "wanted 6n \\+ 2"),
+    "small dims": ("resnet20", {"dims": 0}, "dims=0"),
+    "hidden": ("mlp", {"hidden": (4, 0)}, "hidden must be"),
+    "dropout": ("mlp", {"dropout": 1.5}, "probability"),
+    "tiny images": ("lenet", {"image_size": 11}, "at least 12"),
+    "groups": ("unet", {"norm": "group", "num_groups": 5}, "num_channels.*num_groups"),
+    "levels": ("unet", {"features": (8, 8)}, "numbers, at least 3"),
+    "widths": ("unet", {"features": 8}, "numbers, at least 3"),
+    "unet dims": ("unet", {"dims": 4}, "dims=4; wanted 1, 2 or 3"),
+}
+
+
+@pytest.mark.parametrize("label", NONSENSE)
+def test_settings_that_make_no_sense_are_refused(label):
+    name, settings, message = NONSENSE[label]
+    with pytest.raises(SettingError, match=message):
+        zoo.build(name, backend="torch", **settings)
+
+
+UNFIT = {
+    "axes": ("resnet18", (2, 3, 33), "Conv2d at 'conv1'"),
+    "width": ("mlp", (2, 5), "Linear at 'layers.0'.*784"),
+    "size": ("lenet", (2, 1, 33, 33), "Linear at 'fc1'"),
+    "unet axes": ("unet", (2, 1, 33), "Conv2d at 'conv_0.conv_0.conv'"),
+    "unet size": ("unet", (2, 1, 15, 33), r"the stage 'down_4': it needs at least 16 elements"),
+    "one value": ("unet", (2, 1, 16, 16), "'down_4.convs.conv_0.adn.N'"),
+    "one value in training": (
+        "resnet18",
+        (1, 3, 32, 32),
+        "BatchNorm2d at 'layer4.0.bn1'.*more than one value",
+    ),
+}
+
+
+@pytest.mark.parametrize("label", UNFIT)
+def test_inputs_that_do_not_fit_are_refused_by_the_layer(label):
+    name, shape, message = UNFIT[label]
+    net = zoo.build(name, backend="torch")
+    with pytest.raises(ShapeError, match=message):
+        net(torch.zeros(shape))
 
 
 def test_the_perceptron_flattens_images_and_is_linear_without_hidden_layers():

@@ -2,17 +2,19 @@
 covers."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from dynamic_network_architectures.architectures.unet import PlainConvUNet
+from monai.networks.nets import UNETR, AttentionUnet, DynUNet, SegResNet, SwinUNETR, VNet
 
 from deliralike import zoo
-from deliralike.errors import StateError
+from deliralike.errors import SettingError, ShapeError, StateError
 from deliralike.network import build
 from deliralike.zoo.segmentation.swin_unetr import PatchMerging
-from tests.named import assert_equal
-from tests.zoo.case import close
+from tests.zoo.case import close, scrambled
 
 RNG = np.random.default_rng(4)
 NNUNET = {"features_per_stage": (3, 4, 5), "strides": (1, 2, 2), "dims": 2}
@@ -59,7 +61,8 @@ def test_a_state_with_each_name_once_is_enough(name, settings, backend):
     assert all(len(set(paths) & set(once)) == 1 for paths in _ties(net))
     assert other.load_neutral_state(once).complete
     came = other.neutral_state()
-    assert_equal(came, whole)
+    for path, value in whole.items():
+        np.testing.assert_array_equal(came[path], value)
 
 
 def _ties(net):
@@ -121,6 +124,164 @@ def test_nnunets_start_values(name):
 # The references, where no case goes: with one and three axes, other blocks
 # -----------------------------------------------------------------------------
 
+NORM1 = {
+    "norm_op": torch.nn.InstanceNorm1d,
+    "norm_op_kwargs": {"affine": True},
+    "nonlin": torch.nn.LeakyReLU,
+}
+OTHERS = {
+    "nnunet in 1d": (
+        "nnunet",
+        {**NNUNET, "dims": 1, "deep_supervision": True},
+        (1, 8),
+        partial(
+            PlainConvUNet,
+            1,
+            3,
+            (3, 4, 5),
+            torch.nn.Conv1d,
+            3,
+            (1, 2, 2),
+            2,
+            2,
+            2,
+            True,
+            **NORM1,
+            deep_supervision=True,
+        ),
+    ),
+    "dynunet in 1d": (
+        "dynunet",
+        {**DYNUNET, "dims": 1, "deep_supervision": True, "res_block": True},
+        (1, 8),
+        partial(
+            DynUNet,
+            1,
+            1,
+            2,
+            (3, 3, 3),
+            (1, 2, 2),
+            (2, 2),
+            (3, 4, 5),
+            deep_supervision=True,
+            res_block=True,
+        ),
+    ),
+    "attention in 1d": (
+        "attention_unet",
+        {"channels": (3, 4), "strides": (2,), "dims": 1},
+        (1, 8),
+        partial(AttentionUnet, 1, 1, 2, (3, 4), (2,)),
+    ),
+    "attention in 3d": (
+        "attention_unet",
+        {"channels": (3, 4), "strides": ((1, 2, 2),), "dims": 3},
+        (1, 3, 4, 8),
+        partial(AttentionUnet, 3, 1, 2, (3, 4), ((1, 2, 2),)),
+    ),
+    "segresnet by instance": (
+        "segresnet",
+        {"blocks_down": (1, 1), "blocks_up": (1,), "dims": 2, "norm": "instance"},
+        (1, 8, 4),
+        partial(SegResNet, 2, 8, norm="instance", blocks_down=(1, 1), blocks_up=(1,)),
+    ),
+    "vnet in 3d": (
+        "vnet",
+        {"in_channels": 4, "out_channels": 3, "dropout": 0.0, "skip_dropout": 0.0},
+        (4, 16, 16, 16),
+        partial(VNet, 3, 4, 3),
+    ),
+    "unetr in 3d": (
+        "unetr",
+        {
+            "img_size": (16, 32, 16),
+            "feature_size": 2,
+            "hidden_size": 4,
+            "mlp_dim": 6,
+            "num_heads": 2,
+            "out_channels": 2,
+            "proj_type": "perceptron",
+            "conv_block": False,
+            "res_block": False,
+            "norm": "batch",
+        },
+        (1, 16, 32, 16),
+        partial(UNETR, 1, 2, (16, 32, 16), 2, 4, 6, 2, "perceptron", "batch", False, False),
+    ),
+    "unetr with basic blocks": (
+        "unetr",
+        {
+            "img_size": 16,
+            "feature_size": 2,
+            "hidden_size": 4,
+            "mlp_dim": 6,
+            "dims": 2,
+            "num_heads": 2,
+            "out_channels": 2,
+            "res_block": False,
+        },
+        (1, 16, 16),
+        partial(UNETR, 1, 2, 16, 2, 4, 6, 2, res_block=False, spatial_dims=2),
+    ),
+    "swin_unetr in 3d": (
+        "swin_unetr",
+        {
+            "feature_size": 12,
+            "depths": (2, 1, 1, 1),
+            "num_heads": (2, 2, 2, 2),
+            "window_size": (3, 4, 5),
+            "mlp_ratio": 0.5,
+            "out_channels": 2,
+            "use_v2": True,
+            "patch_norm": True,
+            "normalize": False,
+        },
+        (1, 32, 32, 64),
+        partial(
+            SwinUNETR,
+            1,
+            2,
+            depths=(2, 1, 1, 1),
+            num_heads=(2, 2, 2, 2),
+            window_size=(3, 4, 5),
+            mlp_ratio=0.5,
+            feature_size=12,
+            use_v2=True,
+            patch_norm=True,
+            normalize=False,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("label", OTHERS)
+def test_other_settings_give_the_references_numbers(label):
+    name, settings, shape, make = OTHERS[label]
+    torch.manual_seed(0)
+    theirs = make().double()
+    state = scrambled({key: value.numpy() for key, value in theirs.state_dict().items()})
+    theirs.load_state_dict(
+        {key: torch.from_numpy(np.asarray(value)) for key, value in state.items()}
+    )
+    state = {
+        key: value.numpy() for key, value in theirs.state_dict().items()
+    }  # tied names with one value now
+    ours = zoo.build(name, backend="torch", dtype="float64", **settings)
+    assert [(key, slot.shape) for key, slot in ours.neutral_slots().items()] == [
+        (key, value.shape) for key, value in state.items()
+    ]
+    ours.load_neutral_state(state)
+    x = torch.from_numpy(arrays(1 if name in ("vnet", "swin_unetr") else 2, *shape))
+    for training in (
+        (False, True) if name != "vnet" else (False,)
+    ):  # its reference always drops in training
+        with torch.no_grad():
+            came, wanted = ours.train(training)(x), theirs.train(training)(x)
+        for mine, other in (
+            zip(came, wanted, strict=True) if isinstance(wanted, list) else [(came, wanted)]
+        ):
+            close(mine.numpy(), other.numpy(), 1e-10)
+
 
 # Swin UNETR's own
 # -----------------------------------------------------------------------------
@@ -159,6 +320,89 @@ def test_position_tables_are_resampled_linearly():
 
 # Bad input
 # -----------------------------------------------------------------------------
+
+SHAPES = {
+    "nnunet cannot be divided": (
+        "nnunet",
+        NNUNET,
+        (1, 1, 8, 10),
+        r"'encoder\.stages\.2'.*multiples of \(4, 4\)",
+    ),
+    "nnunet too small": (
+        "nnunet",
+        NNUNET,
+        (1, 1, 4, 4),
+        r"too small for the stage 'encoder\.stages\.2'.*twice",
+    ),
+    "dynunet": ("dynunet", DYNUNET, (1, 1, 8, 2), r"'bottleneck'.*multiples of \(4, 4\)"),
+    "residual_unet": ("residual_unet", {"dims": 1}, (1, 1, 24), r"'down_4'.*multiples of \(16,\)"),
+    "segresnet": (
+        "segresnet",
+        {"dims": 2},
+        (1, 1, 8, 12),
+        r"'down_layers\.3'.*multiples of \(8, 8\)",
+    ),
+    "vnet": ("vnet", {"dims": 2}, (1, 1, 16, 40), r"'down_tr256'.*multiples of \(16, 16\)"),
+    "attention_unet": (
+        "attention_unet",
+        {"dims": 2},
+        (1, 1, 16, 8),
+        r"'down_4'.*multiples of \(16, 16\)",
+    ),
+    "unetr": (
+        "unetr",
+        {"img_size": 16, "dims": 2},
+        (1, 1, 16, 32),
+        r"wanted the size \(16, 16\).*set img_size",
+    ),
+    "swin_unetr": (
+        "swin_unetr",
+        {"dims": 2},
+        (1, 1, 64, 48),
+        r"'encoder10'.*multiples of \(32, 32\)",
+    ),
+    "swin_unetr too small": (
+        "swin_unetr",
+        {"dims": 2},
+        (1, 1, 32, 32),
+        "too small for the stage 'encoder10'",
+    ),
+}
+
+
+def test_sizes_that_do_not_fit_are_refused_by_name(subtests):
+    for label, (name, settings, shape, message) in SHAPES.items():
+        with subtests.test(label), pytest.raises(ShapeError, match=message):
+            zoo.outline(name, shape[1:], **settings)
+
+
+SETTINGS = {
+    "stages": ("nnunet", {"strides": (1, 2)}, r"strides=\(1, 2\).*each of the 6 stages"),
+    "even kernel": ("nnunet", {"kernel_sizes": 4}, "odd"),
+    "no classes": ("nnunet", {"num_classes": 0}, "num_classes"),
+    "bottleneck": ("nnunet_resenc_m", {"block": "bottleneck"}, "bottleneck_channels go together"),
+    "two stages": ("dynunet", {"strides": (1, 2), "kernel_size": (3, 3)}, "three or more"),
+    "small kernel": (
+        "dynunet",
+        {"strides": (1, 3, 2), "kernel_size": (3, 1, 3)},
+        "too small for the stride",
+    ),
+    "heads": ("dynunet", {"deep_supervision": True, "deep_supr_num": 5}, "wanted 1 to 4"),
+    "widths": ("residual_unet", {"channels": (4,)}, "numbers, at least 2"),
+    "dims": ("residual_unet", {"dims": 4}, "dims=4"),
+    "levels": ("segresnet", {"blocks_up": (1, 1)}, "one level less"),
+    "one axis": ("segresnet", {"dims": 1}, "wanted 2 or 3"),
+    "repeats": ("vnet", {"in_channels": 3}, "divisor of 16"),
+    "img_size": ("unetr", {"img_size": 90}, "multiples of 16"),
+    "num_heads": ("unetr", {"num_heads": 5}, "num_heads=5"),
+    "depths": ("swin_unetr", {"depths": (2, 2)}, "numbers, exactly 4"),
+}
+
+
+def test_settings_that_make_no_sense_are_refused(subtests):
+    for label, (name, settings, message) in SETTINGS.items():
+        with subtests.test(label), pytest.raises(SettingError, match=message):
+            zoo.outline(name, **settings)
 
 
 @pytest.mark.parametrize(("name", "settings"), TIED)

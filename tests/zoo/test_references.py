@@ -42,12 +42,10 @@ def test_outputs_gradients_and_state_are_the_references(label):
 OTHERWISE = {
     *("vgg11", "vgg11_bn", "fcn_resnet50", "deeplabv3_resnet50", "encoder_unet", "fpn", "linknet"),
     *("encoder_unet gated", "unetplusplus", "nnunet", "nnunet norm last", "nnunet_resenc_m"),
-    *("unetplusplus gated", "fpn joined", "pspnet at full depth", "nnunet in 1d", "dynunet in 1d"),
     *("nnunet_resenc_l bottleneck", "googlenet", "inception_v3", "inception_time", "mnasnet0_5"),
     *("squeezenet1_0", "tcn", "dcgan_generator", "dcgan_discriminator", "wgan_gp_critic"),
     *("diffusion_model_unet", "diffusion_model_unet conditioned", "samvit_base_patch16"),
     *("deit_tiny_distilled_patch16_224", "qwen2_5_0_5b", "resnet10 as MONAI's default"),
-    "vnet in 3d",  # starts as it does in 2-D, with many more numbers
 }
 DRAWN_THERE = ("heads.head.weight", "head.weight")  # these start at zero
 OF_THE_PAPER = ("embedding.weight", "positions.pe")  # of transformer_classifier

@@ -17,20 +17,4 @@ CASES = [
         zero=("*.conv.bias",),
         reference=partial(AttentionUnet, 2, 2, 2, (4, 6, 5), (2, 3)),
     ),
-    Case(
-        "attention_unet",
-        {"channels": (3, 4), "strides": (2,), "dims": 1},
-        (1, 8),
-        of="in 1d",
-        zero=("*.conv.bias",),
-        reference=partial(AttentionUnet, 1, 1, 2, (3, 4), (2,)),
-    ),
-    Case(
-        "attention_unet",
-        {"channels": (3, 4), "strides": ((1, 2, 2),), "dims": 3},
-        (1, 3, 4, 8),
-        of="in 3d",
-        zero=("*.conv.bias",),
-        reference=partial(AttentionUnet, 3, 1, 2, (3, 4), ((1, 2, 2),)),
-    ),
 ]

@@ -57,29 +57,4 @@ CASES = [
             DynUNet, 2, 1, 3, (3, 3, 3), (1, 2, 2), (2, 2), filters=(3, 4, 5), norm_name="batch"
         ),
     ),
-    Case(
-        "dynunet",
-        {
-            "kernel_size": (3, 3, 3),
-            "strides": (1, 2, 2),
-            "filters": (3, 4, 5),
-            "dims": 1,
-            "deep_supervision": True,
-            "res_block": True,
-        },
-        (1, 8),
-        of="in 1d",
-        reference=partial(
-            DynUNet,
-            1,
-            1,
-            2,
-            (3, 3, 3),
-            (1, 2, 2),
-            (2, 2),
-            (3, 4, 5),
-            deep_supervision=True,
-            res_block=True,
-        ),
-    ),
 ]

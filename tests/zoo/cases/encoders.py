@@ -43,19 +43,6 @@ def add_small_encoders(library):
             "out_channels": [3, 64, 256, 512, 1024, 2048],
         },
     }
-    encoders["small_densenet"] = {
-        "encoder": encoders["densenet121"]["encoder"],
-        "params": {
-            "growth_rate": 4,
-            "block_config": (1, 2, 1, 2),
-            "num_init_features": 6,
-            "out_channels": [3, 6, 10, 13, 10, 13],
-        },
-    }
-    encoders["small_mobilenet"] = {
-        "encoder": encoders["mobilenet_v2"]["encoder"],
-        "params": {"width_mult": 0.1, "out_channels": [3, 8, 8, 8, 16, 1280]},
-    }
 
 
 smp = Later("segmentation_models_pytorch", add_small_encoders)
@@ -101,14 +88,6 @@ def reference(name, encoder, **settings):
     return without_dropout(DECODERS[name](encoder, encoder_weights=None, **settings))
 
 
-def without_center(*args, **settings):
-    """A decoder of the reference without a block that it has for VGG, and does not use."""
-    model = reference(*args, **settings)
-    model.decoder.center = torch.nn.Identity()
-    return model
-
-
-WIDE = (6, 5, 6, 4, 4)
 CASES = [
     Case(
         "encoder_unet",
@@ -210,129 +189,5 @@ CASES = [
         {"encoder": "resnet8", "encoder_depth": 2, "decoder_channels": (5, 4), "dims": 3},
         (3, 4, 6, 5),
         of="in 3d",
-    ),
-    Case(
-        "encoder_unet",
-        {
-            "encoder": "densenet121",
-            "encoder_settings": {"growth_rate": 4, "layers": (1, 2, 1, 2), "width": 6},
-            "decoder_channels": WIDE,
-        },
-        (3, 64, 96),
-        of="on a DenseNet",
-        reference=partial(reference, "encoder_unet", "small_densenet", decoder_channels=WIDE),
-    ),
-    Case(
-        "encoder_unet",
-        {
-            "encoder": "mobilenet_v2",
-            "encoder_settings": {"width_mult": 0.1},
-            "decoder_channels": WIDE,
-        },
-        (3, 64, 96),
-        of="on a MobileNet",
-        zero=("encoder.features.*.conv.[23].bias", "encoder.features.1[89].*"),
-        reference=partial(reference, "encoder_unet", "small_mobilenet", decoder_channels=WIDE),
-    ),
-    Case(
-        "fpn",
-        {
-            **NARROW,
-            "encoder_depth": 3,
-            "merge": "cat",
-            "pyramid_channels": 6,
-            "segmentation_channels": 32,
-            "dropout": 0.0,
-        },
-        (3, 32, 48),
-        of="joined",
-        zero=("encoder.features.12.*",),
-        reference=partial(
-            reference,
-            "fpn",
-            "vgg_narrow",
-            encoder_depth=3,
-            decoder_merge_policy="cat",
-            decoder_pyramid_channels=6,
-            decoder_segmentation_channels=32,
-            upsampling=1,
-        ),
-    ),
-    Case(
-        "pspnet",
-        {**NARROW, "encoder_depth": 5, "psp_channels": 5, "dropout": 0.0},
-        (3, 64, 96),
-        of="at full depth",
-        zero=("decoder.psp.blocks.0.pool.1.0.bias",),
-        reference=partial(
-            reference, "pspnet", "vgg_narrow", encoder_depth=5, psp_out_channels=5, upsampling=32
-        ),
-    ),
-    Case(
-        "deeplabv3",
-        {
-            **SHORT,
-            "encoder_depth": 3,
-            "output_stride": 16,
-            "decoder_channels": 5,
-            "separable": True,
-            "dropout": 0.0,
-        },
-        (3, 32, 40),
-        of="separable",
-        zero=("encoder.layer[34].*",),
-        reference=partial(
-            reference,
-            "deeplabv3",
-            "short",
-            encoder_depth=3,
-            decoder_channels=5,
-            encoder_output_stride=16,
-            decoder_aspp_separable=True,
-        ),
-    ),
-    Case(
-        "deeplabv3plus",
-        {
-            **SHORT,
-            "encoder_depth": 3,
-            "output_stride": 8,
-            "decoder_channels": 5,
-            "separable": False,
-            "dropout": 0.0,
-        },
-        (3, 32, 40),
-        of="not separable",
-        zero=("encoder.layer[34].*",),
-        reference=partial(
-            reference,
-            "deeplabv3plus",
-            "short",
-            encoder_depth=3,
-            encoder_output_stride=8,
-            decoder_channels=5,
-            decoder_aspp_separable=False,
-        ),
-    ),
-    Case(
-        "unetplusplus",
-        {
-            **NARROW,
-            "encoder_depth": 2,
-            "decoder_channels": (16, 16),
-            "attention": "scse",
-            "center": False,
-        },
-        (3, 32, 36),
-        of="gated",
-        zero=("encoder.features.[369].*", "encoder.features.12.*", "*.attention1.*"),
-        reference=partial(
-            without_center,
-            "unetplusplus",
-            "vgg_narrow",
-            encoder_depth=2,
-            decoder_channels=(16, 16),
-            decoder_attention_type="scse",
-        ),
     ),
 ]

@@ -335,25 +335,4 @@ CASES = [
         call=reconstructed,
         zero=("*qkv.bias",),
     ),
-    Case(
-        "ddpm_cifar10",
-        TINY
-        | {"head_width": 6, "downsample_padding": 1, "flip_sin_to_cos": True}
-        | {"freq_shift": 0.0, "eps": 1e-5},
-        [PICTURE, TIME],
-        of="with other settings",
-        zero=("*.to_k.bias",),
-        reference=partial(
-            unet,
-            8,
-            2,
-            **TINY_REFERENCE,
-            attention_head_dim=6,
-            downsample_padding=1,
-            flip_sin_to_cos=True,
-            freq_shift=0,
-            norm_eps=1e-5,
-        ),
-        call=sample,
-    ),
 ]

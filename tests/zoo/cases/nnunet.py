@@ -192,13 +192,4 @@ CASES = [
             stem_channels=5,
         ),
     ),
-    Case(
-        "nnunet",
-        {"features_per_stage": (3, 4, 5), "strides": (1, 2, 2), "dims": 1}
-        | {"deep_supervision": True},
-        (1, 8),
-        of="in 1d",
-        zero=("*.conv.bias", "*.all_modules.0.bias"),
-        reference=partial(reference, PlainConvUNet, 1, (3, 4, 5), 3, (1, 2, 2), 2, 2, 2, dims=1),
-    ),
 ]

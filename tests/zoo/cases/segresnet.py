@@ -54,11 +54,4 @@ CASES = [
             upsample_mode="deconv",
         ),
     ),
-    Case(
-        "segresnet",
-        {"blocks_down": (1, 1), "blocks_up": (1,), "dims": 2, "norm": "instance"},
-        (1, 8, 4),
-        of="by instance",
-        reference=partial(SegResNet, 2, 8, norm="instance", blocks_down=(1, 1), blocks_up=(1,)),
-    ),
 ]

@@ -27,42 +27,4 @@ CASES = [
         zero=("*norm_cross_attn*",),
         reference=partial(UNETR, 2, 2, (32, 16), 2, 4, 5, 2, spatial_dims=2, qkv_bias=True),
     ),
-    Case(
-        "unetr",
-        {
-            "img_size": (16, 32, 16),
-            "feature_size": 2,
-            "hidden_size": 4,
-            "mlp_dim": 6,
-            "num_heads": 2,
-            "out_channels": 2,
-            "proj_type": "perceptron",
-            "conv_block": False,
-            "res_block": False,
-            "norm": "batch",
-        },
-        (1, 16, 32, 16),
-        of="in 3d",
-        zero=("*norm_cross_attn*",),
-        reference=partial(
-            UNETR, 1, 2, (16, 32, 16), 2, 4, 6, 2, "perceptron", "batch", False, False
-        ),
-    ),
-    Case(
-        "unetr",
-        {
-            "img_size": 16,
-            "feature_size": 2,
-            "hidden_size": 4,
-            "mlp_dim": 6,
-            "dims": 2,
-            "num_heads": 2,
-            "out_channels": 2,
-            "res_block": False,
-        },
-        (1, 16, 16),
-        of="with basic blocks",
-        zero=("*norm_cross_attn*",),
-        reference=partial(UNETR, 1, 2, 16, 2, 4, 6, 2, res_block=False, spatial_dims=2),
-    ),
 ]

@@ -33,12 +33,4 @@ CASES = [
         zero=("*.conv.bias", "*_conv.bias"),
         reference=partial(dry, 2, 2, 2, act="prelu", bias=True),
     ),
-    Case(
-        "vnet",
-        {"in_channels": 4, "out_channels": 3, "dropout": 0.0, "skip_dropout": 0.0},
-        (4, 16, 16, 16),
-        of="in 3d",
-        zero=("*.conv.bias", "*_conv.bias"),
-        reference=partial(dry, 3, 4, 3),
-    ),
 ]
