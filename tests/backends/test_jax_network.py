@@ -19,7 +19,6 @@ from deliralike import Network, backends, build, random
 from deliralike.backends.jax.compiled.program import ProgramCache
 from deliralike.errors import CapabilityError, DtypeError
 from deliralike.optim import rules
-from tests.named import assert_equal
 
 JAX = backends.get("jax")
 
@@ -112,6 +111,17 @@ def native(layer, *args, **kwargs):
 
 def channels_last(x):
     return jnp.asarray(np.moveaxis(x, 1, -1))
+
+
+def test_flax_linear_has_pytorchs_name_and_layout():
+    net, x = (
+        native(nnx.Linear, 3, 2),
+        np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),
+    )
+    state = net.neutral_state()
+    expected = x @ state["weight"].T + state["bias"]
+    assert list(state) == ["weight", "bias"]
+    assert np.allclose(net(jnp.asarray(x)), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -229,6 +239,16 @@ def test_what_a_fresh_process_does():
 # -----------------------------------------------------------------------------
 
 
+def test_seeding_makes_masks_of_existing_networks_repeat():
+    net = Net.on("jax")()
+    JAX.seed(1)
+    first = net(images())
+    second = net(images())
+    JAX.seed(1)
+    assert np.array_equal(net(images()), first)
+    assert not np.array_equal(second, first)
+
+
 def test_seeding_does_not_depend_on_when_forgotten_networks_are_collected():
     gc.collect()
     gc.disable()
@@ -254,6 +274,13 @@ def test_seeding_gives_a_copy_masks_of_its_own():
     assert not np.array_equal(net(images()), first)
     JAX.seed(1)
     assert np.array_equal(clone(images()), first)
+
+
+def test_seeding_makes_masks_of_new_networks_repeat():
+    JAX.seed(1)
+    first = Net.on("jax")()(images())
+    JAX.seed(1)
+    assert np.array_equal(Net.on("jax")()(images()), first)
 
 
 def test_portable_masks_in_a_compiled_program_follow_a_traced_step():
@@ -336,7 +363,8 @@ def test_optax_goes_on_from_a_saved_state_as_if_nothing_had_happened():
     for each in (optimizer, resumed):
         each.update(squares, x)
     assert resumed.steps == 2
-    assert_equal(other.neutral_state(), net.neutral_state())
+    for name, value in net.neutral_state().items():
+        np.testing.assert_array_equal(value, other.neutral_state()[name])
 
 
 def test_the_learning_rate_of_optax_is_set_where_it_is_part_of_the_state():

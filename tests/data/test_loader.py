@@ -103,6 +103,30 @@ def test_batches_own_their_memory():
     assert arrays["y"].tolist() == list(range(6))
 
 
+@pytest.mark.parametrize("source", [None, 3, "text", iter([1, 2]), {1, 2}])
+def test_what_holds_no_samples_is_refused(source):
+    with pytest.raises(
+        ArgumentError,
+        match=r"from data.Stream\(function\) or data.Batches\(function\), .*, not from",
+    ):
+        data.Loader(source)
+
+
+def test_an_empty_dataset_is_refused():
+    with pytest.raises(BatchError, match="at least one sample, and this Squares has none"):
+        data.Loader(Squares(0))
+
+
+def test_an_empty_stream_is_an_error():
+    with pytest.raises(BatchError, match="the stream had none in epoch 2"):
+        list(data.Loader(data.Stream(list)).batches(2))
+
+
+def test_a_stream_that_is_no_iterator_is_an_error():
+    with pytest.raises(ArgumentError, match="must give an iterator of samples, and gave 3"):
+        list(data.Loader(data.Stream(lambda: 3)).batches())
+
+
 # Lengths
 # -----------------------------------------------------------------------------
 
@@ -130,6 +154,13 @@ def test_a_stream_has_no_length():
     assert labels(list(loader)) == [[1]]
 
 
+def test_an_epoch_without_any_batch_is_refused():
+    with pytest.raises(
+        BatchError, match="5 samples, fewer than the 7 of a batch, and drop_last=True"
+    ):
+        data.Loader({"y": np.arange(5)}, 7, drop_last=True)
+
+
 # Order and random numbers
 # -----------------------------------------------------------------------------
 
@@ -147,6 +178,15 @@ def test_no_skipped_sample_is_loaded():
 def test_batches_from_a_position_on_are_those_of_the_whole_epoch(source, first):
     loader = data.Loader(source, 5, **RANDOM)
     assert same(list(loader.batches(1, first)), list(loader.batches(1))[first:])
+
+
+def test_a_position_past_the_end_is_refused():
+    with pytest.raises(SettingError, match="first is 6, and epoch 1 has 5 batches"):
+        data.Loader(Squares(), 5).batches(1, 6)
+    with pytest.raises(
+        SettingError, match="first is 3, and the stream ended after 3 samples in epoch 0"
+    ):
+        list(data.Loader(data.Stream(lambda: iter([{"y": 1}] * 3)), 2).batches(0, 3))
 
 
 def test_the_random_numbers_of_a_sample_do_not_depend_on_the_size_of_batches():
@@ -287,14 +327,6 @@ def test_a_foreign_position_is_refused_and_changes_nothing(state, message):
 # -----------------------------------------------------------------------------
 
 
-def stream(samples, **settings):
-    return data.Loader(data.Stream(lambda: samples), **settings)
-
-
-def collated(*samples):
-    return lambda: data.collate(list(samples))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -306,70 +338,44 @@ def collated(*samples):
         ({"seed": -1}, "seed must be a whole number"),
         ({"sampler": 3}, "sampler must be callable"),
         ({"sampler": data.SequentialSampler(), "shuffle": True}, "the sampler gives the order"),
-        ({"source": data.Stream(list), "shuffle": True}, "read in its own order"),
-        ({"source": data.Stream(list), "sampler": data.SequentialSampler()}, "read in its own"),
-        ({"transform": 3}, "^transform must be a function, not 3"),
-        ({"batch_transform": 3}, "^batch_transform must be a function, not 3"),
-        ({"source": Squares(0)}, "at least one sample, and this Squares has none"),
-        (
-            {"source": Squares(5), "batch_size": 7, "drop_last": True},
-            "5 samples, fewer than the 7 of a batch, and drop_last=True",
-        ),
-        *(
-            (
-                {"source": source},
-                r"data.Stream\(function\) or data.Batches\(function\), .*, not from",
-            )
-            for source in [None, 3, "text", iter([1, 2]), {1, 2}]
-        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
-    with pytest.raises((ArgumentError, BatchError, SettingError), match=message):
-        data.Loader(**{"source": Squares(), **options})
+    with pytest.raises(SettingError, match=message):
+        data.Loader(Squares(), **options)
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: data.Stream(iter([1, 2])), ArgumentError, "a fresh iterator, not <list_iterator"),
-        (lambda: list(stream([]).batches(2)), BatchError, "the stream had none in epoch 2"),
-        (lambda: list(stream(3)), ArgumentError, "must give an iterator of samples, and gave 3"),
-        (
-            lambda: data.Loader(Squares(), 5).batches(1, 6),
-            SettingError,
-            "first is 6, and epoch 1 has 5 batches",
-        ),
-        (
-            lambda: list(stream([{"y": 1}] * 3, batch_size=2).batches(0, 3)),
-            SettingError,
-            "first is 3, and the stream ended after 3 samples in epoch 0",
-        ),
-        (collated(), BatchError, "at least one sample"),
-        (
-            collated({"c": None}, {"c": 3}),
-            BatchError,
-            r"sample\['c'\] has None at place 0 of the batch and 3 at place 1",
-        ),
-        (
-            collated({"a": 1}, {"b": 1}),
-            BatchError,
-            r"sample is a dict with keys \['a'\] at place 0 .* keys \['b'\] at place 1",
-        ),
-        (
-            collated({"image": [np.zeros((7, 5))]}, {"image": [np.zeros((7, 6))]}),
-            BatchError,
-            r"sample\['image'\]\[0\] has shape \(7, 5\) at .* 0 .* shape \(7, 6\) at place 1",
-        ),
-    ],
-)
-def test_what_gives_no_batch_is_refused(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+@pytest.mark.parametrize("options", [{"shuffle": True}, {"sampler": data.SequentialSampler()}])
+def test_a_stream_cannot_be_shuffled(options):
+    with pytest.raises(SettingError, match="read in its own order"):
+        data.Loader(data.Stream(list), **options)
+
+
+@pytest.mark.parametrize("name", ["transform", "batch_transform"])
+def test_a_transform_must_be_callable(name):
+    with pytest.raises(ArgumentError, match=f"^{name} must be a function, not 3"):
+        data.Loader(Squares(), **{name: 3})
 
 
 # Collation
 # -----------------------------------------------------------------------------
+
+
+def test_samples_of_different_shapes_are_named_with_path_and_shapes():
+    samples = [{"image": [np.zeros((7, 5))], "y": 0}, {"image": [np.zeros((7, 6))], "y": 0}]
+    with pytest.raises(
+        BatchError,
+        match=r"sample\['image'\]\[0\] has shape \(7, 5\) at .* 0 .* shape \(7, 6\) at place 1",
+    ):
+        data.collate(samples)
+
+
+def test_samples_of_different_structure_are_named():
+    with pytest.raises(
+        BatchError,
+        match=r"sample is a dict with keys \['a'\] at place 0 .* keys \['b'\] at place 1",
+    ):
+        data.collate([{"a": 1}, {"b": 1}])
 
 
 def test_scalars_become_arrays_and_other_leaves_stay_if_they_agree():
@@ -381,6 +387,18 @@ def test_scalars_become_arrays_and_other_leaves_stay_if_they_agree():
     )
     assert (found["a"].tolist(), found["b"].dtype, found["c"]) == ([1.5, 2.0], np.bool_, None)
     assert found["name"].tolist() == ["x", "yz"]
+
+
+def test_other_leaves_that_differ_are_refused():
+    with pytest.raises(
+        BatchError, match=r"sample\['c'\] has None at place 0 of the batch and 3 at place 1"
+    ):
+        data.collate([{"c": None}, {"c": 3}])
+
+
+def test_no_samples_make_no_batch():
+    with pytest.raises(BatchError, match="at least one sample"):
+        data.collate([])
 
 
 def test_a_subset_reads_on_demand_and_checks_its_index():
@@ -399,6 +417,11 @@ def test_a_table_is_refused_in_the_place_of_its_arrays():
         data.Loader(table)
     batch = next(data.Loader((table[["a"]], table["label"]), 2, shuffle=False).batches())
     assert batch[0].tolist() == [[0.0], [1.0]]
+
+
+def test_a_stream_wants_a_function():
+    with pytest.raises(ArgumentError, match="returns a fresh iterator, not <list_iterator"):
+        data.Stream(iter([1, 2]))
 
 
 def test_the_factory_of_a_stream_may_take_the_epoch():

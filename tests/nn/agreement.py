@@ -287,6 +287,18 @@ def agree_twice(name, cases):
     agree_all(name, {label: twice(*case) for label, case in cases.items()}, tolerance=1e-12)
 
 
+def values_agree(name, ours, theirs, inputs):
+    """The values alone, called directly rather than by `gradients`."""
+    backend, network = get(name), hold(name)
+    found = flat(ours(network.nn, *backend.prepare(tuple(inputs), network)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = flat(theirs(*map(tensor, inputs)))
+    assert len(found) == len(expected)
+    for mine, other in zip(found, expected, strict=True):
+        same(backend.numpy(mine), other.detach().numpy(), "output")
+
+
 # Cases of any settings
 # -----------------------------------------------------------------------------
 

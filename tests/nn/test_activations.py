@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import build
+from deliralike import Network, build
 from tests.conftest import BACKENDS
 from tests.nn.agreement import (
     NAMES,
@@ -57,6 +57,29 @@ def test_no_layer_writes_over_its_input(name):
         given = backend.array(x)
         build(getattr(backend.nn, layer), *settings, inplace=True)(given)
         np.testing.assert_array_equal(backend.numpy(given), x, err_msg=layer)
+
+
+class Branches(Network):
+    """Two branches read one input, the first of them with an activation in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = self.nn.Sequential(self.nn.ReLU(inplace=True), self.nn.Linear(4, 3))
+        self.second = self.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.first(x), self.second(x)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_an_input_is_the_same_after_an_activation_in_place(name):
+    network = build(Branches.on(get(name)), dtype="float64")
+    x, state = normal(0, 2, 4), network.neutral_state()
+    first, second = network(get(name).array(x))
+    wanted = np.maximum(x, 0.0) @ state["first.1.weight"].T + state["first.1.bias"]
+    np.testing.assert_allclose(get(name).numpy(first), wanted, rtol=0, atol=1e-12)
+    wanted = x @ state["second.weight"].T + state["second.bias"]
+    np.testing.assert_allclose(get(name).numpy(second), wanted, rtol=0, atol=1e-12)
 
 
 def test_a_native_layer_in_place_writes_over_its_input():

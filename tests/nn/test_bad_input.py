@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deliralike.errors import ArgumentError, IndexRangeError, SettingError, ShapeError
-from tests.nn.agreement import NAMES, hold, normal, shelf
+from tests.nn.agreement import NAMES, get, hold, normal, shelf
 
 # Layer, settings, shape of the input, and what the message says after "Layer at 'layer': ".
 SHAPES = {
@@ -385,6 +385,12 @@ def test_a_state_of_a_wrong_shape_is_refused(name):
         match=re.escape("GRU at 'layer': got a state of shape (1, 3, 2), wanted (1, 2, 2)"),
     ):
         network.layer(x, h)
+
+
+def test_the_written_once_vocabulary_is_not_a_backend_that_users_see():
+    from deliralike import backends
+
+    assert get("written once") is not backends.get("torch")
 
 
 @pytest.mark.parametrize("lengths", [(3, 4), (4, 3)])

@@ -6,22 +6,55 @@ at hand.
 """
 
 from contextlib import contextmanager
-from functools import cache
 
 import numpy as np
 import pytest
 
-from deliralike import backends, build
+from deliralike import Network, backends, build
 from tests.conftest import BACKENDS
-from tests.nn import vocabulary
-from tests.nn.agreement import Shelf, flat
 
-KINDS = {"Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "BatchNorm2d", "InstanceNorm2d"}
-KINDS |= {"GroupNorm", "LayerNorm", "Linear", "MultiheadAttention", "LSTM", "GRU", "MaxPool2d"}
-KINDS |= {"AvgPool2d", "AdaptiveAvgPool2d", "Upsample", "GELU"}
-# The last row of each of them in the table, with the most settings.
-ROWS = {f"the_{row.name}": row for row in vocabulary.LAYERS if row.name in KINDS}
-LAYERS = {path: (row.name, {"args": row.args, **row.kwargs}) for path, row in ROWS.items()}
+RNG = np.random.default_rng(5)
+IMAGES, SIGNALS, VOLUMES = (RNG.normal(size=(2, 4, *size)) for size in ((9, 7), (11,), (5, 7, 6)))
+TOKENS = RNG.normal(size=(3, 5, 8))
+LAYERS = {
+    "Conv1d": ((4, 6, 3), {"stride": 2, "padding": 1}, SIGNALS),
+    "Conv2d": ((4, 6, 3), {"stride": 2, "padding": 1, "groups": 2}, IMAGES),
+    "Conv3d": ((4, 6, 3), {"stride": 2, "dilation": 2, "padding": 2}, VOLUMES),
+    "ConvTranspose2d": ((4, 6, 3), {"stride": 2, "padding": 1, "output_padding": 1}, IMAGES),
+    "BatchNorm2d": ((4,), {}, IMAGES),
+    "InstanceNorm2d": ((4,), {"affine": True}, IMAGES),
+    "GroupNorm": ((2, 4), {}, IMAGES),
+    "LayerNorm": ((8,), {}, TOKENS),
+    "Linear": ((8, 5), {}, TOKENS),
+    "MultiheadAttention": ((8, 2), {"batch_first": True}, TOKENS),
+    "LSTM": ((8, 5), {"batch_first": True, "bidirectional": True}, TOKENS),
+    "GRU": ((8, 5), {"batch_first": True}, TOKENS),
+    "MaxPool2d": ((3,), {"stride": 2, "padding": 1, "ceil_mode": True}, IMAGES),
+    "AvgPool2d": ((3,), {"stride": 2, "padding": 1, "count_include_pad": False}, IMAGES),
+    "AdaptiveAvgPool2d": (((4, 3),), {}, IMAGES),
+    "Upsample": ((), {"size": (5, 11), "mode": "bilinear"}, IMAGES),
+    "GELU": ((), {}, IMAGES),
+}
+INPUTS = [x for _, _, x in LAYERS.values()]
+SIZES = {
+    "Conv1d": (2, 6, 6),
+    "Conv2d": (2, 6, 5, 4),
+    "Conv3d": (2, 6, 3, 4, 3),
+    "ConvTranspose2d": (2, 6, 18, 14),
+    "Linear": (3, 5, 5),
+    "LSTM": (3, 5, 10),
+    "GRU": (3, 5, 5),
+    "MaxPool2d": (2, 4, 5, 4),
+    "AvgPool2d": (2, 4, 5, 4),
+    "AdaptiveAvgPool2d": (2, 4, 4, 3),
+    "Upsample": (2, 4, 5, 11),
+}
+#: Of each layer the fixed numbers by which its outputs are multiplied; the others keep the shape of
+#: their input.
+RAMPS = [
+    np.linspace(-1.0, 1.0, int(np.prod(size))).reshape(size)
+    for size in (SIZES.get(layer, x.shape) for layer, (_, _, x) in LAYERS.items())
+]
 # A sum of a hundred products, each rounded to 24 bits (float32) or 11 bits (TF32) of precision.
 LIMITS = {"float64": 1e-10, "float32": 2e-5, "TF32": 2e-2}
 
@@ -69,19 +102,26 @@ def tf32(backend, switch):
         yield
 
 
-def outputs_of(network, path, inputs):
-    return flat(ROWS[path].call(getattr(network, path), *inputs))
+class All(Network):
+    """Every layer, each with an input of its own."""
 
+    def __init__(self):
+        super().__init__()
+        self.layers = self.nn.ModuleDict(
+            {
+                layer: getattr(self.nn, layer)(*args, **settings)
+                for layer, (args, settings, _) in LAYERS.items()
+            }
+        )
 
-@cache
-def fixed_numbers():
-    """The fixed numbers by which outputs are multiplied."""
-    torch = backends.get("torch")
-    network, found = build(Shelf.on(torch), LAYERS, dtype="float64").train(), []
-    for path, row in ROWS.items():
-        outputs = outputs_of(network, path, torch.prepare(row.inputs, network))
-        found.append([np.linspace(-1.0, 1.0, y.numel()).reshape(y.shape) for y in outputs])
-    return found
+    def forward(self, inputs):
+        return {layer: self.one(layer, x) for layer, x in zip(LAYERS, inputs, strict=True)}
+
+    def one(self, layer, x):
+        outputs = (
+            self.layers[layer](x, x, x) if layer == "MultiheadAttention" else self.layers[layer](x)
+        )
+        return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
 def computed(backend, device, dtype):
@@ -91,29 +131,25 @@ def computed(backend, device, dtype):
     The products' gradients with respect to those numbers are the outputs. All layers are in one
     program.
     """
-    network = build(Shelf.on(backend), LAYERS, dtype=dtype, device=device).train()
+    network = build(All.on(backend), dtype=dtype, device=device).train()
 
     def loss(network, inputs, ramps):
-        total = 0.0
-        for path, arrays, factors in zip(ROWS, inputs, ramps, strict=True):
-            outputs = outputs_of(network, path, arrays)
-            for output, ramp in zip(outputs, factors, strict=True):
-                total = total + network.nn.sum(output * ramp)
-        return total
+        outputs = network(inputs)
+        return sum(
+            network.nn.sum(outputs[layer] * ramp) for layer, ramp in zip(LAYERS, ramps, strict=True)
+        )
 
     inputs, ramps = (
-        [[backend.array(x, dtype=dtype, device=device) for x in arrays] for arrays in each]
-        for each in ([row.inputs for row in ROWS.values()], fixed_numbers())
+        [backend.array(x, dtype=dtype, device=device) for x in each] for each in (INPUTS, RAMPS)
     )
     found = backend.gradients(loss, network, inputs, ramps)
     named = {}
-    for path, of_inputs, of_outputs in zip(ROWS, *found.inputs, strict=True):
-        named |= {f"{path}: input {at}": value for at, value in enumerate(of_inputs)}
-        named |= {f"{path}: output {at}": value for at, value in enumerate(of_outputs)}
-    state = network.neutral_state()
-    named |= {key: state[key] for key in state if "running" in key}
-    named |= {key: value for key, value in found.parameters.items() if value is not None}
-    return named
+    for layer, of_input, output in zip(LAYERS, *found.inputs, strict=True):
+        named |= {f"layers.{layer}.the input": of_input, f"layers.{layer}.the output": output}
+    statistics = {
+        name: value for name, value in network.neutral_state().items() if "running" in name
+    }
+    return named | found.parameters | statistics
 
 
 def far(found, expected, limit):
@@ -123,7 +159,7 @@ def far(found, expected, limit):
         name: float(np.abs(found[name] - value).max() / max(1.0, np.abs(value).max()))
         for name, value in expected.items()
     }
-    assert len(errors) > 2 * len(ROWS)
+    assert len(errors) > 2 * len(LAYERS)
     return {name: error for name, error in errors.items() if not error < limit}
 
 

@@ -121,6 +121,13 @@ def outputs_of(network, x):
     return network.backend.numpy(network.layer(x)[0])
 
 
+def test_every_sample_is_drawn_alone_and_close_to_the_rate():
+    mask = random.keep_mask(7, "a.b", 11, 0, (50, 1000), 0.3)
+    assert abs(mask.mean() - 0.7) < 5 * np.sqrt(0.21 / mask.size)
+    np.testing.assert_array_equal(random.keep_mask(7, "a.b", 11, 20, (3, 1000), 0.3), mask[20:23])
+    assert len({row.tobytes() for row in mask}) == 50
+
+
 def test_a_mask_is_what_philox_gives_for_its_counter():
     key = random.start.key(7, "a.b")
     words = (

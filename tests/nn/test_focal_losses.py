@@ -7,6 +7,8 @@ import torch
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
 from tests.nn.agreement import NAMES, FunctionCase, agree_all, agree_twice, get, hold, normal
 
+F = torch.nn.functional
+
 
 def focal(logits, labels, gamma, weight, ignored, reduction):
     """Lin 2017, equation 4, position by position."""
@@ -39,6 +41,17 @@ def of_labels(gamma, weighted, reduction):
 @pytest.mark.parametrize("name", NAMES)
 def test_focal_losses_of_labels_agree_with_the_formula(name):
     agree_twice(name, {str(settings): of_labels(*settings) for settings in SETTINGS})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_focus_it_is_the_cross_entropy(name):
+    logits, labels, weight = normal(0, 4, 3), np.array([0, 2, 1, -100]), np.array([0.3, 1.0, 2.0])
+    case = (
+        lambda nn, x, y: nn.focal_loss(x, y, 0.0, nn.constant(weight, like=x)),
+        lambda x, y: F.cross_entropy(x, y, torch.tensor(weight)),
+        [logits, labels],
+    )
+    agree_twice(name, {"gamma = 0": case})
 
 
 def certain(gamma):

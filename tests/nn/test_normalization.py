@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
 
 from deliralike import Network, backends, build
 from tests.conftest import BACKENDS
@@ -12,9 +13,36 @@ from tests.nn.agreement import (
     agree_all,
     agree_function,
     normal,
+    numbers,
+    property_test,
+    values_agree,
 )
 
 F = torch.nn.functional
+epsilons = st.sampled_from([1e-5, 1e-3, 1e-12, 0.8])
+momenta = st.sampled_from([0.1, 0.01, 3e-4, 1.0, None])
+
+
+@st.composite
+def batch_norms(draw):
+    n, channels = draw(st.integers(0, 3)), draw(st.integers(1, 4))
+    settings = {
+        "num_features": channels,
+        "eps": draw(epsilons),
+        "momentum": draw(momenta),
+        "affine": draw(st.booleans()),
+        "track_running_stats": draw(st.booleans()),
+    }
+    shape = (draw(st.integers(2, 4)), channels, *(draw(st.integers(1, 4)) for _ in range(n)))
+    return f"BatchNorm{max(n, 1)}d", settings, shape
+
+
+@property_test(14, case=batch_norms(), training=st.booleans(), seed=numbers)
+def test_batch_norms_of_any_settings_agree(case, training, seed):
+    layer, settings, shape = case
+    return LayerCase(
+        layer, settings, [normal(seed, *shape, shift=0.5)], training=training, seed=seed
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,6 +70,21 @@ def test_norms_of_tiny_values_keep_their_epsilon(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_normalize_agrees_also_at_and_near_zero(name):
+    x, dims = normal(0, 3, 4, 5), (1, -1)
+    x[1], x[2] = 0.0, 1e-14
+
+    def ours(nn, x):
+        return [nn.normalize(x, dim=dim) for dim in dims]
+
+    def theirs(x):
+        return [F.normalize(x, dim=dim) for dim in dims]
+
+    values_agree(name, ours, theirs, [x])
+    agree_function(name, ours, theirs, [normal(1, 3, 4, 5)])
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_gradient_of_normalize_at_zero_is_finite(name):
     x = np.zeros((2, 3))
     agree_function(name, lambda nn, x: nn.normalize(x, eps=0.5), lambda x: x / 0.5, [x])
@@ -52,14 +95,21 @@ def test_the_gradient_of_normalize_at_zero_is_finite(name):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_a_batch_norm_shifts_also_where_it_does_not_scale(name):
-    def loss(network, x, shift):
-        return network.nn.sum(network.nn.batch_norm_train(x, bias=shift)[0] ** 3.0)
+def test_norms_shift_also_where_they_do_not_scale(name):
+    backend = backends.get(name)
+    x, shift, weight = normal(0, 3, 4, 5), normal(1, 4), normal(2, 3, 4, 5)
 
-    backend, x, shift = backends.get(name), normal(0, 3, 4, 5), normal(1, 4)
+    def loss(network, x, shift):
+        nn = network.nn
+        last = nn.permute(nn.layer_norm(nn.permute(x, (0, 2, 1)), (4,), bias=shift), (0, 2, 1))
+        norms = nn.batch_norm_train(x, bias=shift)[0] + 2 * nn.group_norm(x, 2, bias=shift)
+        return nn.sum((norms + 3 * last) * backend.array(weight))
+
     found = backend.gradients(loss, build(Network.on(backend), dtype="float64"), x, shift)
     x, shift = (torch.tensor(each, requires_grad=True) for each in (x, shift))
-    wanted = (F.batch_norm(x, None, None, bias=shift, training=True) ** 3.0).sum()
+    norms = F.batch_norm(x, None, None, training=True) + 2 * F.group_norm(x, 2)
+    norms = norms + 3 * F.layer_norm(x.mT, (4,)).mT + 6 * shift[:, None]
+    wanted = (norms * torch.tensor(weight)).sum()
     wanted.backward()
     np.testing.assert_allclose(found.loss, wanted.item(), rtol=0, atol=1e-12)
     for got, tensor in zip(found.inputs, (x, shift), strict=True):

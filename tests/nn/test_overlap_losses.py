@@ -61,6 +61,15 @@ def test_generalized_dice_agrees_with_its_formula(name):
     )
 
 
+def test_generalized_dice_agrees_with_monais_as_far_as_its_single_precision_goes():
+    import monai
+
+    probabilities, target = map(torch.tensor, regions())
+    wanted = monai.losses.GeneralizedDiceLoss(smooth_nr=0.1, smooth_dr=0.1)(probabilities, target)
+    found = hold("torch").nn.generalized_dice_loss(probabilities, target, 0.1)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
+
+
 def tversky(alpha, beta, background):
     import monai
 
@@ -113,6 +122,15 @@ def test_focal_tversky_agrees_with_its_formula(name):
             for reduction in REDUCTIONS
         },
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_halves_make_dice(name):
+    probabilities, target = regions()
+    network = hold(name)
+    p, t = get(name).prepare((probabilities, target), network)
+    found, dice = network.nn.tversky_loss(p, t, smooth=0.5), network.nn.dice_loss(p, t, smooth=1.0)
+    assert float(get(name).numpy(found)) == pytest.approx(float(get(name).numpy(dice)), rel=1e-14)
 
 
 @pytest.mark.parametrize("name", NAMES)

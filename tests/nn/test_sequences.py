@@ -10,6 +10,7 @@ from tests.nn.agreement import (
     NAMES,
     LayerCase,
     agree_all,
+    hold,
     normal,
     numbers,
     property_test,
@@ -64,6 +65,39 @@ def test_attention_of_any_settings_and_masks_agrees(case, seed):
         )
 
     return LayerCase("MultiheadAttention", settings, [*tokens, *masks], call=attend, seed=seed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_attention_is_the_same_without_its_weights(name):
+    """Kernels that keep no weights give the outputs and gradients of the primitives."""
+    inputs = [
+        [normal(0, 2, 3, 4, 5), normal(1, 2, 3, 6, 5), normal(2, 2, 3, 6, 2), *bias]
+        for bias in ([], [normal(3, 4, 6)], [normal(3, 2, 1, 4, 6)])
+    ]
+    cases = [(arrays, scale) for arrays in inputs for scale in (None, 0.3)]
+    network = hold(name, "Identity", {})
+    backend, nn = network.backend, network.nn
+
+    def gradients(need_weights):
+        def loss(network, all_arrays):
+            total = 0.0
+            for arrays, (_, scale) in zip(all_arrays, cases, strict=True):
+                y, weights = nn.attention(*arrays, scale=scale, need_weights=need_weights)
+                assert (weights is None) == (not need_weights)
+                total = total + nn.mean(nn.sin(y))
+            return total
+
+        return backend.gradients(loss, network, [arrays for arrays, _ in cases])
+
+    came, wanted = gradients(False), gradients(True)
+    np.testing.assert_allclose(float(came.loss), float(wanted.loss), rtol=1e-12)
+    for (_, scale), mine, theirs in zip(cases, came.inputs[0], wanted.inputs[0], strict=True):
+        for at, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+            what, largest = (
+                f"{len(mine)} arrays, {scale=}: gradient of input {at}",
+                np.abs(other).max(),
+            )
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12 * largest, err_msg=what)
 
 
 @st.composite
@@ -167,3 +201,15 @@ def test_on_torch_the_forward_pass_of_a_recurrent_layer_keeps_what_cudnns_backwa
     with torch.no_grad():
         layer(torch.zeros(4, 1, 2))
     assert seen == [True, False]
+
+
+def test_a_decoder_without_masks_is_pytorchs():
+    from deliralike import backends, build
+
+    nn = backends.get("torch").nn
+    layer = build(nn.TransformerDecoderLayer, 6, 2, 7, 0.0, dtype="float64")
+    ours = build(nn.TransformerDecoder, layer, 2, dtype="float64")
+    theirs = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(6, 2, 7, 0.0), 2).double()
+    theirs.load_state_dict(ours.state_dict())
+    words, memory = torch.randn(5, 3, 6).double(), torch.randn(4, 3, 6).double()
+    torch.testing.assert_close(ours(words, memory), theirs(words, memory), rtol=1e-12, atol=1e-12)

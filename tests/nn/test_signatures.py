@@ -4,6 +4,7 @@ defaults."""
 import inspect
 
 import pytest
+import torch
 
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
@@ -62,3 +63,44 @@ def test_layers_are_made_with_the_arguments_of_the_vocabulary(name):
         if found != wanted:
             wrong[layer] = {"found": found, "wanted": wanted}
     assert not wrong
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_backend_fills_in_every_primitive(name):
+    functions = type(get(name).nn)
+    assert not getattr(functions, "__abstractmethods__", ())
+
+
+# PyTorch guesses the axis, with a warning; a function as a default is a name here.
+OTHER_DEFAULTS = {
+    ("ParameterList", "values"),
+    *((name, "dim") for name in ("Softmax", "Softmin", "LogSoftmax")),
+    *((name, "dim") for name in ("softmax", "softmin", "log_softmax")),
+    ("Transformer", "activation"),
+    ("TransformerEncoderLayer", "activation"),
+    ("TransformerDecoderLayer", "activation"),
+}
+
+
+def parameters(function):
+    """The parameters of a function; none of PyTorch's that are written in C++."""
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:
+        return {}
+
+
+def test_defaults_are_those_of_pytorch():
+    pairs = {name: (cls.__init__, getattr(torch.nn, name, None)) for name, cls in LAYERS.items()}
+    for name in FUNCTIONS:
+        pairs[name] = getattr(Functions, name), getattr(torch.nn.functional, name, None)
+    compared, others = 0, set()
+    for name, (ours, theirs) in pairs.items():
+        wanted = {} if theirs is None else parameters(theirs)
+        for key, parameter in parameters(ours).items():
+            if key in wanted:
+                compared += 1
+                if parameter.default != wanted[key].default:
+                    others.add((name, key))
+    assert others == OTHER_DEFAULTS
+    assert compared > 600

@@ -92,6 +92,17 @@ def test_values_are_drawn_from_the_seed_and_a_digest_of_the_path():
     np.testing.assert_array_equal(start.draw(start.Normal(), (2, 3), 7, "fc.weight"), expected)
 
 
+def test_uniform_start_values_reach_one_by_the_root_of_the_fan():
+    for layer, fan in [
+        ("Conv2d", 4 * 9),
+        ("ConvTranspose2d", 12 * 9),
+        ("Linear", 40),
+        ("LSTM", 16),
+    ]:
+        for key, value in of("written once", layer).items():
+            assert np.abs(value).max() <= 1 / np.sqrt(fan), f"{layer}.{key}"
+
+
 def test_the_padding_row_of_an_embedding_starts_at_zero():
     value = of("written once", "Embedding")["weight"]
     assert not value[3].any()

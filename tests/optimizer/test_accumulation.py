@@ -10,7 +10,6 @@ from deliralike import DataParallel, Network, backends, in_replicas, random
 from deliralike.errors import BatchError, SettingError
 from deliralike.optim.rules import rule
 from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
-from tests.named import assert_close
 from tests.parallel.networks import Small, batch_of, devices
 
 X, Y = batch_of(13)
@@ -83,7 +82,8 @@ def after(backend, loss, labels, cuts, count=1, p=0.0):
 
 
 def assert_same(found, wanted):
-    assert_close(found, wanted, rtol=1e-10)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from deliralike import DataParallel, Network, in_replicas
 from deliralike.errors import SettingError
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.rules import rule
-from tests.named import assert_close
 from tests.parallel.networks import devices
 
 X = np.random.default_rng(4).normal(size=(7, 3))
@@ -50,7 +49,8 @@ def moved(net):
 
 def assert_moved(net, wanted):
     found = moved(net)
-    assert_close(found, wanted, rtol=1e-7, atol=1e-14)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-14, err_msg=name)
     np.testing.assert_array_equal(found["unused"], 0.0)
 
 
@@ -110,14 +110,11 @@ def test_zero_gradients_stay_zero(backend, hook):
     assert_moved(net, {"a": np.zeros(3), "b": np.zeros(2)})
 
 
-@pytest.mark.parametrize(
-    ("hook", "bad"), [(ClipNorm(1.0), np.nan), (ClipNorm(1.0), np.inf), (ClipValue(1.0), np.nan)]
-)
-def test_gradients_that_are_not_finite_are_not_hidden(backend, hook, bad):
+@pytest.mark.parametrize("hook", [ClipNorm(1.0), ClipValue(1.0)])
+def test_gradients_that_are_not_numbers_are_not_hidden(backend, hook):
     net, optimizer = made(backend, hook)
-    with np.errstate(invalid="ignore"):
-        optimizer.update(linear, np.where(np.arange(3) == 1, bad, OF_A), OF_B)
-    assert not np.isfinite(net.neutral_state()["a"][1])
+    optimizer.update(linear, np.where(np.arange(3) == 1, np.nan, OF_A), OF_B)
+    assert np.isnan(net.neutral_state()["a"][1])
 
 
 def test_a_network_of_which_nothing_took_part_has_nothing_to_clip(backend):
@@ -181,3 +178,10 @@ def test_a_mapping_with_other_settings_is_refused():
         TypeError, match="clip_norm has no setting 'max_nrom'. Did you mean 'max_norm'"
     ):
         ClipNorm.of({"max_nrom": 1})
+
+
+def test_an_infinite_gradient_is_not_hidden_by_the_norm(backend):
+    net, optimizer = made(backend, ClipNorm(1.0))
+    with np.errstate(invalid="ignore"):
+        optimizer.update(linear, np.where(np.arange(3) == 1, np.inf, OF_A), OF_B)
+    assert not np.isfinite(net.neutral_state()["a"][1])

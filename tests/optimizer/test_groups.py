@@ -7,7 +7,6 @@ from deliralike import DataParallel, Network, backends
 from deliralike.errors import ArgumentError, SettingError, UnknownName
 from deliralike.optim.groups import Groups
 from deliralike.optim.rules import rule
-from tests.named import assert_close
 from tests.parallel.networks import devices
 
 RNG = np.random.default_rng(5)
@@ -42,7 +41,8 @@ def state(network):
 
 
 def close(found, wanted, tolerance=1e-12):
-    assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 RULES = {

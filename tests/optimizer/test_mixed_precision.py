@@ -237,6 +237,15 @@ def test_an_overflow_in_one_replica_leaves_the_update_of_all_out(backend):
     np.testing.assert_array_equal(net.neutral_state()["fc.weight"], before)
 
 
+def test_the_scale_doubles_after_a_while_of_finite_gradients_and_begins_to_count_anew():
+    scale = LossScale(value=8.0, growth_interval=3)
+    trace = []
+    for finite in (True, True, False, True, True, True, True, True, True, False):
+        scale.observe(finite)
+        trace.append(scale.value)
+    assert trace == [8, 8, 4, 4, 4, 8, 8, 8, 16, 8]
+
+
 def test_the_scale_stays_between_one_and_two_to_the_24th():
     low, high = LossScale(value=1.0), LossScale(value=2.0**24, growth_interval=1)
     low.observe(False)

@@ -6,8 +6,9 @@ import pytest
 import torch
 from flax import nnx
 
-from deliralike import Network, backends, rules, start
-from tests.named import assert_close
+from deliralike import DataParallel, Network, backends, rules, start
+from deliralike.errors import SettingError
+from tests.parallel.networks import devices
 
 RNG = np.random.default_rng(5)
 SHAPES = {
@@ -132,7 +133,8 @@ def test_a_state_goes_on_alike_on_every_backend(case):
         ends.append(run(optimizer, range(6, 10)) | optimizer.neutral_state())
     for end in ends[1:]:
         assert end.keys() == ends[0].keys()
-        assert_close(end, ends[0], atol=1e-13)
+        for key, value in ends[0].items():
+            np.testing.assert_allclose(end[key], value, rtol=1e-12, atol=1e-13, err_msg=key)
 
 
 def flax_network():
@@ -178,6 +180,38 @@ def test_layers_of_flax_are_updated_and_saved_in_pytorchs_layout(case):
             np.testing.assert_allclose(state[f"{name}.weight/{slot}"], array, rtol=1e-5, atol=1e-6)
 
 
+class Regression(Network):
+    """A matrix, a vector and a kernel."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = self.nn.Conv1d(2, 4, 3)
+        self.fc = self.nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.fc(self.nn.flatten(self.nn.relu(self.conv(x)), 1))
+
+
+def squares(network, x, y):
+    return network.nn.mse_loss(network(x), y)
+
+
+def test_replicas_make_the_updates_of_one(backend):
+    alone = Regression.on(backend, dtype="float64", seed=2)()
+    other = Regression.on(backend, dtype="float64", seed=2)()
+    replicated = DataParallel(other, devices(backend, 2))
+    optimizers = [
+        net.backend.optimizer(rules.rule("muon", lr=0.01), net) for net in (alone, replicated)
+    ]
+    for _ in range(3):
+        x, y = RNG.normal(size=(5, 2, 5)), RNG.normal(size=(5, 3))
+        for optimizer in optimizers:
+            optimizer.update(squares, x, y)
+    wanted = alone.neutral_state()
+    for key, value in replicated.neutral_state().items():
+        np.testing.assert_allclose(value, wanted[key], rtol=1e-12, atol=1e-13, err_msg=key)
+
+
 def test_muon_leaves_a_group_to_adamw(backend):
     """Such as embeddings and the last layer."""
     optimizer = made(backend, "muon", groups={"wide": {"adamw": True, "lr": 0.001}})
@@ -198,3 +232,37 @@ def test_muon_makes_singular_values_nearly_one():
     p, _ = rule.update(np.zeros_like(g), g, zeros, rule.scalars(1), np)
     values = np.linalg.svd(p, compute_uv=False)
     assert 0.65 < values.min() < values.max() < 1.25
+
+
+@pytest.mark.parametrize("name", ["radam", "adafactor", "muon"])
+def test_a_network_in_single_precision_keeps_its_type(backend, name):
+    network = Regression.on(backend, dtype="float32", seed=2)()
+    optimizer = backend.optimizer(rules.rule(name, lr=0.01, weight_decay=0.1), network)
+    for _ in range(3):
+        optimizer.update(squares, RNG.normal(size=(5, 2, 5)), RNG.normal(size=(5, 3)))
+    state = optimizer.neutral_state() | network.neutral_state()
+    types = {
+        value.dtype.name for key, value in state.items() if not key.endswith(("steps", "/step"))
+    }
+    assert types == {"float32"}
+
+
+BAD = {
+    "adafactor, decay": ({"beta2_decay": 0.5}, r"Adafactor: beta2_decay=0.5 must be at most 0"),
+    "adafactor, one eps": ({"eps": 1e-3}, r"Adafactor: eps=0.001 must be two numbers, of which"),
+    "adafactor, d": ({"d": 0.5}, r"Adafactor: d=0.5 must be at least 1"),
+    "muon, name": ({"adjust_lr_fn": "rms"}, r"adjust_lr_fn='rms' must be 'original' or 'match_"),
+    "muon, steps": ({"ns_steps": 2.5}, r"Muon: ns_steps=2.5 must be a whole number from 1 to 99"),
+    "muon, two": ({"ns_coefficients": (1, 2)}, r"ns_coefficients=\(1, 2\) must be three numbers"),
+    "muon, NaN": (
+        {"ns_coefficients": (1, 2, float("nan"))},
+        r"Muon: ns_coefficients=nan must be a finite number",
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_setting_that_makes_no_sense_is_refused(bad):
+    settings, message = BAD[bad]
+    with pytest.raises(SettingError, match=message):
+        rules.rule(bad.partition(",")[0], lr=0.1, **settings)

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from deliralike import Network, backends, start
-from deliralike.errors import ArgumentError, UnknownName
+from deliralike.errors import ArgumentError, SettingError, UnknownName
 from deliralike.optim.rules import RULES, rule
-from tests.parallel.networks import native_sgd
 
 RNG = np.random.default_rng(3)
 START = RNG.normal(size=5)
@@ -73,8 +72,23 @@ def test_update_returns_what_the_loss_function_returned(vector):
     assert float(vector.backend.numpy(extra["twice"])) == pytest.approx(2 * START @ GRADIENTS[0])
 
 
+def native_optimizer(backend, network):
+    """Each framework's own SGD with momentum."""
+    if backend.name == "torch":
+        import torch
+
+        return torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    if backend.name == "chainer":
+        import chainer
+
+        return chainer.optimizers.MomentumSGD(lr=0.1, momentum=0.9)
+    import optax
+
+    return optax.sgd(0.1, momentum=0.9)
+
+
 def test_a_native_optimizer_can_be_wrapped(vector):
-    optimizer = vector.backend.wrap_optimizer(native_sgd(vector), vector)
+    optimizer = vector.backend.wrap_optimizer(native_optimizer(vector.backend, vector), vector)
     p, velocity = START, 0.0
     for gradient in GRADIENTS[:5]:
         optimizer.update(linear_loss, gradient)
@@ -99,6 +113,11 @@ def test_an_unknown_setting_suggests_the_nearest():
 def test_a_learning_rate_must_be_given(name):
     with pytest.raises(ArgumentError, match="needs a learning rate"):
         rule(name)
+
+
+def test_a_negative_number_is_refused():
+    with pytest.raises(SettingError, match="Adam: eps=-1.0 must be at least 0"):
+        rule("adam", lr=0.1, eps=-1.0)
 
 
 def test_a_parameter_that_moves_to_the_next_block_comes_under_its_new_name():

@@ -108,21 +108,6 @@ def optimizer_of(network, name="sgd", **numbers):
     return network.backend.optimizer(rule(name, **(settings[name] | numbers)), network)
 
 
-def native_sgd(network):
-    """Each framework's own SGD with momentum."""
-    if network.backend.name == "torch":
-        import torch
-
-        return torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
-    if network.backend.name == "chainer":
-        import chainer
-
-        return chainer.optimizers.MomentumSGD(lr=0.1, momentum=0.9)
-    import optax
-
-    return optax.sgd(0.1, momentum=0.9)
-
-
 def watch_gradients(optimizer):
     """A list that gets every update's gradients, as the pre-update hooks before this one leave
     them."""
@@ -208,11 +193,6 @@ def _address(native):
     if hasattr(native, "get_value"):
         return native.get_value().unsafe_buffer_pointer()
     return getattr(native, "array", native).__array_interface__["data"][0]
-
-
-def mean_square(network, x):
-    y = network(x)
-    return network.nn.mean(y * y)
 
 
 class Torn(Exception):

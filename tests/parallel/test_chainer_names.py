@@ -14,7 +14,6 @@ from deliralike.errors import (
 )
 from deliralike.optim import rules
 from deliralike.parallel import in_replicas
-from tests.named import assert_close
 
 CHAINER = backends.get("chainer")
 import chainer  # noqa: E402
@@ -149,6 +148,12 @@ def _output(network, x):
     return y["pred"] if isinstance(y, dict) else y
 
 
+def test_copied_parameters_reach_every_replica():
+    source, network, x = Plain(), over(Plain(), 3), RNG.normal(size=(7, 6))
+    network.copyparams(source)
+    np.testing.assert_allclose(network(x).array, source(x).array, rtol=1e-13)
+
+
 def test_its_text_shows_devices_and_tree():
     assert repr(over(Classifier())).startswith(
         "DataParallelChainerNetwork(\n  devices=['@numpy', '@numpy']\n  (module): Class"
@@ -169,6 +174,27 @@ def test_gradients_are_cleared_in_every_replica(name):
 # -----------------------------------------------------------------------------
 
 
+def test_a_closure_trains_and_evaluates():
+    module = Classifier().copy("copy")
+    network = over(module)
+    batch = {"data": RNG.normal(size=(7, 6)), "label": RNG.integers(0, 3, 7).astype(np.int32)}
+    losses = {"ce": F.softmax_cross_entropy}
+    before, _ = network.closure(network, batch, {}, losses)
+    optimizer = DataParallelChainerOptimizer.from_optimizer_class(
+        chainer.optimizers.SGD, lr=0.5
+    ).setup(network)
+    for step in range(5):
+        values, predictions = network.closure(
+            network, batch, {"default": optimizer}, losses, iter_num=step, fold=0
+        )
+    after, _ = network.closure(network, batch, None, losses)
+    assert (
+        after["total"] < before["total"]
+        and values.keys() == {"total", "ce"}
+        and predictions["pred"].shape == (7, 3)
+    )
+
+
 # The optimizer
 # -----------------------------------------------------------------------------
 
@@ -177,6 +203,10 @@ def wrapped(rule=None, network=None):
     return DataParallelChainerOptimizer(rule or chainer.optimizers.Adam()).setup(
         network or over(Plain())
     )
+
+
+def test_it_is_an_optimizer_of_chainers():
+    assert isinstance(wrapped(), chainer.Optimizer)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +334,8 @@ def trained(network, optimizer, loss=None, steps=5, samples=7):
 
 def same(found, wanted, tolerance=1e-12):
     assert found.keys() == wanted.keys()
-    assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 @pytest.mark.parametrize("replicas", [2, 3])

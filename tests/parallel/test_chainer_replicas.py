@@ -11,6 +11,7 @@ from deliralike import DataParallel, Network, backends
 from deliralike.errors import DeviceError
 from deliralike.optim import rules
 from deliralike.parallel import current_replica, in_replicas
+from deliralike.parallel.replicas.run_in_threads import _controller
 
 CHAINER = backends.get("chainer")
 import chainer  # noqa: E402
@@ -86,6 +87,12 @@ def test_an_optimizer_and_gradients_of_before_stay_the_roots_alone():
     assert module.fc.W.update_rule is rule and optimizer.target is module
     assert (module.fc.W.grad == 2.0).all()
     assert copied.update_rule is None and copied.grad is None
+
+
+def test_parameters_that_get_their_shape_on_the_root_alone_reach_the_replicas():
+    network, x = over(chainer.Sequential(L.Linear(None, 5))), RNG.normal(size=(4, 3))
+    wanted = network.module(x).array
+    np.testing.assert_allclose(network(x).array, wanted, rtol=1e-14)
 
 
 def test_parameters_without_a_shape_are_made_in_replicas_that_took_no_part():
@@ -267,6 +274,19 @@ def test_function_hooks_see_each_replica_forward_and_backward():
     for calls in (hook.forward, hook.backward):
         assert {(0, "LinearFunction"), (1, "LinearFunction")} <= set(calls)
     assert not chainer.get_function_hooks()
+
+
+@pytest.mark.parametrize("threads", [2, 1])
+def test_blas_threads_are_shared_out_and_given_back(threads):
+    def count():
+        return {
+            library.num_threads
+            for library in _controller(0).select(user_api="blas").lib_controllers
+        }
+
+    with _controller(0).limit(limits=threads, user_api="blas"):
+        assert seen_in_replicas(count) == [{1}, {1}]
+        assert count() == {threads}
 
 
 class Reporting(chainer.Chain):

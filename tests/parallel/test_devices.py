@@ -10,7 +10,6 @@ import pytest
 from deliralike import DataParallel, backends, in_replicas, parallel, random
 from deliralike.optim.rules import rule
 from tests.conftest import BACKENDS
-from tests.named import assert_close
 from tests.parallel.networks import Convolutional, device_of, images_of
 
 HOSTS = ("cpu", "@numpy")
@@ -45,7 +44,8 @@ def trained(backend, device, count, loss, **settings):
 
 
 def assert_same(found, wanted, tolerance):
-    assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 @pytest.mark.parametrize(

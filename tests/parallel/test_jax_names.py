@@ -17,7 +17,7 @@ from deliralike.errors import (
     OptimizerError,
     StructureError,
 )
-from tests.parallel.networks import Dense, built, mean_square, same_named
+from tests.parallel.networks import Dense, built, same_named
 
 JAX = backends.get("jax")
 TWO = ["cpu", "cpu:1"]
@@ -25,6 +25,11 @@ TWO = ["cpu", "cpu:1"]
 
 def rows(samples, width=3, seed=0):
     return np.random.default_rng(seed).normal(size=(samples, width))
+
+
+def mean_square(network, x):
+    y = network(x)
+    return network.nn.mean(y * y)
 
 
 def linear():

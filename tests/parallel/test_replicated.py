@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from deliralike import DataParallel, Network, backends, in_replicas, random, weights
-from deliralike.errors import ArgumentError, DeviceError, SettingError
+from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
 from tests.conftest import BACKENDS
 from tests.parallel.networks import (
     Convolutional,
@@ -23,7 +23,6 @@ from tests.parallel.networks import (
     device_of,
     devices,
     images_of,
-    mean_square,
     optimizer_of,
     replicated,
     same_named,
@@ -181,6 +180,11 @@ class Faulty(Network):
         return self.fc(x)
 
 
+def mean_square(network, x):
+    y = network(x)
+    return network.nn.mean(y * y)
+
+
 def parameters(network):
     """Without the running statistics, which move as far as the network came before an error."""
     return {
@@ -216,6 +220,13 @@ def test_after_an_error_the_network_goes_on(backend, within):
     same_named(parameters(network), parameters(single))
     for replica in network.replicas[1:]:
         same_named(replica.neutral_state(), network.neutral_state(), tolerance=1e-14)
+
+
+def test_arguments_that_disagree_are_refused_by_their_paths(backend):
+    network = replicated(backend, 2, network=Flexible)
+    x, y = backend.prepare((np.ones((4, 3)), np.ones((5, 3))), network)
+    with pytest.raises(BatchError, match=r"args\[0\] has 4, kwargs\['other'\] has 5"):
+        network(x, other=y)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ class Block:
 
 def test_the_master_hears_first_and_each_copy_its_own_number():
     log = []
-    call_replication_callbacks([[object(), Block("a", log), Block("b", log)] for _ in range(3)])
+    call_replication_callbacks([[Block("a", log), Block("b", log)] for _ in range(3)])
     assert log == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2)]
 
 
@@ -41,6 +41,19 @@ def test_copies_of_one_block_share_a_context_and_different_blocks_do_not():
     assert [len(each) for each in contexts] == [1, 1]
     assert contexts[0] != contexts[1]
     assert isinstance(replicas[0][0].context, CallbackContext)
+
+
+def test_what_one_copy_sets_on_the_context_the_others_find():
+    replicas = [[Block("a", [])] for _ in range(2)]
+    call_replication_callbacks(replicas)
+    replicas[0][0].context.master = "here"
+    assert replicas[1][0].context.master == "here"
+
+
+def test_blocks_without_a_callback_are_passed_by():
+    log = []
+    call_replication_callbacks([[object(), Block("a", log)], [object(), Block("a", log)]])
+    assert log == [("a", 0), ("a", 1)]
 
 
 def test_replicas_with_different_numbers_of_blocks_are_refused():
@@ -69,6 +82,14 @@ def replica(index, sizes=(3, 2, 2), rendezvous=None):
 @pytest.mark.parametrize(("index", "first"), [(0, 0), (1, 3), (2, 5)])
 def test_a_replica_knows_its_first_sample(index, first):
     assert replica(index).first_sample == first
+
+
+def test_a_replica_says_what_it_is():
+    assert str(replica(1)) == "replica 1 of 3 on cpu"
+
+
+def test_outside_of_replicas_there_is_none():
+    assert current_replica() is None
 
 
 def test_inside_of_a_replica_it_is_found_and_the_outer_one_comes_back():

@@ -261,81 +261,31 @@ def test_numpy_arrays_of_text_and_objects_are_split_and_stay_numpy(backend, kind
 # -----------------------------------------------------------------------------
 
 
-def zeros(*shape):
-    return np.zeros(shape, "float32")
-
-
-# What is split, how, and what the error says
-UNSPLIT = [
-    (
-        {"image": zeros(4, 2), "label": zeros(3)},
-        {},
-        BatchError,
+def test_arrays_that_disagree_on_the_batch_size_are_named(backend):
+    batch = {"image": backend.array(np.zeros((4, 2))), "label": np.zeros(3)}
+    message = (
         "the arrays of a batch must agree on their size along dim 0: "
-        "batch['image'] has 4, batch['label'] has 3.",
-    ),
-    (Pair(zeros(2, 3), [zeros(3)]), {"dim": 1}, BatchError, "no dim 1 to split it along: give"),
-    (Pair(zeros(2, 3), [zeros(3)]), {"dim": -2}, BatchError, "batch.second[0] has shape (3,)"),
-    *(
-        ({"v": value, "x": zeros(3)}, {"spec": {"v": "split", "x": None}}, BatchError, message)
-        for value in (3, None, "text", np.float32(1), np.array(1.0))
-        for message in ("batch['v'] cannot be split, being ", "say 'copy' or 'keep'")
-    ),
-    (
-        {"x": zeros(3), "names": ["a", "b"]},
-        {"spec": "split"},
-        BatchError,
-        "dim 0: batch['names'] has 2, batch['x'] has 3.",
-    ),
-    (
-        {"x": zeros(3), "y": zeros(3)},
-        {"spec": {"x": "split"}},
-        StructureError,
-        "batch is a dict with keys ['x'] in the spec and with keys ['x', 'y'] here.",
-    ),
-    (
-        {"x": [zeros(3), zeros(3)], "y": zeros(3)},
-        {"spec": {"x": ["split"], "y": None}},
-        StructureError,
-        "batch['x'] is a list of length 1 in the spec and of length 2 here.",
-    ),
-    (
-        {"x": zeros(3)},
-        {"spec": {"x": "spilt"}},
-        SettingError,
-        "the spec says 'spilt' of batch['x']. Did you mean 'split'?",
-    ),
-    ([zeros(3)], {"devices": []}, SettingError, "wanted a list of at least one device"),
-    ([zeros(3)], {"devices": "cpu"}, SettingError, "wanted a list of at least one device"),
-    ([zeros(3)], {"dim": "0"}, SettingError, "scatter: dim='0' is a str, wanted a whole number"),
-]
-
-
-def on(backend, batch):
-    """The batch with its arrays on a backend, but for those without axes."""
-    return nest.map(
-        lambda leaf: backend.array(leaf) if isinstance(leaf, np.ndarray) and leaf.ndim else leaf,
-        batch,
+        "batch['image'] has 4, batch['label'] has 3."
     )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        scatter(batch, many(backend, 2), backend=backend)
 
 
-@pytest.mark.parametrize(("batch", "options", "error", "message"), UNSPLIT)
-def test_what_cannot_be_split_is_refused_with_its_path(backend, batch, options, error, message):
-    devices = options.get("devices", many(backend, 2))
-    with pytest.raises(error, match=re.escape(message)):
-        scatter(on(backend, batch), backend=backend, **{**options, "devices": devices})
+def test_arguments_that_disagree_are_named_as_one_writes_them(backend):
+    arguments = ((np.zeros(4),), {"y": np.zeros(3)})
+    with pytest.raises(BatchError, match=re.escape("dim 0: args[0] has 4, kwargs['y'] has 3.")):
+        split_batch(arguments, many(backend, 2), backend=backend, root=ARGUMENTS)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "spec", "message"),
-    [
-        (((zeros(4),), {"y": zeros(3)}), None, "dim 0: args[0] has 4, kwargs['y'] has 3."),
-        (((zeros(3),), {}), ((["split"],), {}), "args[0] is a list of length 1 in the spec"),
-    ],
-)
-def test_arguments_are_named_as_one_writes_them(backend, arguments, spec, message):
-    with pytest.raises((BatchError, StructureError), match=re.escape(message)):
-        split_batch(arguments, many(backend, 2), spec=spec, backend=backend, root=ARGUMENTS)
+@pytest.mark.parametrize("dim", [1, -2])
+def test_an_array_with_too_few_axes_is_named(backend, dim):
+    batch = Pair(backend.array(np.zeros((2, 3))), [backend.array(np.zeros(3))])
+    message = (
+        f"batch.second[0] has shape (3,), so there is no dim {dim} to split it along: "
+        "give another dim"
+    )
+    with pytest.raises(BatchError, match=re.escape(message)):
+        scatter(batch, many(backend, 2), dim, backend=backend)
 
 
 def test_an_array_of_another_framework_is_refused(backend):
@@ -393,6 +343,20 @@ def test_without_a_backend_only_numpy_arrays_are_split():
         ),
     ):
         scatter([array], ["cpu", "cpu"])
+
+
+@pytest.mark.parametrize("devices", [[], "cpu"])
+def test_devices_are_a_list_of_at_least_one(devices):
+    with pytest.raises(SettingError, match="wanted a list of at least one device"):
+        scatter([np.zeros(3)], devices)
+
+
+def test_dim_is_a_whole_number():
+    with pytest.raises(SettingError, match=r"scatter: dim='0' is a str, wanted a whole number"):
+        scatter([np.zeros(3)], ["cpu"], "0")
+    with pytest.raises(SettingError, match="gather: dim=None is a NoneType, wanted a whole number"):
+        gather([np.zeros(3)], None)
+    assert gather([np.zeros((3, 1)), np.ones((3, 1))], np.int64(1)).shape == (3, 2)
 
 
 # The spec
@@ -473,6 +437,63 @@ def test_samples_are_counted_in_the_leaves_that_are_split(backend, spec, wanted)
     assert leaves["['x']"] == 4
 
 
+def test_one_word_may_stand_for_a_whole_batch(backend):
+    batch = {
+        "x": backend.array(np.arange(3, dtype="float32")),
+        "deep": {"names": ("a", "b", "c")},
+        "empty": (),
+    }
+    shares = scatter(batch, many(backend, 2), spec="split", backend=backend)
+    assert [share["deep"]["names"] for share in shares] == [("a", "b"), ("c",)]
+    assert same_nest(gather(shares, spec="split", backend=backend), batch, backend)
+
+
+@pytest.mark.parametrize("value", [3, None, "text", np.float32(1), np.array(1.0)], ids=repr)
+def test_what_cannot_be_split_is_an_error_under_an_explicit_split(backend, value):
+    with pytest.raises(
+        BatchError, match=re.escape("batch['v'] cannot be split, being ") + ".*say 'copy' or 'keep'"
+    ):
+        scatter(
+            {"v": value, "x": np.zeros(3)},
+            many(backend, 2),
+            spec={"v": "split", "x": None},
+            backend=backend,
+        )
+
+
+def test_a_spec_that_does_not_fit_names_the_path(backend):
+    batch = {"x": [np.zeros(3), np.zeros(3)], "y": np.zeros(3)}
+    with pytest.raises(
+        StructureError,
+        match=re.escape(
+            "batch is a dict with keys ['x'] in the spec and with keys ['x', 'y'] here."
+        ),
+    ):
+        scatter(batch, many(backend, 2), spec={"x": "split"}, backend=backend)
+    with pytest.raises(
+        StructureError,
+        match=re.escape("batch['x'] is a list of length 1 in the spec and of length 2 here."),
+    ):
+        scatter(batch, many(backend, 2), spec={"x": ["split"], "y": None}, backend=backend)
+    with pytest.raises(
+        StructureError, match=re.escape("args[0] is a list of length 1 in the spec")
+    ):
+        split_batch(
+            ((np.zeros(3),), {}),
+            many(backend, 2),
+            spec=((["split"],), {}),
+            backend=backend,
+            root=ARGUMENTS,
+        )
+
+
+def test_an_unknown_word_is_an_error_with_a_suggestion(backend):
+    with pytest.raises(
+        SettingError, match=re.escape("the spec says 'spilt' of batch['x']. Did you mean 'split'?")
+    ):
+        scatter({"x": np.zeros(3)}, many(backend, 2), spec={"x": "spilt"}, backend=backend)
+
+
 # Gather
 # -----------------------------------------------------------------------------
 
@@ -509,91 +530,6 @@ def test_scalars_are_reduced_by_a_declared_rule(backend, scalars, sizes, wanted)
         np.float32,
     )
     np.testing.assert_allclose(on_host(backend, reduced), wanted, rtol=1e-6)
-
-
-# What the replicas gave, how it is gathered, and what the error says
-UNJOINED = [
-    (
-        [{"a": 1}, {"b": 1}],
-        0,
-        "output is a dict with keys ['a'] on replica 0 and with keys ['b'] on replica 1.",
-    ),
-    (
-        [{"y": (1, [2])}, {"y": (1, [])}],
-        0,
-        "output['y'][1] is a list of length 1 on replica 0 and of length 0 on replica 1.",
-    ),
-    (
-        [[1, [2]], [1, 3]],
-        0,
-        "output[1] is a list of length 1 on replica 0 and 3 on replica 1.",
-    ),
-    (
-        [Frozen([1]), Frozen([])],
-        0,
-        "output.inner is a list of length 1 on replica 0 and of length 0 on replica 1.",
-    ),
-    (
-        [record({"a": 1}, 2), record({}, 2)],
-        0,
-        "output is a Record with fields ['a', 'tag'] on replica 0 and with fields",
-    ),
-    (
-        [[], [], [1]],
-        0,
-        "output is a list of length 0 on replica 0 and of length 1 on replica 2",
-    ),
-    ([{"y": zeros(2)}, {"y": 1}], 0, " of shape (2,) on replica 0 and 1 on replica 1."),
-    ([{"y": 1}, {"y": zeros(2)}], 0, "output['y'] is 1 on replica 0 and a"),
-    ([zeros(2), [zeros(2)]], 0, " of shape (2,) on replica 0 and a list of length 1 on"),
-    (
-        [zeros(2, 3), zeros(2, 4)],
-        0,
-        "output has shape (2, 3) on replica 0 and (2, 4) on replica 1: they may differ along dim 0",
-    ),
-    ([zeros(0), zeros(2, 3)], 0, "output has shape (0,) on replica 0 and (2, 3) on replica 1"),
-    (
-        [{"y": zeros(2, 3)}, {"y": zeros(1, 3)}],
-        -1,
-        "output['y'] has shape (2, 3) on replica 0 and (1, 3) on replica 1: they may differ along "
-        "dim -1",
-    ),
-    (
-        [zeros(2, 3), zeros(2, 3), zeros(2, 4)],
-        0,
-        "output has shape (2, 3) on replica 0 and (2, 4) on replica 2",
-    ),
-    (
-        [zeros(2), zeros(2)],
-        1,
-        "output has shape (2,) on replica 0, so there is no dim 1 to join it along",
-    ),
-    ([zeros(2), zeros(3)], -2, "output has shape (2,) on replica 0"),
-]
-
-
-@pytest.mark.parametrize(("outputs", "dim", "message"), UNJOINED)
-@pytest.mark.parametrize("others", ["equal", "list"])
-def test_outputs_that_do_not_fit_are_refused_with_their_path(
-    backend, outputs, dim, message, others
-):
-    with pytest.raises((StructureError, ShapeError), match=re.escape(message)):
-        gather(on(backend, outputs), dim, others=others, backend=backend)
-
-
-@pytest.mark.parametrize(
-    ("outputs", "options", "message"),
-    [
-        ([], {}, "gather: there are no outputs, wanted those of at least one replica"),
-        ([1], {"scalars": "means"}, "gather: scalars='means' is unknown. Did you mean 'mean'?"),
-        ([1], {"others": "lists"}, "gather: others='lists' is unknown. Did you mean 'list'?"),
-        ([1, 1], {"sizes": (3,)}, "gather: sizes=(3,) are 1, but there are 2 outputs"),
-        ([1], {"dim": None}, "gather: dim=None is a NoneType, wanted a whole number"),
-    ],
-)
-def test_settings_that_make_no_sense_are_errors(outputs, options, message):
-    with pytest.raises(SettingError, match=re.escape(message)):
-        gather(outputs, **options)
 
 
 class Odd:
@@ -637,37 +573,141 @@ def test_nan_made_anew_equals_nan(backend):
     assert np.isnan(gather([float("nan"), float("nan")], backend=backend))
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (
+            {"a": 1},
+            {"b": 1},
+            "output is a dict with keys ['a'] on replica 0 and with keys ['b'] on replica 1.",
+        ),
+        (
+            {"y": (1, [2])},
+            {"y": (1, [])},
+            "output['y'][1] is a list of length 1 on replica 0 and of length 0 on replica 1.",
+        ),
+        ([1, [2]], [1, 3], "output[1] is a list of length 1 on replica 0 and 3 on replica 1."),
+        (
+            Frozen([1]),
+            Frozen([]),
+            "output.inner is a list of length 1 on replica 0 and of length 0 on replica 1.",
+        ),
+        (
+            record({"a": 1}, 2),
+            record({}, 2),
+            "output is a Record with fields ['a', 'tag'] on replica 0 and with fields",
+        ),
+    ],
+)
+@pytest.mark.parametrize("others", ["equal", "list"])
+def test_outputs_that_are_built_differently_name_the_path(backend, first, second, message, others):
+    with pytest.raises(StructureError, match=re.escape(message)):
+        gather([first, second], others=others, backend=backend)
+
+
+def test_the_replica_that_differs_is_named(backend):
+    with pytest.raises(
+        StructureError,
+        match=re.escape("output is a list of length 0 on replica 0 and of length 1 on replica 2"),
+    ):
+        gather([[], [], [1]], backend=backend)
+
+
+def test_an_array_on_one_replica_and_a_number_on_another(backend):
+    array = backend.array(np.zeros(2))
+    for pair, message in [
+        ([array, 1], r"output\['y'\] is an? \w+ of shape \(2,\) on replica 0 and 1 on replica 1\."),
+        ([1, array], r"output\['y'\] is 1 on replica 0 and an? \w+ of shape \(2,\) on replica 1\."),
+        (
+            [array, [array]],
+            r"output\['y'\] is an? \w+ of shape \(2,\) on replica 0 and a list of length 1 on",
+        ),
+    ]:
+        with pytest.raises(StructureError, match=message):
+            gather([{"y": value} for value in pair], backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dim", "message"),
+    [
+        (
+            [(2, 3), (2, 4)],
+            0,
+            "output['y'] has shape (2, 3) on replica 0 and (2, 4) on replica 1: they may differ "
+            "along dim 0",
+        ),
+        ([(0,), (2, 3)], 0, "output['y'] has shape (0,) on replica 0 and (2, 3) on replica 1"),
+        (
+            [(2, 3), (1, 3)],
+            -1,
+            "output['y'] has shape (2, 3) on replica 0 and (1, 3) on replica 1: they may differ "
+            "along dim -1",
+        ),
+        (
+            [(2, 3), (2, 3), (2, 4)],
+            0,
+            "output['y'] has shape (2, 3) on replica 0 and (2, 4) on replica 2",
+        ),
+        (
+            [(2,), (2,)],
+            1,
+            "output['y'] has shape (2,) on replica 0, so there is no dim 1 to join it along",
+        ),
+        ([(2,), (3,)], -2, "output['y'] has shape (2,) on replica 0"),
+    ],
+)
+def test_arrays_that_do_not_fit_name_path_and_shapes(backend, shapes, dim, message):
+    outputs = [{"y": backend.array(np.zeros(shape, "float32"))} for shape in shapes]
+    with pytest.raises(ShapeError, match=re.escape(message)):
+        gather(outputs, dim, backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "options", "message"),
+    [
+        ([], {}, "gather: there are no outputs, wanted those of at least one replica"),
+        ([1], {"scalars": "means"}, "gather: scalars='means' is unknown. Did you mean 'mean'?"),
+        ([1], {"others": "lists"}, "gather: others='lists' is unknown. Did you mean 'list'?"),
+        ([1, 1], {"sizes": (3,)}, "gather: sizes=(3,) are 1, but there are 2 outputs"),
+    ],
+)
+def test_settings_that_make_no_sense_are_errors(outputs, options, message):
+    with pytest.raises(SettingError, match=re.escape(message)):
+        gather(outputs, **options)
+
+
 # Gradients
 # -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("dim", "count"), [(0, 1), (0, 3), (1, 2), (-1, 3), (-2, 2)])
 def test_gradients_go_through_scatter_and_gather(backend, dim, count):
-    """Of arrays joined, of scalars stacked and averaged, and of one that is copied."""
+    """Of arrays joined, of scalars stacked and averaged, and of one that is copied, by hand."""
     x, scale = np.linspace(-1, 1, 15).reshape(5, 3), np.array(0.7)
     weights = np.cos(np.arange(15.0)).reshape(5, 3)
 
     def loss(network, x, scale, weights):
         nn = network.nn
-        shares = scatter({"x": x, "scale": scale}, many(backend, count), dim, backend=backend)
-        squares = [share["x"] ** 2 * share["scale"] * (i + 1) for i, share in enumerate(shares)]
+        batch = {"x": x, "scale": scale}
+        shares = scatter(batch, many(backend, count), dim, backend=backend)
+        squares = [
+            share["x"] * share["x"] * share["scale"] * (i + 1) for i, share in enumerate(shares)
+        ]
         sums = [nn.sum(square) for square in squares]
         joined, stacked = gather(list(zip(squares, sums)), dim, backend=backend)
         mean = gather(sums, scalars="mean", sizes=range(1, len(sums) + 1), backend=backend)
         return nn.sum(joined * weights) + nn.sum(stacked * stacked) + 3.0 * mean
 
     found = backend.gradients(loss, built(backend, Dense), x, scale, weights)
-    inputs = [torch.tensor(value, requires_grad=True) for value in (x, scale, weights)]
-    shares = inputs[0].tensor_split(count, dim)
-    squares = [share**2 * inputs[1] * (i + 1) for i, share in enumerate(shares)]
-    sums = torch.stack([square.sum() for square in squares])
-    counts = torch.arange(1, count + 1)
-    mean = (sums * counts).sum() / counts.sum()
-    wanted = (torch.cat(squares, dim) * inputs[2]).sum() + sums.square().sum() + 3.0 * mean
-    wanted.backward()
-    assert found.loss == pytest.approx(wanted.item(), rel=1e-12)
-    for gradient, tensor in zip(found.inputs, inputs, strict=True):
-        np.testing.assert_allclose(gradient, tensor.grad, rtol=1e-12, atol=1e-15)
+    of_x, of_scale, factors = [], 0.0, 3.0 / sum(range(1, count + 1))
+    parts = (np.array_split(each, count, axis=dim) for each in (x, weights))
+    for i, (share, weight) in enumerate(zip(*parts, strict=True), start=1):
+        square = share**2 * i
+        slope = weight + 2 * scale * square.sum() + factors * i
+        of_x.append(2 * share * scale * i * slope)
+        of_scale += (square * slope).sum()
+    np.testing.assert_allclose(found.inputs[0], np.concatenate(of_x, axis=dim), rtol=1e-12)
+    np.testing.assert_allclose(found.inputs[1], of_scale, rtol=1e-12)
 
 
 def test_chainer_keeps_arrays_arrays_and_variables_variables():
@@ -691,3 +731,25 @@ def test_a_share_on_torch_may_be_changed_in_place(needs_gradient):
     share.add_(weight)
     share.sum().backward()
     np.testing.assert_array_equal(weight.grad.numpy(), [2, 2, 2])
+
+
+def test_all_else_goes_to_every_device_as_it_is(backend):
+    others = {
+        "number": 3,
+        "name": "train",
+        "none": None,
+        "function": len,
+        "object": object(),
+        "scalar": np.float32(2),
+    }
+    batch = {"x": backend.array(np.zeros((4, 1), "float32")), **others}
+    for share in scatter(batch, many(backend, 2), backend=backend):
+        assert all(share[key] is value for key, value in others.items())
+
+
+def test_lists_of_samples_agree_with_the_arrays(backend):
+    batch = {"x": backend.array(np.zeros(3)), "names": ["a", "b"]}
+    with pytest.raises(
+        BatchError, match=re.escape("dim 0: batch['names'] has 2, batch['x'] has 3.")
+    ):
+        scatter(batch, many(backend, 2), spec="split", backend=backend)

@@ -12,7 +12,6 @@ from tests.parallel.networks import (
     batch_of,
     built,
     cross_entropy,
-    mean_square,
     optimizer_of,
     replicated,
     same_named,
@@ -23,6 +22,11 @@ SYNC = {"buffers": "sync"}
 WAYS = pytest.mark.parametrize(
     "wrap", [lambda loss: loss, in_replicas], ids=["gathered", "in replicas"]
 )
+
+
+def mean_square(network, x):
+    y = network(x)
+    return network.nn.mean(y * y)
 
 
 def pair(backend, network, *args, count=3):
@@ -125,6 +129,16 @@ def test_a_parameter_that_takes_part_in_some_replicas_gets_their_gradients(backe
     replicas_are_equal(network)
 
 
+# Hooks of the user's
+# -----------------------------------------------------------------------------
+
+
+def clip(optimizer, gradients):
+    """Scale to a norm of 0.01; any array that knows arithmetic."""
+    norm = sum((g * g).sum() for g in gradients.values() if g is not None) ** 0.5
+    return {name: None if g is None else g * (0.01 / norm) for name, g in gradients.items()}
+
+
 # Several optimizers
 # -----------------------------------------------------------------------------
 
@@ -225,9 +239,26 @@ class Smooth(Network):
 
 def gradient_penalty(network, x):
     """The mean squared distance of the input gradients' norms from one."""
-    nn = network.nn
-    gradient = nn.gradient(lambda at: nn.sum(network(at)), x)
-    return nn.mean((nn.sum(gradient * gradient, dim=1) ** 0.5 - 1.0) ** 2)
+    gradient = input_gradient(network, x)
+    norms = network.nn.sum(gradient * gradient, dim=1) ** 0.5
+    return network.nn.mean((norms - 1.0) ** 2)
+
+
+def input_gradient(network, x):
+    if network.backend.name == "torch":
+        import torch
+
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(network(x).sum(), x, create_graph=True)[0]
+    if network.backend.name == "chainer":
+        import chainer
+
+        x = chainer.Variable(getattr(x, "array", x))
+        y = chainer.functions.sum(network(x))
+        return chainer.grad([y], [x], enable_double_backprop=True)[0]
+    import jax
+
+    return jax.grad(lambda x: network(x).sum())(x)
 
 
 def test_what_a_hook_after_the_update_changes_reaches_the_replicas(backend):

@@ -161,6 +161,22 @@ def test_parallel_apply_calls_each_module_on_its_own_arguments():
     assert [output.tolist() for output in outputs] == [[1.0, 1.0], [3.0], [5.0, 5.0, 5.0]]
 
 
+def test_parallel_apply_carries_modes_and_errors():
+    def grad_enabled(x):
+        if len(x) == 3:
+            raise UnicodeDecodeError("utf-8", b"abc", 0, 1, "no")
+        return torch.is_grad_enabled()
+
+    with torch.no_grad():
+        assert names.parallel_apply([grad_enabled] * 2, [torch.ones(2), torch.ones(2)]) == [
+            False,
+            False,
+        ]
+    with pytest.raises(UnicodeDecodeError, match="no") as caught:
+        names.parallel_apply([grad_enabled] * 2, [torch.ones(2), torch.ones(3)])
+    assert caught.value.__notes__ == ["raised in replica 1 of 2 on cpu"]
+
+
 def test_parallel_apply_wants_as_many_of_everything():
     with pytest.raises(
         ArgumentError, match="2 modules, 1 inputs, 2 kwargs and 1 devices: wanted as many of each"
@@ -240,17 +256,39 @@ def test_what_the_first_share_does_to_the_module_stays():
     )
 
 
-def test_every_step_may_be_overridden(monkeypatch):
-    module, called = network(), []
-    parallel, x = names.DataParallel(module, ["cpu"] * 3, "cpu"), batch(2)
+def test_every_step_may_be_overridden():
+    class Mine(names.DataParallel):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.called = []
 
-    def noting(name, step):
-        return lambda *args: called.append((name, len(args[-1]))) or step(*args)
+        def replicate(self, module, device_ids):
+            self.called.append(("replicate", len(device_ids)))
+            return super().replicate(module, device_ids)
 
-    for name in ("scatter", "replicate", "parallel_apply", "gather"):
-        monkeypatch.setattr(parallel, name, noting(name, getattr(parallel, name)))
-    torch.testing.assert_close(parallel(x), module(x))
-    assert called == [("scatter", 3), ("replicate", 2), ("parallel_apply", 2), ("gather", 3)]
+        def scatter(self, inputs, kwargs, device_ids):
+            self.called.append(("scatter", len(device_ids)))
+            return super().scatter(inputs, kwargs, device_ids)
+
+        def parallel_apply(self, replicas, inputs, kwargs):
+            self.called.append(("parallel_apply", len(replicas)))
+            return super().parallel_apply(replicas, inputs, kwargs)
+
+        def gather(self, outputs, output_device):
+            self.called.append(("gather", output_device))
+            return super().gather(outputs, output_device) + 1
+
+    module, x = network(), batch(2)
+    mine = Mine(module, ["cpu"] * 3, "cpu")
+    assert torch.equal(
+        mine(x), module(x[:1]).new_tensor(torch.cat([module(x[:1]), module(x[1:])]).tolist()) + 1
+    )
+    assert mine.called == [
+        ("scatter", 3),
+        ("replicate", 2),
+        ("parallel_apply", 2),
+        ("gather", "cpu"),
+    ]
 
 
 def test_parameters_without_a_shape_are_made_once_on_the_module():
@@ -491,6 +529,19 @@ def test_hooks_registered_later_see_the_accumulated_gradients():
     optimizer.step()
     torch.testing.assert_close(seen[0], plain[0].weight.grad, rtol=1e-12, atol=1e-12)
     assert seen[1:] == ["after"]
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_zero_grad_reaches_every_replica(set_to_none):
+    plain, parallel = replicated()
+    ours = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for net, each in ((parallel, ours), (plain, theirs)):
+        squared(net, torch.ones(5, 3).double()).backward()
+        each.zero_grad(set_to_none)
+        squared(net, torch.ones(4, 3).double() * 2).backward()
+        each.step()
+    same(parallel.state_dict(), plain.state_dict())
 
 
 def test_a_closure_is_accumulated_each_time_that_it_is_called():

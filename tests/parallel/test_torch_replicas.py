@@ -389,6 +389,14 @@ def test_one_value_in_the_whole_batch_is_refused(within):
     assert within(two, batch(2)).shape == (2, 3)
 
 
+def test_statistics_without_a_counter_are_settled_too():
+    network = over(Functional().double())
+    network(torch.randn(6, 4, dtype=torch.float64))
+    network.module.eval()
+    x = torch.randn(6, 4, dtype=torch.float64)
+    torch.testing.assert_close(network(x), network.module(x), rtol=1e-12, atol=1e-12)
+
+
 # Buffers
 # -----------------------------------------------------------------------------
 

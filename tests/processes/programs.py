@@ -34,6 +34,12 @@ def ends_early(processes):
     sys.exit(0)
 
 
+def one_batch_less(processes):
+    """The second process comes to its end while the first is at another step."""
+    for _ in range(3 - processes.rank):
+        processes.all_gather_object("a step of my own", 0)
+
+
 SHORT = 3.0  # seconds that a process waits for one that stops
 
 

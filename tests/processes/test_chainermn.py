@@ -31,6 +31,17 @@ def test_updates_over_mpi_are_those_of_one_process(backend, shares, in_backward)
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
 
 
+def test_over_mpi_a_parameter_that_one_process_uses_counts_as_zero_in_the_others():
+    """Half of the samples are each process's: the gradient of each path is half of its own. The
+    third one stays."""
+    came = call("chainermn", 2, "tests.processes.steps:unused", "chainer", {})
+    assert came[0] == came[1]
+    assert came[0]["moved"] == ["first.bias", "first.weight", "second.bias", "second.weight"]
+    before = steps.TwoPaths.on("chainer", dtype="float64")().neutral_state()
+    for name, sign in (("first", -1.0), ("second", 1.0)):
+        np.testing.assert_allclose(came[0][name], before[f"{name}.weight"] * 0.5 - sign, rtol=1e-13)
+
+
 @pytest.mark.parametrize("data", ["synchronized", "multi-node"])
 def test_a_chainermn_program_over_mpi_trains_as_one_process(data):
     """Its optimizer, batch norm and iterators; batches of 7 and a last one of a single sample,

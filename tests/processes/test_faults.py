@@ -165,6 +165,16 @@ def test_processes_at_different_places_do_not_mix_their_numbers(engine):
         ]
 
 
+def test_a_process_at_its_end_is_told_from_one_that_goes_on():
+    ended = run("mpi", 2, f"{PROGRAMS}:one_batch_less", check=False)
+    assert ended.code != 0 and 0 not in ended.results
+    at_step, at_end = "is at a step of my own", "is at the end"
+    assert (
+        f"process 0 {at_step} while process 1 {at_end}" in ended.said
+        or f"process 1 {at_end} while process 0 {at_step}" in ended.said
+    )
+
+
 @together
 @pytest.mark.parametrize(
     ("engine", "backend"),

@@ -98,11 +98,11 @@ def alone(backend, **options):
 
 
 def largest_difference(one, other):
-    """Of losses, weights and what metrics there are."""
+    """Of losses, metrics and weights."""
     pairs = [(one["losses"], other["losses"])]
     pairs += [
         (list(a.values()), list(b.values()))
-        for a, b in zip(one.get("metrics", ()), other.get("metrics", ()), strict=True)
+        for a, b in zip(one["metrics"], other["metrics"], strict=True)
     ]
     pairs += [(value, other["state"][name]) for name, value in one["state"].items()]
     return max(

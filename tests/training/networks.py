@@ -22,15 +22,6 @@ def _values(network, batch, losses):
         }
 
 
-class Linear(Network):
-    def __init__(self, inputs=4, outputs=3):
-        super().__init__()
-        self.fc = self.nn.Linear(inputs, outputs)
-
-    def forward(self, x):
-        return self.fc(x)
-
-
 class Gan(Network):
     """A generator of vectors from noise, and a critic that tells them from real ones."""
 

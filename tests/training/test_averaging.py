@@ -10,7 +10,6 @@ from deliralike import DataParallel, Network, data
 from deliralike.errors import ArgumentError, SettingError, StateError
 from deliralike.optim.rules import rule
 from deliralike.training import Trainer, WeightAverage, evaluate
-from tests.named import assert_equal
 from tests.parallel.networks import Small, batch_of, devices
 
 X, Y = batch_of(7)
@@ -107,7 +106,8 @@ def test_before_it_begins_an_average_is_the_weights_themselves(backend, settings
     net, _ = made(backend)
     average = WeightAverage(net, **settings)
     net.load_neutral_state({name: value + 1 for name, value in net.neutral_state().items()})
-    assert_equal(average.neutral_state(), net.neutral_state())
+    for name, value in net.neutral_state().items():
+        np.testing.assert_array_equal(average.neutral_state()[name], value)
     assert average.state()["weights"] == {}
 
 
@@ -138,7 +138,8 @@ def test_after_applied_the_network_has_its_own_weights_bit_for_bit_also_when_it_
     with pytest.raises(ZeroDivisionError), average.swap_in() as net:
         assert not np.array_equal(net.neutral_state()["fc.weight"], states[-1]["fc.weight"])
         raise ZeroDivisionError
-    assert_equal(states[-1], average.network.neutral_state())
+    for name, value in average.network.neutral_state().items():
+        np.testing.assert_array_equal(value, states[-1][name], err_msg=name)
 
 
 def test_what_a_batch_changes_inside_applied_is_forgotten(backend):
@@ -186,7 +187,10 @@ def test_averages_go_on_bit_for_bit_from_their_states(backend):
     for _ in range(3):
         optimizer.update(loss, X, Y)
     for case, resumed in zip(CASES, optimizer.post_update_hooks, strict=True):
-        assert_equal(resumed.neutral_state(), whole[case].neutral_state())
+        for name, value in whole[case].neutral_state().items():
+            np.testing.assert_array_equal(
+                resumed.neutral_state()[name], value, err_msg=f"{case}: {name}"
+            )
 
 
 def test_loading_a_state_leaves_the_networks_own_weights(backend):
@@ -208,7 +212,8 @@ def test_the_state_of_another_network_is_refused_and_changes_nothing(backend):
         StateError, match="the average is that of another network than Small: .*fc.bias has shape"
     ):
         average.load_state(state)
-    assert_equal(average.neutral_state(), before)
+    for name, value in before.items():
+        np.testing.assert_array_equal(average.neutral_state()[name], value)
 
 
 class Tied(Network):
@@ -261,7 +266,8 @@ def test_a_trainer_judges_and_predicts_with_the_average_and_trains_without_it(ba
     plain, _ = made(backend)
     without = Trainer(plain, rule("sgd", lr=0.3))
     without.fit(samples, epochs=4, batch_size=4)
-    assert_equal(net.neutral_state(), plain.neutral_state())
+    for name, value in plain.neutral_state().items():
+        np.testing.assert_array_equal(net.neutral_state()[name], value)
     assert trainer.average.updates == 8
     plain.load_neutral_state(trainer.average.neutral_state())
     assert trainer.evaluate(samples)["loss"] == pytest.approx(

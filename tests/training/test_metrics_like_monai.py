@@ -6,7 +6,7 @@ import torch
 
 from deliralike.errors import SettingError
 from deliralike.training import metrics
-from deliralike.training.metrics import SurfaceDice
+from deliralike.training.metrics import ConfusionMatrix, SurfaceDice
 from tests.references import Later
 
 monai = Later("monai.metrics")
@@ -143,6 +143,16 @@ def test_rates_over_all_voxels_are_those_of_monai_without_compute_sample(name):
     (wanted,) = theirs.aggregate(reduction="sum_batch")
     found = metrics.metric(name)(one_hot(predicted).numpy(), true)
     assert list(found.values())[:-1] == pytest.approx(wanted.tolist(), rel=1e-6)
+
+
+def test_the_matrix_has_the_counts_of_monai():
+    predicted, true = masks_of((7, 5), 0), masks_of((7, 5), 1)
+    metric = ConfusionMatrix()
+    matrix = metric.matrix(metric.evidence(one_hot(predicted).numpy(), true))
+    hits, missed, false = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
+    counts = monai.get_confusion_matrix(one_hot(predicted), one_hot(true)).sum(dim=0).T.numpy()
+    rest = matrix.sum() - missed - false + hits
+    np.testing.assert_array_equal(counts, [hits, false - hits, rest, missed - hits])
 
 
 def test_tolerances_that_make_no_sense_are_refused():

@@ -7,11 +7,19 @@ import os
 import numpy as np
 import pytest
 
-from deliralike import data
+from deliralike import Network, data
 from deliralike.errors import CheckpointError, SettingError, UnknownName
 from deliralike.optim import rules
 from deliralike.training import Callback, Checkpoint, Checkpoints, Trainer, checkpoint
-from tests.training.networks import Linear
+
+
+class Line(Network):
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.fc(x)
 
 
 class Script(Callback):
@@ -35,9 +43,7 @@ def samples(count=10):
 
 def trained(*callbacks, epochs=1, losses=None, **options):
     """Two steps an epoch."""
-    trainer = Trainer(
-        Linear.on("torch")(2, 2), rules.rule("sgd", lr=0.1), losses, callbacks=callbacks
-    )
+    trainer = Trainer(Line.on("torch")(), rules.rule("sgd", lr=0.1), losses, callbacks=callbacks)
     return trainer.fit(samples(), epochs=epochs, batch_size=5, **options)
 
 
