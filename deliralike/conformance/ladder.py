@@ -202,9 +202,9 @@ class Ladder:
             if effective.isdisjoint(left_over):
                 self._forgive(left_over)
             return
-        is_one_sided = bool(left_over) and not (match.missing and match.unexpected)
-        is_certain = sides.settled or self.reshaped or _have_equal_names(match)
-        is_certain = is_certain or (is_one_sided and not match.ambiguous)
+        # Weights that are judged are the candidate's own, and so is what it computes with them.
+        is_judged = bool(left_over) and self.settings.weights == "judge"
+        is_certain = is_judged or sides.settled or self.reshaped or _have_equal_names(match)
         if semantic.status == FAILED and not is_certain:
             found = self.levels["L3"].findings if "L3" in self.levels else ()
             explained = [one for one in found if one.explained]

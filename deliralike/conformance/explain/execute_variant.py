@@ -69,7 +69,7 @@ class Bench(Vectors):
                 self.outputs += (name,)
             elif name.startswith(_GRADIENT):
                 self.gradients += (name,)
-            else:
+            elif name in self.wanted:  # buffers of the reference alone are said to be missing
                 self.buffers += (name,)
         self.reshaped = any(map(self._is_reshaped, self.outputs + self.buffers))
         inputs = (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
