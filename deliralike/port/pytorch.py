@@ -325,6 +325,15 @@ def _size(call: Call) -> str:
     return f"{call.x}.shape[{given[0]}]" if given else f"{call.x}.shape"
 
 
+def _accumulated(call: Call) -> str:
+    """``mask.cumsum(1, dtype=torch.float32)``: truth values are counted as numbers."""
+    if call.value is None or call.value.dtype != "bool":
+        return plain(call)
+    is_floating = call.result is not None and call.result.is_floating
+    dtype = _like_of(replace(call, kwargs={})) if is_floating else '"int64"'
+    return plain(replace(call, x=call_of_nn("cast", call.x, dtype)))
+
+
 def _by_values(call: Call) -> str:
     raise NeedsHand(
         f"{call.name}: it depends on the values of an array, which a compiled program does not know"
@@ -417,6 +426,7 @@ METHODS: dict[str, Entry] = {
     "flip": "nn.flip({x}, {many})",
     "expand": _expand,
     "expand_as": "nn.broadcast_to({x}, {a}.shape)",
+    **dict.fromkeys(("sum", "cumsum"), _accumulated),
     "size": _size,
     "dim": "{x}.ndim",
     "ndimension": "{x}.ndim",

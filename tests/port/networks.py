@@ -496,6 +496,7 @@ class Tables(nn.Module):
         apart = self.mask.repeat(b, 1).unsqueeze(1) > 0
         dots = dots.masked_fill(~apart, -torch.finfo(dots.dtype).max)
         index = torch.arange(0, n, dtype=torch.long, device=x.device)
+        dots = dots / apart.cumsum(1, dtype=torch.float32).sum(-1, keepdim=True).clamp(min=1.0)
         return dots.softmax(dim=-1) @ parts if self.fused else index
 
 
