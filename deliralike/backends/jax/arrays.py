@@ -154,8 +154,8 @@ def copied(value: jax.Array, name: str | None = None) -> jax.Array:
 
     It goes by way of the host, as JAX would compile a program for each shape.
     """
-    is_plain = not is_traced(value) and value.is_fully_addressable and not value.weak_type
-    if not is_plain or jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+    is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
+    if is_key or is_traced(value) or value.weak_type or not value.is_fully_addressable:
         return deepcopy(value) if name is None else value.astype(dtype(name))
     host = np.array(value, value.dtype if name is None else dtype(name))
     return _put_at(host, value.sharding) if value.committed else jax.device_put(host)
