@@ -27,7 +27,7 @@ class Attempts:
         """The function's result, or something else where it raises an error.
 
         Args:
-            what: The attempt as the subject of a sentence: ``"Folding norms"``.
+            what: The attempt as the subject of a sentence: ``"Writing in place"``.
         """
         try:
             return function()

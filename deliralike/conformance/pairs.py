@@ -73,14 +73,14 @@ def bring_together(
     if _written_once(given) and _have_same_names(given) and not names:
         _load(candidate, reference.network.neutral_state(), strict=True)
         return Sides(reference, candidate, batch)
-    batch, mine = evaluate_in_own_layout(reference, batch)
     match = matching.propose(reference.network, candidate.network, names)
-    if not _without_choice(match):
-        order = mine.order, called(candidate, batch)
-        match = matching.propose(reference.network, candidate.network, names, called=order)
     if candidate.keeps_layout and _have_same_names(given):  # nothing is open
         _load(candidate, match.to_candidate(reference.network.neutral_state()))
         return _sides(reference, candidate, batch, match, Layout())
+    batch, mine = evaluate_in_own_layout(reference, batch)
+    if not _without_choice(match):
+        order = mine.order, called(candidate, batch)
+        match = matching.propose(reference.network, candidate.network, names, called=order)
     found, layout = _settled(reference, candidate, batch, match, mine)
     settled = found.agrees or (found.exhausted and not found.match.parameters_left_over())
     return _sides(reference, candidate, batch, found.match, layout, settled)

@@ -361,11 +361,7 @@ def _refuse_hidden(owner: Any, path: str, what: str = "a block") -> None:
     """
     name = path.rpartition(".")[2]
     attributes = AbstractNetwork.__annotations__ | NetworkCore.__annotations__
-    if name in attributes or hasattr(AbstractNetwork, name):
-        raise ConstructionError(
-            f"{what} at {path!r} cannot be called {name!r}: every network has something so called"
-        )
-    if hasattr(type(owner), name):
+    if name in attributes or hasattr(AbstractNetwork, name) or hasattr(type(owner), name):
         raise ConstructionError(
             f"{what} at {path!r} cannot be called {name!r}: {type(owner).__name__}, or its base of "
             "the framework, has something so called, which it would hide or be hidden by"

@@ -116,7 +116,10 @@ def code(node: cst.CSTNode) -> str:
 
 
 #: What needs no brackets.
-_WHOLE = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseNumber)
+WHOLE = (
+    *(cst.Name, cst.Attribute, cst.Call, cst.Subscript),
+    *(cst.BaseNumber, cst.SimpleString, cst.List, cst.Dict),
+)
 
 
 def arguments(args: Sequence[cst.Arg]) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -124,7 +127,7 @@ def arguments(args: Sequence[cst.Arg]) -> tuple[tuple[str, ...], dict[str, str]]
     by_position, by_name = [], {}
     for arg in args:
         value: Any = arg.value
-        if isinstance(value, _WHOLE):
+        if isinstance(value, WHOLE):
             value = value.with_changes(lpar=[], rpar=[])
         text = code(value).strip()
         if arg.keyword is not None:

@@ -61,7 +61,7 @@ NAMES_MEMBERS = True
 IMPORTS = {
     "math.": "import math",
     "start.": "from deliralike import start",
-    "IgnoringEmbedding(": "from deliralike.nn.layers.linear import Embedding",
+    "(Embedding)": "from deliralike.nn.layers.linear import Embedding",
 }
 NUMPY_METHODS: dict[str, Entry] = {}
 
@@ -559,7 +559,7 @@ FUNCTIONS: dict[str, Entry] = {
     "softplus": _as("softplus", "x beta"),
     "hard_sigmoid": "nn.clip(0.2 * {a} + 0.5, 0.0, 1.0)",
     "clipped_relu": lambda call: call_of_nn("clip", call.args[0], "0.0", (*call.args, "20.0")[1]),
-    "clip": "nn.clip({args})",
+    "clip": _as("clip", "x x_min x_max", x_min="min", x_max="max"),
     "softmax": _as("softmax", "x axis=1", axis="dim"),
     "log_softmax": _as("log_softmax", "x axis=1", axis="dim"),
     "logsumexp": _as("logsumexp", "x axis", axis="dim"),

@@ -33,7 +33,6 @@ from deliralike.port.resolving import Source, is_own_module, source_of
 from deliralike.port.rewriting import Rewriter
 from deliralike.port.start_code import StartCode
 
-_KNOWN_IMPORTS = ("import einops",)
 # A module's name, that of a definition in it, and "np" for what runs on NumPy's arrays.
 Where = tuple[str, ...]
 
@@ -244,6 +243,16 @@ class Program:
             if not self.is_framework(given.module):
                 self.lines.add(given.line(name))
 
+    def add_names(self, text: str) -> None:
+        """Import, and write, what a text names of the table's."""
+        for prefix, line in self.table.IMPORTS.items():
+            if prefix in text:
+                self.lines.add(line)
+        for name, source in self.table.LAYER_SOURCES.items():
+            if f"{name}(" in text and name not in self.layer_sources:
+                self.layer_sources[name] = source
+                self.add_names(source)
+
     def neutral_class(self, name: str, where: str) -> str:
         """Import a layer of `nn` to be the base of a class, and return its name."""
         found = layer_classes().get(name)
@@ -295,8 +304,6 @@ class Program:
     def text(self, title: str) -> str:
         """The source of the port."""
         parts = list(self.layer_sources.values())
-        for text in parts:
-            self.lines |= {line for line in _KNOWN_IMPORTS if _bound_by(line) in text}
         for where in self._sorted():
             node = self.finished[where]
             parts.append(code(node.with_changes(leading_lines=_comments(node))).strip("\n"))

@@ -714,6 +714,7 @@ IN_BOTH = (
     *("torchvision.StochasticDepth", "timm.DropPath"),
 )
 IMPORTS = {
+    "einops.": "import einops",
     "np.": "import numpy as np",
     "math.": "import math",
     "start.": "from deliralike import start",

@@ -12,6 +12,7 @@ from libcst import matchers as m
 
 from deliralike.port.calls import (
     NN,
+    WHOLE,
     Call,
     NeedsHand,
     arguments,
@@ -93,7 +94,7 @@ class Rewriter(Definitions):
             return updated
         name = self.table.name_of(meaning)
         if name in self.table.LAYER_SOURCES:
-            self.program.layer_sources[name] = self.table.LAYER_SOURCES[name]
+            self.program.add_names(f"{name}(")
             return cst.Name(name)
         if name is not None:
             return self._framework(self.table.CLASSES.get(name, name), updated)
@@ -147,17 +148,21 @@ class Rewriter(Definitions):
         choice = self._choice(original)
         if choice is not None:
             return self._chosen(choice.value, original)
-        table: Any = updated.value
-        if isinstance(table, cst.Attribute) and table.attr.value in self.table.MEMBERS:
-            name = code(updated.slice[0].slice).strip()
-            return self._parsed(f"getattr({code(table.value)}, {name})")
-        cls = vars(self.source.module).get(self.class_name)
-        if m.matches(original.value, m.Name("self")) and self.table.has_named_members(cls):
-            return self._parsed(f"getattr(self, {code(updated.slice[0])})")
+        owner = self._owner_of_members(updated.value)
+        if owner is not None:
+            return self._parsed(f"getattr({owner}, {code(updated.slice[0].slice).strip()})")
         entries = self._entries(original)
         if entries is None:
             return updated
         return updated.with_changes(value=self._chosen(entries, original))
+
+    def _owner_of_members(self, table: Any) -> str | None:
+        """The network whose members a subscript gives by name, or None."""
+        if isinstance(table, cst.Attribute) and table.attr.value in self.table.MEMBERS:
+            return code(table.value)
+        cls = vars(self.source.module).get(self.class_name)
+        is_self = m.matches(table, m.Name("self"))
+        return "self" if is_self and self.table.has_named_members(cls) else None
 
     def _entries(self, node: cst.Subscript) -> dict[Any, Any] | None:
         """What an installed package's table gave in the run, by its keys, where it was several."""
@@ -456,12 +461,7 @@ class Rewriter(Definitions):
         raise NeedsHand(f"there is no {call.name} of arrays in nn")
 
     def _parsed(self, text: str) -> cst.BaseExpression:
-        for prefix, line in self.table.IMPORTS.items():
-            if prefix in text:
-                self.program.lines.add(line)
-        for name, source in self.table.LAYER_SOURCES.items():
-            if f"{name}(" in text:
-                self.program.layer_sources[name] = source
+        self.program.add_names(text)
         try:
             return cst.parse_expression(text)
         except cst.ParserSyntaxError:
@@ -604,19 +604,11 @@ _OPERANDS: dict[type, tuple[str, ...]] = {
     cst.Comparison: ("left",),
     cst.ComparisonTarget: ("comparator",),
 }
-_OPERATIONS = (
-    cst.BinaryOperation,
-    cst.BooleanOperation,
-    cst.Comparison,
-    cst.IfExp,
-    cst.Lambda,
-    cst.UnaryOperation,
-)
 
 
 def _as_one(node: Any) -> Any:
     """An expression that binds together wherever it stands."""
-    if not isinstance(node, _OPERATIONS) or node.lpar:
+    if isinstance(node, WHOLE) or node.lpar:
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
@@ -629,7 +621,4 @@ _BINDS_CLOSER = m.BinaryOperation(
 def _in_brackets(node: cst.BaseExpression, operator: cst.BaseBinaryOp) -> cst.BaseExpression:
     """The right side of an operator."""
     is_sum = isinstance(operator, (cst.Add, cst.Subtract))
-    is_one = isinstance(node, (cst.Name, cst.Call, cst.Attribute, cst.Subscript, cst.BaseNumber))
-    if is_one or node.lpar or (is_sum and m.matches(node, _BINDS_CLOSER)):
-        return node
-    return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    return node if is_sum and m.matches(node, _BINDS_CLOSER) else _as_one(node)

@@ -181,7 +181,7 @@ class Stages(chainer.Chain):
         size = x.shape[2:]
         for at in range(self.count):
             x = self[f"stage{at}"](x)
-        small = F.average_pooling_2d(x, 2)
+        small = F.clip(F.average_pooling_2d(x, 2), x_max=1.5, x_min=0.25)
         x = F.unpooling_2d(small, 2, cover_all=False) + F.unpooling_2d(small, 2, outsize=size)
         x = self.out(x)[:, :, 1:, 1:] + F.unpooling_2d(self.out(small), 2)
         if t is None:
