@@ -191,8 +191,10 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     for accused in place.accused:
         yield partial(_about, accused, explain.explain, accused, backend)
     yield of_substitutes
+    if between is None or running.raises:  # beside an error a setting would look like a factor
+        return
     # A single number tells nothing of the formula that it comes from.
-    if between is not None and (place.loss is None or np.size(between.reference) > 1):
+    if place.loss is None or np.size(between.reference) > 1:
         yield partial(_about, None, glue.explain, between)
 
 
