@@ -124,6 +124,8 @@ def test_definitions_stand_in_the_order_of_the_original():
     places = [source.index(f"class {name}") for name in ("Block", "Residual")]
     assert source.index("def conv3x3") < places[0] < places[1]
     assert '        norm_layer="BatchNorm2d",' in source
+    tables = ported("chosen").source  # the second one is needed first
+    assert tables.index("def ACTIVATIONS") < tables.index("def LAYERS")
 
 
 def test_what_a_network_was_created_with_can_be_said():
